@@ -1,0 +1,158 @@
+"""A neural architecture as an immutable graph of typed layers: shapes, canonical hash, weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from math import prod
+from types import MappingProxyType
+
+from aiperf.errors import ArchitectureError
+from aiperf.layers import Input, Layer, Shape, ShapeError
+
+HASH_DIGITS = 16
+"""Hexadecimal digits of an architecture's hash: 64 bits, a collision in 20,000 trials has odds of 1e-11."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A named layer and the names of the nodes whose outputs it reads, in order."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A graph of layers with one input node and one output node, in topological order.
+
+    Raises ArchitectureError, naming the node, where names repeat, an input is missing, the graph is cyclic,
+    a node leads nowhere, or shapes do not fit.
+    """
+
+    nodes: tuple[Node, ...]
+    shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False)
+    """Output shape of every node by name."""
+
+    def __post_init__(self) -> None:
+        _check_order(self.nodes)
+        _check_ends(self.nodes)
+        object.__setattr__(self, "shapes", MappingProxyType(_infer_shapes(self.nodes)))
+
+    def __hash__(self) -> int:
+        return self._node_hash
+
+    @cached_property
+    def _node_hash(self) -> int:
+        return hash(self.nodes)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """Every node by its name."""
+        return MappingProxyType({node.name: node for node in self.nodes})
+
+    @property
+    def input_shape(self) -> Shape:
+        """Shape of the images that the network reads."""
+        return next(self.shapes[n.name] for n in self.nodes if isinstance(n.layer, Input))
+
+    @property
+    def output(self) -> Node:
+        """The node whose output is the network's output."""
+        return self.nodes[-1]
+
+    @property
+    def output_shape(self) -> Shape:
+        """Shape of the network's output."""
+        return self.shapes[self.output.name]
+
+    def input_shapes(self, node: Node) -> tuple[Shape, ...]:
+        """Shapes that the node reads."""
+        return tuple(self.shapes[name] for name in node.inputs)
+
+    @cached_property
+    def hash(self) -> str:
+        """Canonical hash: equal for equal graphs, whatever their node names or the order of their nodes.
+
+        Each node hashes its layer and the hashes of its inputs (sorted where the layer does not depend on
+        their order, as in an addition); the graph hashes the sorted node hashes, so a layer used twice
+        differs from two equal layers.
+        """
+        digests: dict[str, bytes] = {}
+        for node in self.nodes:
+            inputs = [digests[name] for name in node.inputs]
+            if node.layer.kind == "add":
+                inputs.sort()
+            head = repr(node.layer).encode()
+            digests[node.name] = hashlib.sha256(head + b"".join(inputs)).digest()
+        whole = b"".join(sorted(digests.values())) + digests[self.output.name]
+        return hashlib.sha256(whole).hexdigest()[:HASH_DIGITS]
+
+    def weight_shapes(self, node: Node) -> dict[str, Shape]:
+        """Shapes of a node's weights by name."""
+        return node.layer.weight_shapes(self.input_shapes(node))
+
+    def parameters(self, node: Node) -> int:
+        """Number of weights of one node, moving statistics included."""
+        return sum(prod(shape) for shape in self.weight_shapes(node).values())
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Number of weights of the whole network, moving statistics included."""
+        return sum(self.parameters(node) for node in self.nodes)
+
+
+def _check_order(nodes: tuple[Node, ...]) -> None:
+    names = [node.name for node in nodes]
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    if repeated:
+        raise ArchitectureError(f"node names must be unique; repeated: {', '.join(sorted(repeated))}")
+    known = set(names)
+    seen: set[str] = set()
+    for node in nodes:
+        for name in node.inputs:
+            if name not in known:
+                raise ArchitectureError(f"node {node.name!r} reads {name!r}, which does not exist")
+            if name not in seen:
+                raise ArchitectureError(_order_problem(nodes, node.name, name))
+        seen.add(node.name)
+
+
+def _order_problem(nodes: tuple[Node, ...], reader: str, source: str) -> str:
+    try:
+        TopologicalSorter({node.name: node.inputs for node in nodes}).prepare()
+    except CycleError as error:
+        return f"the graph is cyclic: {' -> '.join(error.args[1])}"
+    return f"node {reader!r} reads {source!r}, which comes later; nodes must be in topological order"
+
+
+def _check_ends(nodes: tuple[Node, ...]) -> None:
+    inputs = [node.name for node in nodes if isinstance(node.layer, Input)]
+    if len(inputs) != 1:
+        raise ArchitectureError(f"needs exactly one input node, found {len(inputs)}: {', '.join(inputs)}")
+    read = {name for node in nodes for name in node.inputs}
+    unread = [node.name for node in nodes[:-1] if node.name not in read]
+    if unread:
+        raise ArchitectureError(f"nothing reads the output of: {', '.join(unread)}")
+
+
+def _infer_shapes(nodes: tuple[Node, ...]) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    for node in nodes:
+        inputs = tuple(shapes[name] for name in node.inputs)
+        fewest, most = node.layer.arity
+        if len(inputs) < fewest or (most is not None and len(inputs) > most):
+            wanted = fewest if fewest == most else f"at least {fewest}"
+            raise ArchitectureError(
+                f"node {node.name!r} ({node.layer.kind}) has {len(inputs)} input(s); it takes {wanted}"
+            )
+        try:
+            node.layer.weight_shapes(inputs)
+            shapes[node.name] = node.layer.output_shape(inputs)
+        except ShapeError as error:
+            raise ArchitectureError(f"node {node.name!r} ({node.layer.kind}) {error}") from None
+    return shapes

@@ -1,0 +1,114 @@
+"""Architectures as JSON files: one object with `schema`, `version` and the list of `nodes`.
+
+Every node is an object with `name`, `kind`, `inputs` and the parameters of its layer; parameters that are
+left out take the layer's defaults. Errors name the place: the line of broken JSON, or the node and the key.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from aiperf.architecture import Architecture, Node
+from aiperf.errors import ArchitectureError
+from aiperf.layers import LAYER_TYPES, Layer
+
+SCHEMA = "aiperf-architecture"
+VERSION = 1
+
+_ADAPTERS: dict[str, TypeAdapter[Layer]] = {kind: TypeAdapter(layer) for kind, layer in LAYER_TYPES.items()}
+
+
+def to_json(architecture: Architecture) -> str:
+    """The architecture as JSON text, one node a line."""
+    nodes = [
+        json.dumps(
+            {
+                "name": node.name,
+                "kind": node.layer.kind,
+                "inputs": list(node.inputs),
+                **asdict(node.layer),
+            }
+        )
+        for node in architecture.nodes
+    ]
+    head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", "nodes": [\n'
+    return head + ",\n".join(nodes) + "\n]}\n"
+
+
+def from_json(text: str, source: str = "architecture") -> Architecture:
+    """Read an architecture from JSON text; `source` names it in errors.
+
+    Raises ArchitectureError with the place of the first problem, also where a recorded hash does not fit.
+    """
+    document = _document(text, source)
+    nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))
+    if not nodes:
+        raise ArchitectureError(f"{source}: nodes is empty")
+    try:
+        architecture = Architecture(nodes)
+    except ArchitectureError as error:
+        raise ArchitectureError(f"{source}: {error}") from None
+    recorded = document.get("hash", architecture.hash)
+    if recorded != architecture.hash:
+        raise ArchitectureError(
+            f"{source}: hash is {recorded!r}, but the nodes hash to {architecture.hash!r}: the file is damaged"
+        )
+    return architecture
+
+
+def read_architecture(path: Path) -> Architecture:
+    """Read an architecture file. Raises ArchitectureError naming file and place."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArchitectureError(f"{path}: cannot be read as text: {error}") from None
+    return from_json(text, str(path))
+
+
+def _document(text: str, source: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ArchitectureError(f"{source}: is not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ArchitectureError(f'{source}: is no architecture file: needs an object with "schema": "{SCHEMA}"')
+    if document.get("version") != VERSION:
+        raise ArchitectureError(
+            f"{source}: version is {document.get('version')!r}; this program reads version {VERSION}"
+        )
+    unknown = document.keys() - {"schema", "version", "hash", "nodes"}
+    if unknown:
+        raise ArchitectureError(f"{source}: unknown key(s): {', '.join(sorted(unknown))}")
+    if not isinstance(document.get("nodes"), list):
+        raise ArchitectureError(f"{source}: nodes must be a list")
+    return document
+
+
+def _node(item: object, place: str) -> Node:
+    if not isinstance(item, dict):
+        raise ArchitectureError(f"{place}: must be an object, found {type(item).__name__}")
+    parameters = dict(item)
+    name, kind, inputs = (
+        parameters.pop("name", None),
+        parameters.pop("kind", None),
+        parameters.pop("inputs", []),
+    )
+    if not isinstance(name, str) or not name:
+        raise ArchitectureError(f"{place}: name must be a non-empty string, found {name!r}")
+    place = f"{place} ({name})"
+    if not isinstance(kind, str) or kind not in _ADAPTERS:
+        raise ArchitectureError(f"{place}: kind is {kind!r}; known: {', '.join(sorted(_ADAPTERS))}")
+    if not isinstance(inputs, list) or not all(isinstance(entry, str) for entry in inputs):
+        raise ArchitectureError(f"{place}: inputs must be a list of node names, found {inputs!r}")
+    try:
+        layer = _ADAPTERS[kind].validate_json(json.dumps(parameters), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "layer"
+        raise ArchitectureError(f"{place}: {key}: {first['msg']}") from None
+    return Node(name, layer, tuple(inputs))

@@ -1,0 +1,58 @@
+"""Time, passed in rather than read: UTC in milliseconds that runs with the monotonic clock."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a process reads the time from."""
+
+    def utc_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of the node's monotonic clock, the same for all processes of a node."""
+
+    def utc_ms_at(self, monotonic_ms: int) -> int:
+        """UTC of a moment given on the node's monotonic clock."""
+
+
+class SystemClock:
+    """UTC anchored once at construction and carried on by the monotonic clock.
+
+    A step of the system clock during a run (NTP, an operator) therefore moves no record.
+    `shift_ms` sets the clock wrong on purpose, to rehearse nodes that disagree.
+    """
+
+    def __init__(self, shift_ms: int = 0) -> None:
+        self._anchor_ms = time.time_ns() // 1_000_000 + shift_ms - self.monotonic_ms()
+
+    def utc_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return self._anchor_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of CLOCK_MONOTONIC."""
+        return time.monotonic_ns() // 1_000_000
+
+    def utc_ms_at(self, monotonic_ms: int) -> int:
+        """UTC of a moment given on the node's monotonic clock."""
+        return self._anchor_ms + monotonic_ms
+
+
+def format_utc(utc_ms: int) -> str:
+    """ISO 8601 with milliseconds, such as 2026-01-31T12:00:00.000Z."""
+    moment = datetime.fromtimestamp(utc_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{utc_ms % 1000:03d}Z"
+
+
+def parse_utc(text: str) -> int:
+    """Milliseconds since 1970 from the format of `format_utc`. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} names no time zone")
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 1000 + moment.microsecond // 1000

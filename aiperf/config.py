@@ -1,0 +1,209 @@
+"""The configuration of a run: TOML, command-line overrides and presets, checked at once and as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+)
+
+from aiperf.datasets import DATASETS, Dataset
+from aiperf.duration import parse_duration
+from aiperf.errors import ConfigError
+
+PRESETS = ("official", "quick")
+
+Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(float)]
+"""Seconds; written as a number or as 90s, 5m, 1h30m."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class RunSection(_Section):
+    """The run as a whole."""
+
+    name: str = Field("aiperf", min_length=1, max_length=100, description="name of the system or run, for reports")
+    duration: Duration = Field(43200.0, description="wall time from the release of the replicas to the deadline")
+    replicas: int = Field(1, ge=1, le=100_000, description="number of replicas")
+    seed: int = Field(1, ge=0, lt=2**31, description="everything random is folded from it")
+    dataset: str = Field("imagenet", description="name of the data set")
+    launcher: Literal["local"] = Field("local", description="how replicas are started")
+    start_timeout: Duration = Field(600.0, description="how long the start waits for replicas that are not ready")
+    stop_grace: Duration = Field(20.0, description="how long a replica may take to write and end when told to stop")
+    min_free_disk_gib: float = Field(1.0, ge=0, description="least free space below the output directory, in GiB")
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, name: str) -> str:
+        if name not in DATASETS:
+            raise ValueError(f"unknown data set {name!r}; known: {', '.join(sorted(DATASETS))}")
+        return name
+
+
+class SearchSection(_Section):
+    """How architectures and hyperparameters are searched."""
+
+    strategy: Literal["random"] = Field("random", description="random network morphism of the best architecture")
+    hpo: Literal["none"] = Field("none", description="hyperparameter optimisation")
+    initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = Field("resnet50", description="first model")
+    initial_weights: Literal["he"] = Field("he", description="He et al. 2015 initialisation, nothing inherited")
+
+
+class TrainingSection(_Section):
+    """How one trial trains. Defaults are the paper's Table 4."""
+
+    trainer: Literal["keras", "simulated"] = Field("keras", description="simulated trains nothing: for rehearsals")
+    batch_size: int | None = Field(None, ge=1, description="images per accelerator and step; default by data set")
+    max_epochs: int | None = Field(None, ge=1, description="maximum of epochs of a trial; default by data set")
+    learning_rate: float = Field(0.1, gt=0, description="at the first step; falls linearly to 0 at max_epochs")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of stochastic gradient descent")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="of the categorical cross-entropy")
+    precision: Literal["float32", "mixed_bfloat16"] = Field("float32", description="arithmetic of the layers")
+    xla: bool = Field(False, description="compile the training step with XLA")
+
+
+class ReplicaSection(_Section):
+    """How a replica works."""
+
+    cpu_threads: int | None = Field(None, ge=1, description="CPU threads of a trainer; default: its share of the node")
+    progress_interval: Duration = Field(5.0, le=10.0, description="seconds between progress reports inside an epoch")
+    trial_silence: Duration = Field(600.0, description="a trainer that reports nothing for so long is ended")
+    max_failed_trials: int = Field(3, ge=1, description="a replica is put aside after so many failures in a row")
+
+
+class SimulatedSection(_Section):
+    """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
+
+    epoch_seconds: float = Field(0.2, gt=0, description="duration of an epoch")
+    fail_trials: tuple[int, ...] = Field((), description="trials that fail to build")
+    crash_trials: tuple[int, ...] = Field((), description="trials whose trainer dies in its second epoch")
+    hang_trials: tuple[int, ...] = Field((), description="trials whose trainer stops reporting")
+    broken_replicas: tuple[int, ...] = Field((), description="replicas that cannot start")
+
+    @field_validator("fail_trials", "crash_trials", "hang_trials", "broken_replicas", mode="before")
+    @classmethod
+    def _lists_are_tuples(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+
+class RunConfig(_Section):
+    """Everything that a run is configured by."""
+
+    run: RunSection = RunSection()
+    search: SearchSection = SearchSection()
+    training: TrainingSection = TrainingSection()
+    replica: ReplicaSection = ReplicaSection()
+    simulated: SimulatedSection = SimulatedSection()
+
+    @property
+    def dataset(self) -> Dataset:
+        """What is known of the chosen data set."""
+        return DATASETS[self.run.dataset]
+
+    @property
+    def batch_size(self) -> int:
+        """Images per accelerator and step."""
+        return self.training.batch_size or self.dataset.batch_size
+
+    @property
+    def max_epochs(self) -> int:
+        """Maximum of epochs of a trial."""
+        return self.training.max_epochs or self.dataset.max_epochs
+
+
+def load_config(
+    file: Path | None = None, preset: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """The configuration from a preset, then a TOML file, then overrides by dotted key ("run.replicas").
+
+    Raises ConfigError with all problems at once; each names the key, the value and what is allowed.
+    """
+    document: dict[str, Any] = {}
+    problems: list[str] = []
+    if preset is not None:
+        _merge(document, _read_preset(preset))
+    if file is not None:
+        _merge(document, _read_toml(file))
+    for key, value in (overrides or {}).items():
+        section, _, name = key.partition(".")
+        target = document.setdefault(section, {})
+        if not name or not isinstance(target, dict):
+            problems.append(f"{key}: overrides are written section.key=value, such as run.replicas=4")
+        else:
+            target[name] = value
+    try:
+        config = RunConfig.model_validate(document)
+    except ValidationError as error:
+        problems += [_describe(item) for item in error.errors(include_url=False)]
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split "section.key=value"; the value is read as TOML, or as text where it is none. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"\w+\.\w+", key.strip()):
+        raise ConfigError([f"{text!r}: overrides are written section.key=value, such as run.replicas=4"])
+    try:
+        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in PRESETS:
+        raise ConfigError([f"unknown preset {name!r}; known: {', '.join(PRESETS)}"])
+    return tomllib.loads(resources.files("aiperf").joinpath(f"presets/{name}.toml").read_text(encoding="utf-8"))
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{file}: is not TOML: {error}"]) from None
+
+
+def _merge(target: dict[str, Any], source: dict[str, Any]) -> None:
+    for section, values in source.items():
+        if isinstance(values, dict) and isinstance(target.get(section), dict):
+            target[section].update(values)
+        else:
+            target[section] = values
+
+
+def _describe(item: Mapping[str, Any]) -> str:
+    place = item["loc"]
+    key = ".".join(map(str, place))
+    if item["type"] == "extra_forbidden":
+        valid = _valid_keys(place[:-1])
+        close = difflib.get_close_matches(str(place[-1]), valid, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"{key}: unknown key{hint}; valid here: {', '.join(valid)}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return f"{key}: {message}" if "got" in message else f"{key}: {message} (found {item['input']!r})"
+
+
+def _valid_keys(place: Sequence[str | int]) -> list[str]:
+    if not place:
+        return list(RunConfig.model_fields)
+    section = RunConfig.model_fields[str(place[0])].annotation
+    assert isinstance(section, type) and issubclass(section, BaseModel)
+    return list(section.model_fields)

@@ -1,0 +1,39 @@
+"""Durations as people write them: 90s, 5m, 1h30m, 12h, 1d."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds from a number of seconds or from text such as "1h30m". Raises ValueError with what is allowed."""
+    if isinstance(text, bool):
+        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h30m or 12h")
+    if isinstance(text, int | float):
+        return _checked(float(text), str(text))
+    stripped = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return _checked(float(stripped), text)
+    parts = _PART.findall(stripped)
+    if not parts or "".join(number + unit for number, unit in parts) != stripped:
+        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h30m or 12h")
+    return _checked(sum(float(number) * _UNITS_S[unit] for number, unit in parts), text)
+
+
+def _checked(seconds: float, text: str) -> float:
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{text!r} is no duration; it must be above 0 seconds")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Compact text for people: 45s, 5m00s, 1h30m."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

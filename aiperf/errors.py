@@ -1,0 +1,85 @@
+"""The exceptions of the project: what went wrong, who raises it, and what a user can do.
+
+Every error that a user can cause or meet derives from `AiperfError`. Its message names the offending
+value, what is allowed and what to do; its `exit_code` is what the command ends with:
+1 the run failed, 2 wrong usage or input, 3 the environment does not allow it.
+"""
+
+from __future__ import annotations
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+
+
+class AiperfError(Exception):
+    """Base of all errors with a message meant for a user."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(AiperfError):
+    """The command line or an input file is wrong. Raised before anything starts; do not retry."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """The configuration is wrong. Raised by `aiperf.config`; carries every problem found, not only the first."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"the configuration has {len(problems)} problem(s):\n{lines}")
+
+
+class EnvironmentNotReadyError(AiperfError):
+    """The machine cannot do what was asked (missing package, full disk). Retry after mending it."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
+
+
+class ArchitectureError(UsageError):
+    """A layer graph is not valid: raised when an `Architecture` is made or read. Never retry."""
+
+
+class UncountedLayerError(UsageError):
+    """The operation count has no rule for a layer. Raised by the counters; names every such layer."""
+
+    def __init__(self, layers: list[str]) -> None:
+        self.layers = tuple(layers)
+        super().__init__(
+            f"no operation rule for {len(layers)} layer(s): {', '.join(layers)}. "
+            "Nothing is counted as zero in silence: write a rule in aiperf/operations.py "
+            '(see docs/operations.md, "Adding a layer").'
+        )
+
+
+class RecordDamagedError(AiperfError):
+    """A line of the history list is not what was written. Raised by `aiperf.records`; readers report it."""
+
+
+class RunDirectoryError(UsageError):
+    """A path is not a run directory, or holds another run. Raised by `aiperf.paths` and the readers."""
+
+
+class MessageError(AiperfError):
+    """A line from another process is no message of the protocol. Raised by `aiperf.messages`."""
+
+
+class LaunchError(AiperfError):
+    """A replica could not be started. Raised by launchers; retry only where the launcher says so."""
+
+
+class TrialFailedError(AiperfError):
+    """A trial cannot be trained. Raised inside the trainer; the trial is recorded as failed, the run goes on."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        self.kind = kind
+        self.reason = reason
+        super().__init__(f"{kind}: {reason}")

@@ -1,0 +1,144 @@
+"""The shared history list: one file per writer, durable appends, incremental readers.
+
+NFS has neither an atomic append nor dependable locks, so no two processes ever write one file: a writer
+creates its file exclusively and a restarted writer takes a new name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from aiperf.clock import Clock
+from aiperf.errors import RecordDamagedError
+from aiperf.files import sync_directory
+from aiperf.paths import RunPaths
+from aiperf.records import AnyBody, Record, decode_record, encode_record
+
+
+class HistoryWriter:
+    """Appends records to a file of its own: one write and one fsync each.
+
+    `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its starts.
+    """
+
+    def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
+        self._clock = clock
+        self._sequence = 0
+        self.name, self._descriptor = _create_exclusively(paths, role)
+        self._good_bytes = 0
+
+    def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
+        """Write a record durably; its time is now or the given moment of the node's monotonic clock.
+
+        Raises OSError where it could not be written; the file then ends where it ended before.
+        """
+        monotonic_ms = self._clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
+        record = Record(self.name, self._sequence, self._clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
+        line = encode_record(record)
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError("short write to the history list")
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._good_bytes)
+            raise
+        self._good_bytes += len(line)
+        self._sequence += 1
+        return record
+
+    def close(self) -> None:
+        """Close the file; further appends fail."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _create_exclusively(paths: RunPaths, role: str) -> tuple[str, int]:
+    start = 1
+    while True:
+        name = f"{role}-{start}"
+        try:
+            descriptor = os.open(paths.history_file(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except FileExistsError:
+            start += 1
+        else:
+            sync_directory(paths.history)
+            return name, descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line that is not what was written."""
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a reader found since its last look."""
+
+    records: tuple[Record, ...]
+    damages: tuple[Damage, ...]
+
+
+@dataclass
+class _Position:
+    offset: int = 0
+    lines: int = 0
+
+
+class HistoryReader:
+    """Reads the files of all writers, each time only what is new.
+
+    An unfinished last line is left for later; any other damage is returned, never skipped in silence.
+    """
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._directory = paths.history
+        self._positions: dict[str, _Position] = {}
+
+    def read_new(self) -> Batch:
+        """Records and damages since the last call. Raises OSError where the directory cannot be read."""
+        records: list[Record] = []
+        damages: list[Damage] = []
+        for file in sorted(self._directory.glob("*.jsonl")):
+            position = self._positions.setdefault(file.name, _Position())
+            for line in _new_lines(file, position):
+                position.lines += 1
+                try:
+                    record = decode_record(line)
+                    if record.writer != file.stem:
+                        raise RecordDamagedError(f"the record is {record.writer}'s, not this file's")
+                    records.append(record)
+                except RecordDamagedError as error:
+                    damages.append(Damage(file.name, position.lines, str(error)))
+        return Batch(tuple(records), tuple(damages))
+
+    def unfinished(self) -> list[str]:
+        """Files that end in an unfinished line, as of the last call of `read_new`."""
+        return sorted(
+            name
+            for name, position in self._positions.items()
+            if (self._directory / name).stat().st_size > position.offset
+        )
+
+
+def _new_lines(file: Path, position: _Position) -> list[bytes]:
+    with file.open("rb") as stream:
+        stream.seek(position.offset)
+        data = stream.read()
+    complete = data[: data.rfind(b"\n") + 1]
+    position.offset += len(complete)
+    return complete.split(b"\n")[:-1]

@@ -1,0 +1,208 @@
+"""Messages between primary and replica agent, and between agent and trainer: one JSON object a line.
+
+The pipe authenticates and carries them; the end of the pipe means that the other side is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from aiperf.errors import MessageError
+
+_T = TypeVar("_T")
+
+MAX_LINE_BYTES = 1 << 20
+"""Longest message; a longer line is an error of the protocol."""
+
+Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "idle"]
+
+
+class Message(BaseModel):
+    """Base of all messages."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClockRequest(Message):
+    """Primary to agent: tell your time. Answered at once, so that the round trip bounds the offset."""
+
+    type: Literal["clock_request"] = "clock_request"
+
+
+class ClockReply(Message):
+    """Agent to primary: UTC of the agent's clock in milliseconds."""
+
+    type: Literal["clock_reply"] = "clock_reply"
+    utc_ms: int
+
+
+class Ready(Message):
+    """Agent to primary: this replica can take jobs. `node` describes the machine for system.json."""
+
+    type: Literal["ready"] = "ready"
+    writer: str
+    version: str
+    accelerators: int
+    node: dict[str, str | int | float | None]
+
+
+class Unable(Message):
+    """Agent to primary: this replica cannot work; the process ends after it."""
+
+    type: Literal["unable"] = "unable"
+    reason: str
+
+
+class Job(Message):
+    """Primary to agent: do one round. Only the primary issues trial ids."""
+
+    type: Literal["job"] = "job"
+    trial: int
+    round: int
+    seed: int
+
+
+class Stop(Message):
+    """Primary to agent: end the trial in progress, write what is known, and exit."""
+
+    type: Literal["stop"] = "stop"
+    reason: str
+
+
+class Progress(Message):
+    """Agent to primary: where the current trial is, for the live view only."""
+
+    type: Literal["progress"] = "progress"
+    trial: int
+    phase: Phase
+    epoch: int = 0
+    epochs: int = 0
+    accuracy: float | None = None
+    operations: int = 0
+
+
+class Finished(Message):
+    """Agent to primary: the job is over; the records say the rest."""
+
+    type: Literal["finished"] = "finished"
+    trial: int
+    completed: bool
+    reason: str
+
+
+class TrainRequest(Message):
+    """Agent to trainer: what to train. Paths are on the shared file system."""
+
+    type: Literal["train"] = "train"
+    trial: int
+    architecture_path: str
+    dataset: str
+    batch_size: int
+    epochs: int
+    """Epochs of this round."""
+    max_epochs: int
+    """Epochs over which the learning rate falls to 0."""
+    patience: int
+    seed: int
+    learning_rate: float
+    momentum: float
+    label_smoothing: float
+    precision: str
+    xla: bool
+    cpu_threads: int
+    progress_interval_s: float
+
+
+class TrainerPhase(Message):
+    """Trainer to agent: a phase begins. Times of trainer messages are on the node's monotonic clock."""
+
+    type: Literal["phase"] = "phase"
+    monotonic_ms: int
+    phase: Phase
+
+
+class TrainerProgress(Message):
+    """Trainer to agent: images of the current epoch so far."""
+
+    type: Literal["trainer_progress"] = "trainer_progress"
+    monotonic_ms: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+
+
+class TrainerEpoch(Message):
+    """Trainer to agent: an epoch is complete, in whole images."""
+
+    type: Literal["epoch"] = "epoch"
+    monotonic_ms: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+    correct: int
+    loss: float
+    validation_loss: float
+    learning_rate: float
+
+
+class TrainerDone(Message):
+    """Trainer to agent: the training is over. `early` tells that patience ended it."""
+
+    type: Literal["done"] = "done"
+    monotonic_ms: int
+    early: bool
+
+
+class TrainerFailed(Message):
+    """Trainer to agent: the training cannot go on."""
+
+    type: Literal["failed"] = "failed"
+    monotonic_ms: int
+    kind: str
+    reason: str
+
+
+ToAgent = ClockRequest | Job | Stop
+ToPrimary = ClockReply | Ready | Unable | Progress | Finished
+FromTrainer = TrainerPhase | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
+
+_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
+_TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
+_FROM_TRAINER: TypeAdapter[FromTrainer] = TypeAdapter(Annotated[FromTrainer, Field(discriminator="type")])
+
+
+def encode(message: Message) -> bytes:
+    """One line of JSON."""
+    return message.model_dump_json().encode() + b"\n"
+
+
+def decode_to_agent(line: bytes) -> ToAgent:
+    """A message to an agent. Raises MessageError."""
+    return _decode(_TO_AGENT, line)
+
+
+def decode_to_primary(line: bytes) -> ToPrimary:
+    """A message to the primary. Raises MessageError."""
+    return _decode(_TO_PRIMARY, line)
+
+
+def decode_from_trainer(line: bytes) -> FromTrainer:
+    """A message from a trainer. Raises MessageError."""
+    return _decode(_FROM_TRAINER, line)
+
+
+def decode_train_request(line: bytes) -> TrainRequest:
+    """A message to a trainer. Raises MessageError."""
+    return _decode(TypeAdapter(TrainRequest), line)
+
+
+def _decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        shown = line[:200].decode(errors="replace")
+        raise MessageError(f"no message of the protocol: {place} {first['msg']} in {shown!r}") from None

@@ -1,0 +1,34 @@
+"""The architectures of a run, stored by canonical hash and read once."""
+
+from __future__ import annotations
+
+from aiperf.architecture import Architecture
+from aiperf.architecture_json import read_architecture, to_json
+from aiperf.errors import ArchitectureError
+from aiperf.files import write_atomically
+from aiperf.paths import RunPaths
+
+
+class ArchitectureStore:
+    """Reads and writes `models/<hash>/architecture.json`."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._known: dict[str, Architecture] = {}
+
+    def save(self, architecture: Architecture) -> None:
+        """Store an architecture unless it is there. Raises OSError."""
+        path = self._paths.architecture(architecture.hash)
+        if not path.exists():
+            write_atomically(path, to_json(architecture).encode())
+        self._known[architecture.hash] = architecture
+
+    def load(self, architecture_hash: str) -> Architecture:
+        """The architecture of that hash. Raises ArchitectureError where it is missing or damaged."""
+        if architecture_hash not in self._known:
+            path = self._paths.architecture(architecture_hash)
+            architecture = read_architecture(path)
+            if architecture.hash != architecture_hash:
+                raise ArchitectureError(f"{path}: holds the architecture {architecture.hash}: the file is foreign")
+            self._known[architecture_hash] = architecture
+        return self._known[architecture_hash]

@@ -1,0 +1,235 @@
+"""Operation counting: rule set `aiperf-1`, forward and backward operations per image of every layer.
+
+The rules follow the AIPerf paper (Ren et al. 2021, section 4.4, Tables 1 to 3). Operation weights: multiply-
+accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponential 8. All counts are integers.
+
+A rule is one small function from the shapes of a layer to its operations, registered under the layer's kind.
+Where the shapes come from does not matter: `count` takes them from an `Architecture`, `aiperf.keras_operations`
+from the weights and tensors of a built Keras model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from aiperf.architecture import Architecture
+from aiperf.errors import UncountedLayerError
+from aiperf.layers import Layer, MaxPool, Pair, Shape
+
+RULE_SET = "aiperf-1"
+
+MULTIPLY_ACCUMULATE = 2
+ADD = SUBTRACT = MULTIPLY = COMPARE = 1
+DIVIDE = SQUARE_ROOT = 4
+EXPONENTIAL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations per image of a forward and of a backward pass (weight update included)."""
+
+    forward: int
+    backward: int
+
+    @property
+    def total(self) -> int:
+        """Operations to train one image."""
+        return self.forward + self.backward
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(self.forward + other.forward, self.backward + other.backward)
+
+    def work(self, images_trained: int, images_evaluated: int) -> int:
+        """Operations to train and evaluate so many images: training costs both passes, evaluating one."""
+        return images_trained * self.total + images_evaluated * self.forward
+
+
+NOTHING = Operations(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What a rule may look at. Shapes leave the batch out."""
+
+    inputs: tuple[Shape, ...]
+    output: Shape
+    kernel: Shape = ()
+    """Shape of the weight matrix: (Kh, Kw, Ci / groups, Co) or (Ci, Co)."""
+    window: Pair = (1, 1)
+    """Window of a pooling layer."""
+    reads_network_input: bool = False
+    """All inputs are the network's input, directly or through layers that count zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCount:
+    """The count of one layer of a network."""
+
+    name: str
+    kind: str
+    operations: Operations
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """The count of all layers of one kind."""
+
+    count: int
+    operations: Operations
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCount:
+    """The count of a network, layer by layer and in all."""
+
+    layers: tuple[LayerCount, ...]
+
+    @property
+    def operations(self) -> Operations:
+        """Operations of the whole network."""
+        return Operations(
+            sum(layer.operations.forward for layer in self.layers),
+            sum(layer.operations.backward for layer in self.layers),
+        )
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights, moving statistics included."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def by_kind(self) -> dict[str, TypeCount]:
+        """Sums over layers of one kind, in the order of first appearance."""
+        sums: dict[str, TypeCount] = {}
+        for layer in self.layers:
+            old = sums.get(layer.kind, TypeCount(0, NOTHING, 0))
+            sums[layer.kind] = TypeCount(
+                old.count + 1, old.operations + layer.operations, old.parameters + layer.parameters
+            )
+        return sums
+
+
+Rule = Callable[[LayerFacts], Operations]
+RULES: dict[str, Rule] = {}
+"""The rule of every kind of layer that can be counted."""
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Register a rule for layers of these kinds."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+@rule("conv")
+def _convolution(facts: LayerFacts) -> Operations:
+    # Tables 1 and 2. Table 3 (ratio 1.9755) has no input gradient for the convolution that reads the images.
+    weights = prod(facts.kernel)
+    forward = MULTIPLY_ACCUMULATE * weights * facts.output[0] * facts.output[1]
+    gradients = 1 if facts.reads_network_input else 2
+    return Operations(forward, gradients * forward + MULTIPLY_ACCUMULATE * weights)
+
+
+@rule("dense")
+def _dense(facts: LayerFacts) -> Operations:
+    # Tables 1 and 2; the update includes the bias.
+    inputs, outputs = facts.kernel
+    forward = MULTIPLY_ACCUMULATE * inputs * outputs
+    return Operations(forward, 2 * forward + MULTIPLY_ACCUMULATE * (inputs + 1) * outputs)
+
+
+@rule("batchnorm")
+def _batch_normalisation(facts: LayerFacts) -> Operations:
+    # Table 1: a multiply-accumulate, an add and a divide an element. Table 3: 1,908 over 53 layers backward.
+    return Operations((MULTIPLY_ACCUMULATE + ADD + DIVIDE) * prod(facts.output), 36)
+
+
+@rule("relu")
+def _relu(facts: LayerFacts) -> Operations:
+    return Operations(COMPARE * prod(facts.output), 0)
+
+
+@rule("add")
+def _addition(facts: LayerFacts) -> Operations:
+    return Operations(ADD * (len(facts.inputs) - 1) * prod(facts.output), 0)
+
+
+@rule("maxpool")
+def _max_pooling(facts: LayerFacts) -> Operations:
+    return Operations(COMPARE * prod(facts.window) * prod(facts.output), 0)
+
+
+@rule("globalpool")
+def _global_average_pooling(facts: LayerFacts) -> Operations:
+    return Operations(ADD * prod(facts.inputs[0]) + DIVIDE * facts.output[-1], 0)
+
+
+@rule("softmax")
+def _softmax(facts: LayerFacts) -> Operations:
+    return Operations((EXPONENTIAL + ADD + DIVIDE) * prod(facts.output), 0)
+
+
+ZERO_KINDS = frozenset({"input", "dropout", "flatten", "zeropad", "concat"})
+"""Layers that move or drop data and count nothing (rule set aiperf-1)."""
+
+
+@rule(*ZERO_KINDS)
+def _nothing(facts: LayerFacts) -> Operations:
+    return NOTHING
+
+
+def count_layer(kind: str, facts: LayerFacts) -> Operations:
+    """Operations per image of one layer. Raises UncountedLayerError where the rule set has no rule."""
+    try:
+        layer_rule = RULES[kind]
+    except KeyError:
+        raise UncountedLayerError([kind]) from None
+    return layer_rule(facts)
+
+
+def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
+    """Whether a layer's output is the network's input, but for layers that count zero.
+
+    `inputs` tells the same of the layer's own inputs (none for the input layer).
+    """
+    return kind in ZERO_KINDS and all(inputs)
+
+
+@lru_cache(maxsize=65536)
+def _count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> tuple[Operations, int]:
+    weights = layer.weight_shapes(inputs)
+    facts = LayerFacts(
+        inputs=inputs,
+        output=layer.output_shape(inputs),
+        kernel=weights.get("kernel", ()),
+        window=layer.window if isinstance(layer, MaxPool) else (1, 1),
+        reads_network_input=reads_images,
+    )
+    return count_layer(layer.kind, facts), sum(map(prod, weights.values()))
+
+
+@lru_cache(maxsize=4096)
+def count(architecture: Architecture) -> NetworkCount:
+    """Count an architecture, per image. Raises UncountedLayerError listing every layer without a rule."""
+    uncounted = [node for node in architecture.nodes if node.layer.kind not in RULES]
+    if uncounted:
+        raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
+    shapes = architecture.shapes
+    only_images: dict[str, bool] = {}
+    layers = []
+    for node in architecture.nodes:
+        layer = node.layer
+        reads_images = all(only_images[name] for name in node.inputs)
+        inputs = tuple([shapes[name] for name in node.inputs])
+        operations, parameters = _count_node(layer, inputs, reads_images)
+        only_images[node.name] = sees_only_images(layer.kind, [reads_images])
+        layers.append(LayerCount(node.name, layer.kind, operations, parameters))
+    return NetworkCount(tuple(layers))

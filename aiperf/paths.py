@@ -1,0 +1,81 @@
+"""The run directory: the only module that knows file names in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import RunDirectoryError
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """Where everything of one run lies, below the shared directory `root`."""
+
+    root: Path
+
+    @property
+    def run(self) -> Path:
+        """Configuration, versions and seed, written once."""
+        return self.root / "run.json"
+
+    @property
+    def system(self) -> Path:
+        """What every node is: CPU, memory, accelerators, software."""
+        return self.root / "system.json"
+
+    @property
+    def history(self) -> Path:
+        """Directory of the history list: one file per writer."""
+        return self.root / "history"
+
+    @property
+    def models(self) -> Path:
+        """Directory of architectures, by canonical hash."""
+        return self.root / "models"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of logs: one file per process and per trial."""
+        return self.root / "logs"
+
+    @property
+    def report(self) -> Path:
+        """Directory of derived files; may be deleted and rebuilt."""
+        return self.root / "report"
+
+    @property
+    def report_json(self) -> Path:
+        """The report for programs."""
+        return self.report / "report.json"
+
+    def history_file(self, writer: str) -> Path:
+        """The file of one writer of the history list."""
+        return self.history / f"{writer}.jsonl"
+
+    def architecture(self, architecture_hash: str) -> Path:
+        """The layer graph of one architecture."""
+        return self.models / architecture_hash / "architecture.json"
+
+    def replica_log(self, replica: int) -> Path:
+        """Standard error of one replica's agent."""
+        return self.logs / f"replica-{replica:04d}.log"
+
+    def trial_log(self, trial: int) -> Path:
+        """Output of the trainer ranks of one trial."""
+        return self.logs / f"trial-{trial:06d}.log"
+
+    def create(self) -> None:
+        """Make the directories of a new run. Raises OSError."""
+        for directory in (self.history, self.models, self.logs):
+            directory.mkdir(parents=True, exist_ok=True)
+
+
+def open_run(path: Path) -> RunPaths:
+    """The paths of an existing run. Raises RunDirectoryError where the path holds no run."""
+    paths = RunPaths(path)
+    if not path.is_dir():
+        raise RunDirectoryError(f"{path} is no directory; name the --output directory of a run")
+    if not paths.run.is_file():
+        raise RunDirectoryError(f"{path} is no run directory: it has no {paths.run.name}")
+    return paths

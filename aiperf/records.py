@@ -1,0 +1,201 @@
+"""Records of the history list: one line of JSON each, with version, writer, sequence number, time and checksum.
+
+The checksum (CRC-32 of everything before it in the line) is the last key, so that damage anywhere is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from aiperf.clock import format_utc, parse_utc
+from aiperf.errors import RecordDamagedError
+from aiperf.messages import Phase
+
+VERSION = 1
+_CHECKSUM_KEY = b',"crc32":"'
+_TAIL_BYTES = len(_CHECKSUM_KEY) + 8 + len(b'"}')
+
+
+class Body(BaseModel):
+    """Base of what a record says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReplicaReady(Body):
+    """Primary: a replica is ready. `clock_offset_ms` is its clock minus the primary's."""
+
+    type: Literal["replica_ready"] = "replica_ready"
+    replica: int
+    writer: str
+    accelerators: int
+    clock_offset_ms: int
+
+
+class ReplicaLost(Body):
+    """Primary: a replica is gone before the end, or never came. Its unfinished trials died with it."""
+
+    type: Literal["replica_lost"] = "replica_lost"
+    replica: int
+    reason: str
+
+
+class RunReleased(Body):
+    """Primary: the replicas may work from now on; this record's time is t0."""
+
+    type: Literal["run_released"] = "run_released"
+    duration_ms: int
+    ready: tuple[int, ...]
+
+
+class RunEnded(Body):
+    """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until `end_ms` counts."""
+
+    type: Literal["run_ended"] = "run_ended"
+    reason: Literal["deadline", "interrupted", "no_replicas"]
+    end_ms: int
+    detail: str = ""
+
+
+class JobIssued(Body):
+    """Primary: a replica was given a round."""
+
+    type: Literal["job_issued"] = "job_issued"
+    trial: int
+    replica: int
+    round: int
+    seed: int
+
+
+class TrialStarted(Body):
+    """Replica: an architecture was chosen and stored; its training begins."""
+
+    type: Literal["trial_started"] = "trial_started"
+    trial: int
+    replica: int
+    round: int
+    architecture: str
+    parent: str | None
+    hyperparameters: dict[str, int | float | str]
+    epochs: int
+
+
+class PhaseBegan(Body):
+    """Replica: a phase begins; the one before it ends."""
+
+    type: Literal["phase"] = "phase"
+    replica: int
+    trial: int | None
+    phase: Phase
+
+
+class ProgressMade(Body):
+    """Replica: images of the current epoch so far."""
+
+    type: Literal["progress"] = "progress"
+    trial: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+
+
+class EpochCompleted(Body):
+    """Replica: an epoch is complete; whole images, `correct` of the evaluated ones."""
+
+    type: Literal["epoch"] = "epoch"
+    trial: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+    correct: int
+    loss: float
+    validation_loss: float
+    learning_rate: float
+
+
+class TrialEnded(Body):
+    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of the run)."""
+
+    type: Literal["trial_ended"] = "trial_ended"
+    trial: int
+    reason: Literal["completed", "early_stop", "stopped"]
+
+
+class TrialFailed(Body):
+    """Replica: a training failed. Completed epochs count, the unfinished one does not."""
+
+    type: Literal["trial_failed"] = "trial_failed"
+    trial: int
+    replica: int
+    kind: str
+    reason: str
+
+
+AnyBody = (
+    ReplicaReady | ReplicaLost | RunReleased | RunEnded | JobIssued
+    | TrialStarted | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
+)  # fmt: skip
+
+_BODY: TypeAdapter[AnyBody] = TypeAdapter(Annotated[AnyBody, Field(discriminator="type")])
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: who wrote it as which of its records, when (on the writer's clock), and what it says."""
+
+    writer: str
+    sequence: int
+    time_ms: int
+    monotonic_ms: int
+    body: AnyBody
+
+
+def encode_record(record: Record) -> bytes:
+    """The record as one line, checksum last."""
+    document = {
+        "version": VERSION,
+        "writer": record.writer,
+        "sequence": record.sequence,
+        "time": format_utc(record.time_ms),
+        "monotonic_ms": record.monotonic_ms,
+        "data": record.body.model_dump(mode="json"),
+    }
+    head = json.dumps(document, separators=(",", ":"))[:-1].encode()
+    return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
+
+
+def decode_record(line: bytes) -> Record:
+    """A record from its line. Raises RecordDamagedError saying what is wrong with it."""
+    head, tail = _split_checksum(line)
+    if b"%08x" % zlib.crc32(head) != tail:
+        raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
+    try:
+        document: dict[str, Any] = json.loads(head + b"}")
+        version = document["version"]
+        if version != VERSION:
+            raise RecordDamagedError(f"record version {version!r}; this program reads version {VERSION}")
+        return Record(
+            writer=str(document["writer"]),
+            sequence=int(document["sequence"]),
+            time_ms=parse_utc(document["time"]),
+            monotonic_ms=int(document["monotonic_ms"]),
+            body=_BODY.validate_python(document["data"]),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RecordDamagedError(f"data.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordDamagedError(f"is no record: {error!r}") from None
+
+
+def _split_checksum(line: bytes) -> tuple[bytes, bytes]:
+    text = line.rstrip(b"\n")
+    head, tail = text[:-_TAIL_BYTES], text[-_TAIL_BYTES:]
+    if not tail.startswith(_CHECKSUM_KEY) or not tail.endswith(b'"}'):
+        raise RecordDamagedError("the line does not end with a checksum")
+    return head, tail[len(_CHECKSUM_KEY) : -2]

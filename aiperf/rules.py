@@ -1,0 +1,106 @@
+"""The rules of the benchmark as data: what an official run must be (paper, section 4.5 and Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.config import RunConfig
+from aiperf.datasets import IMAGENET
+
+RULES_VERSION = "aiperf-1"
+
+MAXIMUM_ERROR = 0.30
+"""Largest error of an official run (paper, Table 4)."""
+
+MINIMUM_DURATION_S = 3600.0
+"""Shortest official run: one hour."""
+
+MINIMUM_PRECISION_BITS = 16
+"""Narrowest floating point of an official run (paper, Table 4)."""
+
+PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16}
+
+Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the rules look at: the configuration and what came of it."""
+
+    config: RunConfig
+    ended: str
+    """deadline, interrupted, no_replicas, or unfinished."""
+    duration_s: float
+    error: float
+    images_trained: int
+    damages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `found` tells what the run has; the rule is met where `met` is true of it."""
+
+    name: str
+    required: str
+    group: Literal["setting", "outcome", "integrity"]
+    found: Callable[[RunFacts], str]
+    met: Callable[[RunFacts], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that is not met."""
+
+    rule: str
+    found: str
+    required: str
+    group: str
+
+
+RULES = (
+    Rule("records", "every record intact", "integrity",
+         lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
+    Rule("completion", "the run reaches its deadline", "integrity",
+         lambda f: f.ended, lambda f: f.ended == "deadline"),
+    Rule("work", "at least one image trained", "integrity",
+         lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
+    Rule("dataset", "imagenet", "setting",
+         lambda f: f.config.run.dataset, lambda f: f.config.run.dataset == IMAGENET.name),
+    Rule("trainer", "keras (real training)", "setting",
+         lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras"),
+    Rule("initial architecture", "resnet50", "setting",
+         lambda f: f.config.search.initial_architecture, lambda f: f.config.search.initial_architecture == "resnet50"),
+    Rule("NAS", "network morphism guided by Bayesian optimisation", "setting",
+         lambda f: f"{f.config.search.strategy} network morphism", lambda f: False),
+    Rule("HPO", "tree-structured Parzen estimator from the fourth round on", "setting",
+         lambda f: f.config.search.hpo, lambda f: False),
+    Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
+         lambda f: f.config.training.precision,
+         lambda f: PRECISION_BITS[f.config.training.precision] >= MINIMUM_PRECISION_BITS),
+    Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s", "setting",
+         lambda f: f"{f.config.run.duration:.0f} s", lambda f: f.config.run.duration >= MINIMUM_DURATION_S),
+    Rule("error", f"at most {MAXIMUM_ERROR:.2f}", "outcome",
+         lambda f: f"{f.error:.4f}", lambda f: f.error <= MAXIMUM_ERROR),
+)  # fmt: skip
+"""Every rule. No run can meet NAS and HPO in this version: neither optimiser is in it yet."""
+
+
+def violations(facts: RunFacts) -> tuple[Violation, ...]:
+    """All rules that a run does not meet, in the order of the rules."""
+    return tuple(
+        Violation(rule.name, rule.found(facts), rule.required, rule.group) for rule in RULES if not rule.met(facts)
+    )
+
+
+def status(found: tuple[Violation, ...]) -> Status:
+    """FAILED where the run is broken off, damaged or empty; UNOFFICIAL where a setting leaves the rules;
+    FAILED where an official run misses its outcome; else PASSED.
+    """
+    groups = {violation.group for violation in found}
+    if "integrity" in groups:
+        return "FAILED"
+    if "setting" in groups:
+        return "UNOFFICIAL"
+    return "FAILED" if "outcome" in groups else "PASSED"

@@ -1,0 +1,172 @@
+"""The score (spec: OPS over wall time; regulated score): pure functions of what was done when.
+
+Work done = images trained x (forward + backward) + images evaluated x forward. A completed epoch counts
+whatever becomes of its trial; an unfinished epoch counts, up to its last progress report, only while its trial
+is alive. Times are integer milliseconds, operations are integers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import log
+
+from aiperf.operations import Operations
+
+GRID_MS = 360_000
+"""Spacing of the timeline: 0.1 hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWork:
+    """A completed epoch, in whole images. `correct` of the evaluated images had the right top-1 class."""
+
+    time_ms: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+    correct: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressWork:
+    """A report from inside an epoch: images of this epoch so far."""
+
+    time_ms: int
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialWork:
+    """What one trial did. `died_ms` is when it failed or its replica was lost; None where it did not."""
+
+    cost: Operations
+    epochs: tuple[EpochWork, ...]
+    progress: tuple[ProgressWork, ...] = ()
+    died_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """Score, error and regulated score as if the run had ended at `t_ms` after its start."""
+
+    t_ms: int
+    ops: float
+    error: float
+    regulated_ops: float
+
+
+def work_done(trials: Iterable[TrialWork], at_ms: int) -> int:
+    """Operations done by all trials up to the moment `at_ms` (inclusive)."""
+    return sum(_trial_work(trial, at_ms) for trial in trials)
+
+
+def _trial_work(trial: TrialWork, at_ms: int) -> int:
+    completed = [epoch for epoch in trial.epochs if epoch.time_ms <= at_ms]
+    done = sum(trial.cost.work(epoch.images_trained, epoch.images_evaluated) for epoch in completed)
+    if trial.died_ms is not None and trial.died_ms <= at_ms:
+        return done
+    finished = max((epoch.epoch for epoch in completed), default=0)
+    open_epoch = [p for p in trial.progress if p.time_ms <= at_ms and p.epoch > finished]
+    last = max(open_epoch, key=_position, default=None)
+    return done if last is None else done + trial.cost.work(last.images_trained, last.images_evaluated)
+
+
+def _position(progress: ProgressWork) -> tuple[int, int, int]:
+    return progress.epoch, progress.images_trained, progress.images_evaluated
+
+
+def operations_per_second(operations: int, duration_ms: int) -> float:
+    """OPS over wall time: the correctly rounded quotient. Zero where no time has passed."""
+    return operations * 1000 / duration_ms if duration_ms > 0 else 0.0
+
+
+def error_of(correct: int, evaluated: int) -> float:
+    """1 - top-1 accuracy, at least 1 / (2 x evaluated images), so that its logarithm exists."""
+    return max((evaluated - correct) / evaluated, 1 / (2 * evaluated))
+
+
+def best_error(trials: Iterable[TrialWork], at_ms: int) -> float:
+    """Error of the best measured epoch completed by `at_ms`; 1.0 where no epoch was."""
+    errors = (
+        error_of(epoch.correct, epoch.images_evaluated)
+        for trial in trials
+        for epoch in trial.epochs
+        if epoch.time_ms <= at_ms and epoch.images_evaluated > 0
+    )
+    return min(errors, default=1.0)
+
+
+def regulated(ops: float, error: float) -> float:
+    """Regulated score: -ln(error) x OPS (paper, equation 3)."""
+    return -log(error) * ops if error < 1.0 else 0.0
+
+
+def timeline(trials: Sequence[TrialWork], start_ms: int, end_ms: int) -> tuple[TimelinePoint, ...]:
+    """Points on the grid of 0.1 hour from the start, and at the end.
+
+    Each point equals `work_done` and `best_error` at that moment; one sweep over sorted changes gives them all.
+    """
+    changes = sorted(change for trial in trials for change in _changes(trial))
+    totals = list(accumulate(amount for _, amount in changes))
+    change_times = [time_ms for time_ms, _ in changes]
+    bests = sorted(
+        (epoch.time_ms, error_of(epoch.correct, epoch.images_evaluated))
+        for trial in trials
+        for epoch in trial.epochs
+        if epoch.images_evaluated > 0
+    )
+    errors = list(accumulate((error for _, error in bests), min))
+    error_times = [time_ms for time_ms, _ in bests]
+    points = []
+    for at_ms in _grid(start_ms, end_ms):
+        done = bisect_right(change_times, at_ms)
+        seen = bisect_right(error_times, at_ms)
+        ops = operations_per_second(totals[done - 1] if done else 0, at_ms - start_ms)
+        error = errors[seen - 1] if seen else 1.0
+        points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
+    return tuple(points)
+
+
+def _grid(start_ms: int, end_ms: int) -> Iterator[int]:
+    yield from range(start_ms + GRID_MS, end_ms, GRID_MS)
+    if end_ms > start_ms:
+        yield end_ms
+
+
+def _changes(trial: TrialWork) -> Iterator[tuple[int, int]]:
+    moments = {epoch.time_ms for epoch in trial.epochs} | {report.time_ms for report in trial.progress}
+    if trial.died_ms is not None:
+        moments.add(trial.died_ms)
+    before = 0
+    for moment, done in _running_work(trial, sorted(moments)):
+        if done != before:
+            yield moment, done - before
+            before = done
+
+
+def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, int]]:
+    epochs = sorted(trial.epochs, key=lambda epoch: epoch.time_ms)
+    progress = sorted(trial.progress, key=lambda report: report.time_ms)
+    done = finished = next_epoch = next_report = 0
+    last: ProgressWork | None = None
+    for moment in moments:
+        while next_epoch < len(epochs) and epochs[next_epoch].time_ms <= moment:
+            epoch = epochs[next_epoch]
+            done += trial.cost.work(epoch.images_trained, epoch.images_evaluated)
+            finished = max(finished, epoch.epoch)
+            next_epoch += 1
+        while next_report < len(progress) and progress[next_report].time_ms <= moment:
+            report = progress[next_report]
+            last = report if last is None else max(last, report, key=_position)
+            next_report += 1
+        alive = trial.died_ms is None or trial.died_ms > moment
+        partial = last if alive and last is not None and last.epoch > finished else None
+        yield (
+            moment,
+            done + (trial.cost.work(partial.images_trained, partial.images_evaluated) if partial else 0),
+        )

@@ -1,0 +1,95 @@
+"""The verbs of the analysis: `aiperf report` and `aiperf status`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.table import Table
+
+from aiperf.cli import Command, add_format
+from aiperf.clock import SystemClock
+from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
+from aiperf.files import write_atomically
+from aiperf.paths import open_run
+from analysis.model import Report
+from analysis.report import build_report
+from analysis.tables import open_console, print_report
+from analysis.timeline import RunData, read_run
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="DIR", help="run directory")
+    add_format(parser)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    paths = open_run(arguments.run)
+    report = build_report(read_run(paths))
+    text = report.model_dump_json(indent=2)
+    try:
+        write_atomically(paths.report_json, text.encode() + b"\n")
+    except OSError as error:
+        raise EnvironmentNotReadyError([f"{paths.report_json} cannot be written: {error}"]) from error
+    if arguments.format == "json":
+        print(text)  # noqa: T201
+        print(report.final_line)  # noqa: T201
+    else:
+        print_report(report)
+    return EXIT_DONE
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    data = read_run(open_run(arguments.run), now_ms=SystemClock().utc_ms())
+    report = build_report(data)
+    if arguments.format == "json":
+        print(report.model_dump_json(indent=2))  # noqa: T201
+        return EXIT_DONE
+    console = open_console()
+    console.print(_status_line(data, report), markup=False, highlight=False, soft_wrap=True)
+    console.print(_status_table(data, report))
+    return EXIT_DONE
+
+
+def _status_line(data: RunData, report: Report) -> str:
+    planned_s = data.manifest.config.run.duration
+    if data.start_ms is None:
+        state = "waiting for its replicas" if data.ended == "unfinished" else f"ended before its start: {data.ended}"
+        return f"run {report.name!r}: {state}"
+    state = "running (or its primary is gone)" if data.ended == "unfinished" else f"ended: {data.ended}"
+    return (
+        f"run {report.name!r}: {state}; {report.duration_s:.0f} of {planned_s:.0f} s; "
+        f"{len(report.trials)} trials; error {report.error:.4f}; {report.score_ops:.4e} OPS so far"
+    )
+
+
+def _status_table(data: RunData, report: Report) -> Table:
+    table = Table()
+    for heading in ("replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations"):
+        table.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
+    for replica in report.replica_details:
+        trials = [trial for trial in report.trials if trial.replica == replica.replica]
+        phases = data.ledger.replica(replica.replica).phases
+        phase = max(phases, key=lambda item: item[0])[1].phase if phases else "-"
+        last = trials[-1] if trials else None
+        accuracy = f"{last.best_accuracy:.4f}" if last and last.best_accuracy is not None else "-"
+        table.add_row(
+            str(replica.replica), replica.state, str(last.id if last else "-"), str(last.round if last else "-"),
+            phase, str(last.epochs if last else "-"), accuracy, f"{replica.operations:.4e}",
+        )  # fmt: skip
+    return table
+
+
+REPORT = Command(
+    description="Recompute score, timeline and tables of a run from its raw records; writes DIR/report/report.json.",
+    example="aiperf report runs/first --format json",
+    configure=_configure,
+    execute=_report,
+)
+
+STATUS = Command(
+    description="Show where a run is: of a running or a finished run, from any shell. Writes nothing.",
+    example="aiperf status runs/first",
+    configure=_configure,
+    execute=_status,
+)

@@ -1,0 +1,66 @@
+"""A report as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from aiperf.duration import format_duration
+from analysis.model import Report
+
+WIDTH = 140
+"""Columns where standard output is no terminal."""
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print trials, replicas, violations, and the final line last of all."""
+    console = console or open_console()
+    console.print(_trials(report))
+    console.print(_replicas(report))
+    for line in closing_lines(report):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def open_console() -> Console:
+    """Standard output; wide enough for the tables where it is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def closing_lines(report: Report) -> Iterator[str]:
+    """Every rule that is not met, then the stable final line."""
+    for damage in report.damages:
+        yield f"damaged record: {damage}"
+    for violation in report.violations:
+        yield f"rule not met: {violation.rule}: found {violation.found}; required {violation.required}"
+    yield report.final_line
+
+
+def _trials(report: Report) -> Table:
+    table = Table(title="Trials", title_justify="left")
+    for heading in ("trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state"):
+        table.add_column(heading, justify="left" if heading in ("architecture", "state") else "right")
+    for trial in report.trials:
+        accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
+        reason = f": {trial.failure_reason}" if trial.failure_reason else ""
+        table.add_row(
+            str(trial.id), str(trial.replica), str(trial.round), trial.architecture or "-", str(trial.epochs),
+            accuracy, f"{trial.operations:.4e}", f"{trial.state}{reason}"[:200],
+        )  # fmt: skip
+    return table
+
+
+def _replicas(report: Report) -> Table:
+    table = Table(title="Replicas", title_justify="left")
+    phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
+    for heading in ("replica", "state", "trials", "operations", *phases):
+        table.add_column(heading, justify="left" if heading == "state" else "right")
+    for replica in report.replica_details:
+        reason = f": {replica.reason}" if replica.reason else ""
+        table.add_row(
+            str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), f"{replica.operations:.4e}",
+            *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,69 @@
+"""Everything that can be checked before a run starts, told all at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from aiperf.config import RunConfig
+from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.paths import RunPaths
+
+GIB = 2**30
+
+
+def check(config: RunConfig, output: Path) -> None:
+    """Raise UsageError or EnvironmentNotReadyError with every problem of that kind; change nothing on disk."""
+    usage = [*_dataset_problems(config), *_output_problems(output)]
+    if usage:
+        raise UsageError("\n".join(usage))
+    environment = [*_package_problems(config), *_disk_problems(config, output)]
+    if environment:
+        raise EnvironmentNotReadyError(environment)
+
+
+def _dataset_problems(config: RunConfig) -> list[str]:
+    if config.dataset.available:
+        return []
+    return [
+        f"data set {config.run.dataset!r} has no input pipeline in this version; "
+        "use --dataset digits (embedded, unofficial) or --preset quick"
+    ]
+
+
+def _output_problems(output: Path) -> list[str]:
+    if not output.exists():
+        return []
+    if not output.is_dir():
+        return [f"--output {output} is no directory; name a new or an empty one"]
+    if RunPaths(output).run.exists():
+        return [f"--output {output} holds another run; name a new directory (nothing was changed there)"]
+    if any(output.iterdir()):
+        return [f"--output {output} is not empty; name a new or an empty directory"]
+    return []
+
+
+def _package_problems(config: RunConfig) -> list[str]:
+    if config.training.trainer != "keras" or importlib.util.find_spec("tensorflow") is not None:
+        return []
+    return [
+        f"TensorFlow is not installed for {sys.executable}; "
+        "install it with: pip install 'aiperf-hpc[tensorflow]' (or [gpu])"
+    ]
+
+
+def _disk_problems(config: RunConfig, output: Path) -> list[str]:
+    existing = next(parent for parent in (output, *output.absolute().parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return [f"--output {output} cannot be made: {existing} is not writable"]
+    free_gib = shutil.disk_usage(existing).free / GIB
+    wanted_gib = config.run.min_free_disk_gib
+    if free_gib < wanted_gib:
+        return [
+            f"too little disk space below {existing}: {free_gib:.1f} GiB free, {wanted_gib:.1f} GiB wanted "
+            "(run.min_free_disk_gib)"
+        ]
+    return []

@@ -1,0 +1,119 @@
+"""The live view: a table on a terminal, plain lines elsewhere. On standard error: results go to standard output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from aiperf.duration import format_duration
+from primary.view import Display, ReplicaView, RunView
+
+LINE_INTERVAL_S = 15.0
+"""Spacing of status lines where there is no terminal."""
+
+MAX_ROWS = 40
+"""Most replicas in the table; the rest is summed in a line."""
+
+
+def format_ops(ops: float) -> str:
+    """OPS with an SI prefix: 1.234 TOPS."""
+    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if ops >= factor:
+            return f"{ops / factor:.3f} {prefix}OPS"
+    return f"{ops:.0f} OPS"
+
+
+def summary(view: RunView) -> str:
+    """One line about the whole run."""
+    if view.elapsed_s is None:
+        ready = sum(replica.state != "starting" for replica in view.replicas)
+        return f"starting: {ready} of {len(view.replicas)} replicas answered"
+    left = format_duration(view.duration_s - view.elapsed_s)
+    best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
+    working = sum(replica.state == "working" for replica in view.replicas)
+    accuracy = "-" if best is None else f"{best:.4f}"
+    trials = sum(replica.trials for replica in view.replicas)
+    return (
+        f"{format_duration(view.elapsed_s)} passed, {left} left | {working} replicas working, {trials} trials done | "
+        f"best accuracy {accuracy} | {format_ops(view.ops)} so far"
+    )
+
+
+def table(view: RunView) -> Table:
+    """The table of the live view."""
+    result = Table(title=summary(view), title_justify="left", expand=False)
+    for heading in ("replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations"):
+        result.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
+    for replica in view.replicas[:MAX_ROWS]:
+        result.add_row(*_row(replica))
+    if len(view.replicas) > MAX_ROWS:
+        result.caption = f"and {len(view.replicas) - MAX_ROWS} more replicas"
+    return result
+
+
+def _row(replica: ReplicaView) -> list[str]:
+    progress = replica.progress
+    if progress is None:
+        return [str(replica.replica), replica.state, *["-"] * 6]
+    accuracy = "-" if progress.accuracy is None else f"{progress.accuracy:.4f}"
+    return [
+        str(replica.replica),
+        replica.state,
+        str(progress.trial),
+        str(replica.round),
+        progress.phase,
+        f"{progress.epoch}/{progress.epochs}",
+        accuracy,
+        f"{replica.operations:.3e}",
+    ]
+
+
+class TerminalDisplay:
+    """A table that is redrawn in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._live = Live(console=Console(file=stream), auto_refresh=False)
+        self._live.start()
+
+    def event(self, text: str) -> None:
+        """A line above the table."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def refresh(self, view: RunView) -> None:
+        """Draw the table anew."""
+        self._live.update(table(view), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last table on the screen."""
+        self._live.stop()
+
+
+class LineDisplay:
+    """Plain lines, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next_s = 0.0
+
+    def event(self, text: str) -> None:
+        """One line."""
+        print(text, file=self._stream, flush=True)
+
+    def refresh(self, view: RunView) -> None:
+        """A status line every now and then."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + LINE_INTERVAL_S
+            self.event(summary(view))
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def open_display() -> Display:
+    """The display that fits standard error."""
+    return TerminalDisplay(sys.stderr) if sys.stderr.isatty() else LineDisplay(sys.stderr)

@@ -1,0 +1,110 @@
+"""One replica as the primary sees it: its handshake, its jobs, its end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiperf.clock import Clock
+from aiperf.errors import AiperfError, MessageError
+from aiperf.messages import (
+    ClockReply,
+    ClockRequest,
+    Finished,
+    Message,
+    Progress,
+    Ready,
+    ToPrimary,
+    Unable,
+    decode_to_primary,
+    encode,
+)
+from aiperf.processes import describe_exit, last_lines
+from primary.launchers import ReplicaProcess, ReplicaSpec
+
+_M = TypeVar("_M", bound=Message)
+
+CLOCK_SAMPLES = 5
+"""Round trips of the clock handshake; the shortest one bounds the offset best."""
+
+
+class ReplicaGoneError(AiperfError):
+    """The replica cannot work, ended, or broke the protocol. Raised by `ReplicaLink`; the run goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """A replica's clock minus the primary's. An offset within its uncertainty is taken as none."""
+
+    offset_ms: int
+    uncertainty_ms: int
+
+    @property
+    def applied_ms(self) -> int:
+        """The offset to correct by."""
+        return self.offset_ms if abs(self.offset_ms) > self.uncertainty_ms else 0
+
+
+class ReplicaLink:
+    """Talks to one started replica. Every method raises ReplicaGoneError with the reason when it is gone."""
+
+    def __init__(self, process: ReplicaProcess, spec: ReplicaSpec) -> None:
+        self._process = process
+        self._spec = spec
+
+    async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
+        """Wait until the replica is ready and measure its clock."""
+        ready = await self._expect(Ready)
+        samples = []
+        for _ in range(CLOCK_SAMPLES):
+            sent_ms, sent_ns = clock.utc_ms(), time.monotonic_ns()
+            await self.send(ClockRequest())
+            reply = await self._expect(ClockReply)
+            round_trip_ms = (time.monotonic_ns() - sent_ns) / 1e6
+            offset = ClockOffset(round(reply.utc_ms - sent_ms - round_trip_ms / 2), round(round_trip_ms / 2) + 1)
+            samples.append(offset)
+        return ready, min(samples, key=lambda sample: sample.uncertainty_ms)
+
+    async def send(self, message: Message) -> None:
+        """Send a message."""
+        await self._process.send(encode(message))
+
+    async def next_event(self) -> Progress | Finished:
+        """The next thing that the replica tells of its job."""
+        message = await self._receive()
+        if isinstance(message, Progress | Finished):
+            return message
+        raise ReplicaGoneError(f"unexpected message {type(message).__name__} from the replica")
+
+    async def drain(self) -> None:
+        """Read on until the replica ends."""
+        while await self._process.receive():
+            pass
+        await self._process.wait()
+
+    async def cancel(self, grace_s: float) -> int:
+        """End the replica by force."""
+        return await self._process.cancel(grace_s)
+
+    async def _expect(self, kind: type[_M]) -> _M:
+        message = await self._receive()
+        if not isinstance(message, kind):
+            raise ReplicaGoneError(f"expected {kind.__name__} from the replica, got {type(message).__name__}")
+        return message
+
+    async def _receive(self) -> ToPrimary:
+        try:
+            line = await self._process.receive()
+            if line:
+                message = decode_to_primary(line)
+                if isinstance(message, Unable):
+                    raise ReplicaGoneError(message.reason)
+                return message
+        except MessageError as error:
+            raise ReplicaGoneError(str(error)) from None
+        code = await self._process.wait()
+        tail = last_lines(self._spec.log)
+        raise ReplicaGoneError(
+            f"the replica ended with {describe_exit(code)}; end of {self._spec.log}: {tail or '(empty)'}"
+        )

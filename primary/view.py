@@ -1,0 +1,64 @@
+"""What the dispatcher tells about a run in progress, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from aiperf.messages import Progress
+
+ReplicaState = Literal["starting", "ready", "working", "lost", "stopped"]
+
+
+@dataclass
+class ReplicaView:
+    """One row of the live view."""
+
+    replica: int
+    state: ReplicaState = "starting"
+    round: int = 0
+    progress: Progress | None = None
+    finished_operations: int = 0
+    best_accuracy: float | None = None
+    trials: int = 0
+
+    @property
+    def operations(self) -> int:
+        """Operations that this replica told of, unfinished epochs included."""
+        return self.finished_operations + (self.progress.operations if self.progress else 0)
+
+    def take(self, progress: Progress) -> None:
+        """A progress message came in."""
+        if self.progress is not None and self.progress.trial != progress.trial:
+            self.finished_operations += self.progress.operations
+        self.progress = progress
+        if progress.accuracy is not None:
+            self.best_accuracy = max(self.best_accuracy or 0.0, progress.accuracy)
+
+
+@dataclass
+class RunView:
+    """The whole run as the live view shows it. Times are seconds since the release."""
+
+    duration_s: float
+    replicas: list[ReplicaView] = field(default_factory=list)
+    elapsed_s: float | None = None
+
+    @property
+    def ops(self) -> float:
+        """Operations per second so far (provisional: the report recomputes it from the records)."""
+        total = sum(replica.operations for replica in self.replicas)
+        return total / self.elapsed_s if self.elapsed_s else 0.0
+
+
+class Display(Protocol):
+    """Shows a run in progress."""
+
+    def event(self, text: str) -> None:
+        """Something happened that deserves a line."""
+
+    def refresh(self, view: RunView) -> None:
+        """The state now; called about once a second."""
+
+    def close(self) -> None:
+        """The run is over."""

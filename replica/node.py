@@ -1,0 +1,54 @@
+"""What this node is, for system.json."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from aiperf import __version__
+
+PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod")
+
+NodeFacts = dict[str, str | int | float | None]
+
+
+def describe_node() -> NodeFacts:
+    """Host, CPU, memory and software of this machine. Never fails: what cannot be told is None."""
+    facts: NodeFacts = {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "cpu_model": _cpu_model(),
+        "cpu_count": available_cpus(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "aiperf": __version__,
+    }
+    for package in PACKAGES:
+        facts[package] = _version(package)
+    return facts
+
+
+def available_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

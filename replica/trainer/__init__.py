@@ -1,0 +1,1 @@
+"""Training one architecture: model, input pipeline, rank program and the starters of ranks."""

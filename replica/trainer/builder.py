@@ -1,0 +1,145 @@
+"""A Keras model from an `Architecture`, with Keras layers only, and the check that it is what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from aiperf.architecture import Architecture, Node
+from aiperf.errors import TrialFailedError
+from aiperf.layers import (
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    ReLU,
+    Shape,
+    Softmax,
+    ZeroPad,
+)
+
+BATCHNORM_MOMENTUM = 0.9
+BATCHNORM_EPSILON = 1e-5
+
+Build = Callable[[str, Any, tuple[Shape, ...]], Any]
+
+
+def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
+    shared: dict[str, Any] = {
+        "name": name,
+        "kernel_size": layer.kernel,
+        "strides": layer.stride,
+        "padding": layer.padding,
+        "dilation_rate": layer.dilation,
+        "use_bias": layer.bias,
+    }
+    channels = inputs[0][2]
+    if layer.groups == channels > 1:
+        multiplier = layer.filters // channels
+        return keras.layers.DepthwiseConv2D(depth_multiplier=multiplier, depthwise_initializer="he_normal", **shared)
+    return keras.layers.Conv2D(layer.filters, groups=layer.groups, kernel_initializer="he_normal", **shared)
+
+
+def _batch_norm(name: str, layer: BatchNorm, inputs: tuple[Shape, ...]) -> Any:
+    return keras.layers.BatchNormalization(
+        momentum=BATCHNORM_MOMENTUM,
+        epsilon=BATCHNORM_EPSILON,
+        gamma_initializer="zeros" if layer.zero_scale else "ones",
+        name=name,
+    )
+
+
+def _dense(name: str, layer: Dense, inputs: tuple[Shape, ...]) -> Any:
+    return keras.layers.Dense(layer.units, use_bias=layer.bias, kernel_initializer="he_normal", name=name)
+
+
+def _max_pool(name: str, layer: MaxPool, inputs: tuple[Shape, ...]) -> Any:
+    return keras.layers.MaxPooling2D(layer.window, strides=layer.stride, padding=layer.padding, name=name)
+
+
+def _zero_pad(name: str, layer: ZeroPad, inputs: tuple[Shape, ...]) -> Any:
+    return keras.layers.ZeroPadding2D((layer.vertical, layer.horizontal), name=name)
+
+
+def _merge(kind: Callable[..., Any]) -> Build:
+    return lambda name, layer, inputs: kind(name=name)
+
+
+_BUILDERS: dict[str, Build] = {
+    Conv.kind: _conv,
+    BatchNorm.kind: _batch_norm,
+    Dense.kind: _dense,
+    MaxPool.kind: _max_pool,
+    ZeroPad.kind: _zero_pad,
+    ReLU.kind: _merge(keras.layers.ReLU),
+    # The loss needs more than 16 bits, whatever the precision of the layers.
+    Softmax.kind: lambda name, layer, inputs: keras.layers.Softmax(name=name, dtype="float32"),
+    Dropout.kind: lambda name, layer, inputs: keras.layers.Dropout(layer.rate, name=name),
+    Flatten.kind: _merge(keras.layers.Flatten),
+    GlobalAveragePool.kind: _merge(keras.layers.GlobalAveragePooling2D),
+    "add": _merge(keras.layers.Add),
+    "concat": _merge(keras.layers.Concatenate),
+}
+
+
+def build_model(architecture: Architecture) -> Any:
+    """The Keras model, freshly initialised after He et al. 2015.
+
+    Raises TrialFailedError ("build") where Keras cannot build it, naming the layer.
+    """
+    tensors: dict[str, Any] = {}
+    for node in architecture.nodes:
+        if node.layer.kind == "input":
+            tensors[node.name] = keras.Input(architecture.input_shape, name=node.name)
+        else:
+            tensors[node.name] = _apply(architecture, node, [tensors[name] for name in node.inputs])
+    inputs = next(tensors[node.name] for node in architecture.nodes if node.layer.kind == "input")
+    return keras.Model(inputs, tensors[architecture.output.name])
+
+
+def _apply(architecture: Architecture, node: Node, inputs: list[Any]) -> Any:
+    layer: Layer = node.layer
+    try:
+        built = _BUILDERS[layer.kind](node.name, layer, architecture.input_shapes(node))
+        return built(inputs if len(inputs) > 1 else inputs[0])
+    except (KeyError, ValueError, TypeError) as error:
+        raise TrialFailedError("build", f"layer {node.name!r} ({layer.kind}): {error}") from error
+
+
+def check_model(model: Any, architecture: Architecture) -> None:
+    """Check that every layer of the built model has exactly the weights that are counted.
+
+    Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not run
+    must never be counted.
+    """
+    built = {layer.name: layer for layer in model.layers}
+    for node in architecture.nodes:
+        if node.name not in built:
+            raise TrialFailedError("mismatch", f"layer {node.name!r} is counted but not in the built model")
+        layer = built.pop(node.name)
+        wanted = [_keras_shape(layer, shape) for shape in architecture.weight_shapes(node).values()]
+        found = [tuple(weight.shape) for weight in layer.weights]
+        if wanted != found:
+            raise TrialFailedError("mismatch", f"layer {node.name!r}: counted weights {wanted}, built weights {found}")
+        _check_output(node, layer, architecture.shapes[node.name])
+    if built:
+        raise TrialFailedError("mismatch", f"the built model has layers that are not counted: {', '.join(built)}")
+
+
+def _keras_shape(layer: Any, shape: Shape) -> Shape:
+    if isinstance(layer, keras.layers.DepthwiseConv2D) and len(shape) == 4:
+        channels = shape[3] // layer.depth_multiplier
+        return (shape[0], shape[1], channels, layer.depth_multiplier)
+    return shape
+
+
+def _check_output(node: Node, layer: Any, counted: Shape) -> None:
+    built = tuple(layer.output.shape[1:])
+    if built != counted:
+        raise TrialFailedError("mismatch", f"layer {node.name!r}: counted output {counted}, built output {built}")

@@ -1,0 +1,1 @@
+"""What may be searched: the initial architecture, the morphisms, the hyperparameters."""
