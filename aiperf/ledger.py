@@ -55,7 +55,7 @@ class ReplicaLedger:
     replica: int
     ready: ReplicaReady | None = None
     lost: tuple[int, ReplicaLost] | None = None
-    phases: list[tuple[int, PhaseBegan]] = field(default_factory=list)
+    phases: set[tuple[int, PhaseBegan]] = field(default_factory=set)
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Ledger:
 
     @_apply.register
     def _(self, body: PhaseBegan, record: Record) -> None:
-        self.replica(body.replica).phases.append((record.time_ms, body))
+        self.replica(body.replica).phases.add((record.time_ms, body))
 
     @_apply.register
     def _(self, body: ProgressMade, record: Record) -> None:

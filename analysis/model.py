@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.rules import RULES_VERSION, Status
@@ -96,3 +98,12 @@ class Report(_Part):
             f"AIPerf: score={self.score_ops:.6e} regulated={self.regulated_score_ops:.6e} error={self.error:.6f} "
             f"duration={self.duration_s:.3f} replicas={self.replicas} status={self.status}"
         )
+
+
+def schema() -> str:
+    """The JSON schema of report.json, as text."""
+    return json.dumps(Report.model_json_schema(mode="serialization"), indent=2)
+
+
+if __name__ == "__main__":
+    print(schema())  # noqa: T201

@@ -47,6 +47,11 @@ class TrainerProcess:
             await process.stdin.drain()
         return cls(process, log)
 
+    @property
+    def pid(self) -> int:
+        """Process id of rank 0, which is the process group of all ranks."""
+        return self._process.pid
+
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         """What the trainer tells, until its pipe ends.
 

@@ -18,7 +18,7 @@ from replica.trainer.channel import Channel, now_ms
 
 
 def main() -> int:
-    """Train one request; 0 where it ended well, 1 where it failed (the agent was told why)."""
+    """Train one request; 0 where the agent was told how it ended, well or not."""
     channel = Channel()
     request = channel.receive_request()
     channel.end_with_agent()
@@ -32,9 +32,7 @@ def main() -> int:
         traceback.print_exc()
         kind = "out_of_memory" if type(error).__name__ == "ResourceExhaustedError" else "error"
         channel.failed(kind, f"{type(error).__name__}: {error}")
-    else:
-        return 0
-    return 1
+    return 0
 
 
 def _train(request: TrainRequest, channel: Channel) -> bool:

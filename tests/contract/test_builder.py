@@ -1,0 +1,127 @@
+"""The built Keras model is what is counted; where it is not, the trial fails and names the layer."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from aiperf.architecture import Architecture, Node
+from aiperf.errors import TrialFailedError
+from aiperf.layers import (
+    Add,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    Input,
+    MaxPool,
+    ReLU,
+    Softmax,
+    ZeroPad,
+)
+from replica.trainer.builder import build_model, check_model
+from replica.trainer.data import SOURCES, open_source
+from search_space.morphisms import deepen
+from search_space.resnet import resnet
+
+EVERYTHING = Architecture(
+    (
+        Node("in", Input(15, 11, 4)),
+        Node("pad", ZeroPad((1, 2), (0, 3)), ("in",)),
+        Node("conv", Conv(6, (3, 5), (2, 1), "valid", bias=True), ("pad",)),
+        Node("bn", BatchNorm(zero_scale=True), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("depthwise", Conv(12, (3, 3), groups=6), ("relu",)),
+        Node("grouped", Conv(12, (3, 3), dilation=(2, 2), groups=3), ("relu",)),
+        Node("sum", Add(), ("depthwise", "grouped")),
+        Node("cat", Concat(), ("sum", "relu")),
+        Node("pool", MaxPool((2, 3), (2, 2)), ("cat",)),
+        Node("drop", Dropout(0.5), ("pool",)),
+        Node("flat", Flatten(), ("drop",)),
+        Node("fc", Dense(5, bias=False), ("flat",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+
+def test_every_layer_type_builds_as_counted() -> None:
+    model = build_model(EVERYTHING)
+    check_model(model, EVERYTHING)
+    assert model.count_params() == EVERYTHING.parameter_count
+
+
+def test_resnet50_and_a_grown_one_build_as_counted() -> None:
+    grown = deepen(deepen(resnet(50, 32, 10), "relu1"), "s4b2_relu")
+    model = build_model(grown)
+    check_model(model, grown)
+    assert model.count_params() == grown.parameter_count
+
+
+def test_residual_blocks_start_as_the_identity() -> None:
+    model = build_model(resnet(50, 32, 10))
+    assert float(keras.ops.max(keras.ops.abs(model.get_layer("s2b1_cbn").gamma))) == 0.0
+    assert float(keras.ops.min(model.get_layer("s2b1_bbn").gamma)) == 1.0
+
+
+def with_kernel(size: int) -> Architecture:
+    nodes = [Node("in", Input(8, 8, 3)), Node("a", Conv(4, (size, size)), ("in",)), Node("b", ReLU(), ("a",))]
+    return Architecture(tuple(nodes))
+
+
+def test_a_kernel_that_is_counted_but_not_built_fails_the_trial() -> None:
+    with pytest.raises(
+        TrialFailedError, match=r"mismatch: layer 'a': counted weights \[\(5, 5, 3, 4\)\], built .*3, 3"
+    ):
+        check_model(build_model(with_kernel(3)), with_kernel(5))
+
+
+def test_missing_and_additional_layers_fail_the_trial() -> None:
+    short = Architecture(with_kernel(3).nodes[:2])
+    with pytest.raises(TrialFailedError, match="'b' is counted but not in the built model"):
+        check_model(build_model(short), with_kernel(3))
+    with pytest.raises(TrialFailedError, match="layers that are not counted: b"):
+        check_model(build_model(with_kernel(3)), short)
+
+
+def test_an_output_of_another_size_fails_the_trial() -> None:
+    strided = Architecture((Node("in", Input(8, 8, 3)), Node("a", MaxPool((2, 2), (1, 1)), ("in",))))
+    counted = Architecture((Node("in", Input(8, 8, 3)), Node("a", MaxPool((2, 2), (2, 2)), ("in",))))
+    with pytest.raises(TrialFailedError, match=r"layer 'a': counted output \(4, 4, 3\), built output \(8, 8, 3\)"):
+        check_model(build_model(strided), counted)
+
+
+def test_what_keras_cannot_build_fails_the_trial_naming_the_layer() -> None:
+    impossible = Architecture(
+        (Node("in", Input(8, 8, 3)), Node("both", Conv(4, stride=(2, 2), dilation=(2, 2)), ("in",)))
+    )
+    with pytest.raises(TrialFailedError, match=r"build: layer 'both' \(conv\): "):
+        build_model(impossible)
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_every_data_source_gives_each_image_exactly_once(name: str) -> None:
+    source = open_source(name)
+    facts = source.dataset
+    for batches, images in (
+        (source.train_batches(50, seed=1, epoch=1), facts.train_images),
+        (source.validation_batches(50), facts.validation_images),
+    ):
+        seen = set()
+        for pixels, labels in batches:
+            assert pixels.shape[1:] == (facts.image_size, facts.image_size, 3)
+            assert labels.shape[1:] == (facts.classes,)
+            seen |= {image.tobytes() for image in pixels.numpy()}
+        # Distinct images of the set may be equal to the last pixel; a dropped batch would be far more.
+        assert images - 5 < len(seen) <= images
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_the_order_of_training_depends_on_seed_and_epoch(name: str) -> None:
+    def first(seed: int, epoch: int) -> bytes:
+        pixels, _ = next(iter(open_source(name).train_batches(20, seed, epoch)))
+        return bytes(pixels.numpy().tobytes())
+
+    assert first(1, 1) == first(1, 1)
+    assert len({first(1, 1), first(1, 2), first(2, 1)}) == 3

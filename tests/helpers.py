@@ -1,0 +1,136 @@
+"""Hand-made runs, and the command line as a user calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aiperf.architecture import Architecture
+from aiperf.config import RunConfig, load_config
+from aiperf.history import HistoryWriter
+from aiperf.manifest import write_manifest
+from aiperf.models import ArchitectureStore
+from aiperf.paths import RunPaths
+from aiperf.records import (
+    EpochCompleted,
+    JobIssued,
+    ProgressMade,
+    ReplicaLost,
+    ReplicaReady,
+    RunEnded,
+    RunReleased,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+)
+from search_space.resnet import resnet
+
+T0_MS = 1_700_000_000_000
+SIMULATED = ("--dataset", "digits", "--set", "training.trainer=simulated")
+
+
+class ManualClock:
+    """A clock that stands where it is put."""
+
+    def __init__(self, now_ms: int = T0_MS) -> None:
+        self.now_ms = now_ms
+
+    def utc_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def utc_ms_at(self, monotonic_ms: int) -> int:
+        return monotonic_ms
+
+
+class HandMadeRun:
+    """A run directory written record by record. Times are seconds after the release."""
+
+    def __init__(self, root: Path, overrides: Mapping[str, Any] | None = None) -> None:
+        self.config: RunConfig = load_config(overrides={"run.dataset": "digits", **(overrides or {})})
+        self.paths = RunPaths(root)
+        self.paths.create()
+        write_manifest(self.paths, self.config)
+        self.clock = ManualClock()
+        self.primary = HistoryWriter(self.paths, "primary", self.clock)
+        self.replicas: dict[int, HistoryWriter] = {}
+        self.architecture: Architecture = resnet(50, 32, 10)
+        ArchitectureStore(self.paths).save(self.architecture)
+
+    def at(self, t_s: float) -> HandMadeRun:
+        self.clock.now_ms = T0_MS + round(t_s * 1000)
+        return self
+
+    def release(self, duration_s: float, replicas: int = 1, offset_ms: int = 0) -> HandMadeRun:
+        for replica in range(replicas):
+            self.replicas[replica] = HistoryWriter(self.paths, f"replica-{replica:04d}", self.clock)
+            name = self.replicas[replica].name
+            self.primary.append(ReplicaReady(replica=replica, writer=name, accelerators=1, clock_offset_ms=offset_ms))
+        self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(range(replicas))))
+        return self
+
+    def start_trial(self, trial: int, replica: int = 0, round_number: int = 1) -> HandMadeRun:
+        self.primary.append(JobIssued(trial=trial, replica=replica, round=round_number, seed=1))
+        self.replicas[replica].append(
+            TrialStarted(
+                trial=trial,
+                replica=replica,
+                round=round_number,
+                architecture=self.architecture.hash,
+                parent=None,
+                hyperparameters={"batch_size": 64},
+                epochs=4,
+            )
+        )
+        return self
+
+    def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0) -> HandMadeRun:
+        self.replicas[replica].append(
+            EpochCompleted(
+                trial=trial, epoch=epoch, images_trained=1437, images_evaluated=360, correct=correct,
+                loss=1.0, validation_loss=1.0, learning_rate=0.1,
+            )
+        )  # fmt: skip
+        return self
+
+    def progress(self, trial: int, epoch: int, trained: int, replica: int = 0) -> HandMadeRun:
+        self.replicas[replica].append(
+            ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=0)
+        )
+        return self
+
+    def end_trial(self, trial: int, replica: int = 0) -> HandMadeRun:
+        self.replicas[replica].append(TrialEnded(trial=trial, reason="completed"))
+        return self
+
+    def fail_trial(self, trial: int, replica: int = 0) -> HandMadeRun:
+        self.replicas[replica].append(TrialFailed(trial=trial, replica=replica, kind="crash", reason="gone"))
+        return self
+
+    def lose(self, replica: int) -> HandMadeRun:
+        self.primary.append(ReplicaLost(replica=replica, reason="power cut"))
+        return self
+
+    def end(self, t_s: float) -> HandMadeRun:
+        self.at(t_s).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + round(t_s * 1000)))
+        return self
+
+
+def aiperf(
+    *arguments: str | int | Path, timeout_s: float = 120, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Call the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "aiperf", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )

@@ -1,0 +1,102 @@
+"""A run with real training, and its score recomputed by hand from the raw lines of its records."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import aiperf
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "operations.json").read_text())["networks"]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = tmp_path_factory.mktemp("real") / "run"
+    # One replica of one epoch a round: three trials are out of reach in this time, two are certain.
+    finished = aiperf(
+        "run", "--dataset", "digits", "--replicas", 1, "--duration", "50s", "--output", result,
+        "--set", "training.max_epochs=1", timeout_s=200,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    return result
+
+
+def raw_records(output: Path) -> list[dict[str, Any]]:
+    lines = [line for file in sorted((output / "history").iterdir()) for line in file.read_text().splitlines()]
+    return [{**json.loads(line)["data"], "time": json.loads(line)["time"]} for line in lines]
+
+
+def milliseconds(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_score_and_regulated_score_recomputed_by_hand_are_exact(output: Path) -> None:
+    records = raw_records(output)
+    report = json.loads((output / "report" / "report.json").read_text())
+    released = next(record for record in records if record["type"] == "run_released")
+    start_ms = milliseconds(released["time"])
+    end_ms = start_ms + 50_000
+    golden = GOLDEN["resnet50_v1_32_10"]
+    costs = {1: (golden["total"], golden["fp"])}
+    for trial in report["trials"][1:]:
+        if trial["architecture"]:
+            costs[trial["id"]] = grown_cost(output, trial["architecture"])
+    operations = 0
+    for trial, (train, evaluate) in costs.items():
+        own = [r for r in records if r.get("trial") == trial and milliseconds(r["time"]) <= end_ms]
+        epochs = {r["epoch"]: r for r in own if r["type"] == "epoch"}
+        open_reports = [r for r in own if r["type"] == "progress" and r["epoch"] not in epochs]
+        counted = [*epochs.values(), *open_reports[-1:]]
+        operations += sum(r["images_trained"] * train + r["images_evaluated"] * evaluate for r in counted)
+    correct = max(r["correct"] for r in records if r["type"] == "epoch" and milliseconds(r["time"]) <= end_ms)
+    error = (360 - correct) / 360
+    assert report["operations_total"] == operations
+    assert report["score_ops"] == operations / 50
+    assert report["error"] == error
+    assert report["regulated_score_ops"] == -log(error) * (operations / 50)
+
+
+def grown_cost(output: Path, name: str) -> tuple[int, int]:
+    """Cost of a deepened ResNet-50: the golden count and the inserted blocks, worked out from their shapes."""
+    document = json.loads((output / "models" / name / "architecture.json").read_text())
+    forward, backward = GOLDEN["resnet50_v1_32_10"]["fp"], GOLDEN["resnet50_v1_32_10"]["bp"]
+    size_by_stage = {"relu1": 16, "s2": 8, "s3": 4, "s4": 2, "s5": 1}
+    nodes = {node["name"]: node for node in document["nodes"]}
+    for node in document["nodes"]:
+        if node["name"].startswith("deep") and node["kind"] == "conv":
+            source = node["inputs"][0]
+            while source.startswith("deep"):
+                source = nodes[nodes[nodes[source]["inputs"][0]]["inputs"][0]]["inputs"][0]
+            size = size_by_stage[source if source == "relu1" else source[:2]]
+            channels = node["filters"]
+            conv = 2 * 9 * channels * channels * size * size
+            forward += conv + 7 * channels * size * size + channels * size * size
+            backward += 2 * conv + 2 * 9 * channels * channels + 36
+    return forward + backward, forward
+
+
+def test_the_training_is_real(output: Path) -> None:
+    records = raw_records(output)
+    epochs = [record for record in records if record["type"] == "epoch"]
+    assert epochs
+    assert all(record["images_trained"] == 1437 and record["images_evaluated"] == 360 for record in epochs)
+    assert all(0.1 < record["loss"] < 50 for record in epochs)
+    report = json.loads((output / "report" / "report.json").read_text())
+    assert "trainer" not in {violation["rule"] for violation in report["violations"]}
+    assert report["replica_details"][0]["phases_s"]["train"] > 5
+
+
+def test_progress_is_recorded_at_least_every_ten_seconds_of_training(output: Path) -> None:
+    moments = [
+        milliseconds(record["time"])
+        for record in raw_records(output)
+        if record["type"] in ("progress", "epoch", "phase", "trial_started", "trial_ended")
+    ]
+    gaps = [later - earlier for earlier, later in zip(sorted(moments), sorted(moments)[1:], strict=False)]
+    assert max(gaps) <= 15_000, "10 s, and the import of TensorFlow on a busy machine"

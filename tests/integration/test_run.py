@@ -1,0 +1,203 @@
+"""Whole runs through the command line: real processes, the simulated trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.helpers import SIMULATED, aiperf
+
+
+def report(output: Path) -> dict[str, Any]:
+    return dict(json.loads((output / "report" / "report.json").read_text()))
+
+
+def leftovers(output: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if str(output) in command:
+            found.append(command)
+    return found
+
+
+def set_simulated(**settings: object) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"simulated.{key}={value}")]
+
+
+def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
+    output = tmp_path / "odd name é"
+    result = aiperf("run", *SIMULATED, "--replicas", 2, "--duration", "5s", "--output", output)
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(f"AIPerf: score={found['score_ops']:.6e} regulated=")
+    assert last.endswith("duration=5.000 replicas=2 status=UNOFFICIAL")
+    assert "rule not met: trainer: found simulated; required keras (real training)" in result.stdout
+    assert (found["ended"], found["replicas"], found["accelerators"]) == ("deadline", 2, 2)
+    assert {trial["state"] for trial in found["trials"]} <= {"completed", "stopped", "early_stop"}
+    assert len([trial for trial in found["trials"] if trial["state"] == "completed"]) >= 4
+    assert sorted({trial["replica"] for trial in found["trials"]}) == [0, 1]
+    assert len({trial["architecture"] for trial in found["trials"] if trial["architecture"]}) > 3
+    assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
+    assert leftovers(output) == []
+    assert "cpu_model" in json.loads((output / "system.json").read_text())["0"]
+    again = aiperf("report", output)
+    assert again.stdout.splitlines()[-1] == last
+
+
+def test_status_of_a_finished_run_and_formats(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    shown = aiperf("run", *SIMULATED, "--duration", "2s", "--output", output, "--format", "json")
+    assert shown.returncode == 0, shown.stderr
+    body, _, last = shown.stdout.rstrip().rpartition("\n")
+    assert last.startswith("AIPerf: score=")
+    assert json.loads(body) == report(output)
+    status = aiperf("status", output)
+    assert "ended: deadline; 2 of 2 s" in status.stdout
+    assert json.loads(aiperf("status", output, "--format", "json").stdout) == report(output)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    output = tmp_path / "run"
+    command = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "10m"]
+    with subprocess.Popen(
+        [*command, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_for(lambda: any((output / "history").glob("replica-*")) and "epoch" in history(output))
+            yield process, output
+        finally:
+            process.kill()
+
+
+def history(output: Path) -> str:
+    return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
+
+
+def wait_for(condition: object, timeout_s: float = 30) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > end:
+            pytest.fail("waited in vain")
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_everything_and_stays_readable(
+    running: tuple[subprocess.Popen[str], Path], number: signal.Signals
+) -> None:
+    process, output = running
+    status = aiperf("status", output)
+    assert "running" in status.stdout
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "rule not met: completion: found interrupted" in out
+    assert out.splitlines()[-1].endswith("status=FAILED")
+    assert leftovers(output) == []
+    found = report(output)
+    assert found["operations_total"] > 0
+    assert found["damages"] == found["unfinished_lines"] == []
+
+
+def test_a_killed_primary_takes_its_replicas_with_it_and_the_run_stays_readable(
+    running: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, output = running
+    process.kill()
+    process.wait()
+    wait_for(lambda: leftovers(output) == [])
+    result = aiperf("report", output)
+    assert result.returncode == 0
+    assert "found unfinished" in result.stdout
+
+
+def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess.Popen[str], Path]) -> None:
+    process, output = running
+    victim = next(p for p in psutil.Process(process.pid).children() if p.cmdline()[-3] == "1")
+    trainers = victim.children()
+    victim.kill()
+    wait_for(lambda: "replica_lost" in history(output))
+    psutil.wait_procs(trainers, timeout=10)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    details = report(output)["replica_details"]
+    assert [detail["state"] for detail in details] == ["finished", "lost"]
+    assert "killed by SIGKILL" in details[1]["reason"]
+    assert "lost" in out
+    assert leftovers(output) == []
+
+
+def test_failures_of_trials_are_reported_and_the_run_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    settings = set_simulated(fail_trials=[2], crash_trials=[3], hang_trials=[5], epoch_seconds=0.1)
+    result = aiperf(
+        "run", *SIMULATED, *settings, "--set", "replica.trial_silence=1s", "--replicas", 1, "--duration", "10s",
+        "--output", output,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    trials = {trial["id"]: trial for trial in report(output)["trials"]}
+    assert trials[2]["failure_reason"] == "build: simulated.fail_trials names this trial"
+    assert trials[3]["failure_reason"].startswith("crash: the trainer ended with killed by SIGKILL")
+    assert trials[5]["failure_reason"].startswith("hang: no report for 1 s")
+    assert (trials[2]["operations"], trials[3]["epochs"], trials[3]["lost_operations"] > 0) == (0, 1, True)
+    assert trials[6]["state"] == "completed"
+    # A failed round is repeated, not skipped.
+    assert [trials[n]["round"] for n in range(1, 7)] == [1, 2, 2, 2, 3, 3]
+    assert leftovers(output) == []
+
+
+def test_a_replica_that_cannot_start_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    settings = set_simulated(broken_replicas=[0])
+    result = aiperf("run", *SIMULATED, *settings, "--replicas", 2, "--duration", "3s", "--output", output)
+    assert result.returncode == 0, result.stderr
+    first, second = report(output)["replica_details"]
+    assert (first["state"], first["reason"]) == ("lost", "simulated.broken_replicas names this replica")
+    assert (second["state"], second["trials"] > 0) == ("finished", True)
+    assert "replica 0 LOST" in result.stderr
+    assert "1 of 2 replicas released" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "settings", [set_simulated(broken_replicas=[0, 1]), set_simulated(fail_trials=list(range(1, 9)))]
+)
+def test_with_nothing_left_the_run_stops_with_exit_code_1(tmp_path: Path, settings: list[str]) -> None:
+    output = tmp_path / "run"
+    started = time.monotonic()
+    result = aiperf("run", *SIMULATED, *settings, "--replicas", 2, "--duration", "5m", "--output", output)
+    assert result.returncode == 1
+    assert time.monotonic() - started < 60
+    found = report(output)
+    assert (found["ended"], found["status"]) == ("no_replicas", "FAILED")
+    assert result.stdout.splitlines()[-1].endswith("replicas=2 status=FAILED")
+    assert leftovers(output) == []
+
+
+def test_the_same_seed_proposes_the_same_first_architectures(tmp_path: Path) -> None:
+    sequences = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        aiperf("run", *SIMULATED, "--seed", seed, "--duration", "4s", "--output", tmp_path / name)
+        sequences.append([trial["architecture"] for trial in report(tmp_path / name)["trials"]][:3])
+    assert sequences[0] == sequences[1] != sequences[2]
+    assert len(sequences[0]) == 3
+
+
+def test_no_process_of_a_run_listens_on_the_network(running: tuple[subprocess.Popen[str], Path]) -> None:
+    process, _ = running
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    assert len(family) >= 5
+    assert [c for p in family for c in p.net_connections() if c.status == psutil.CONN_LISTEN] == []
+    assert os.getpid() not in {p.pid for p in family}

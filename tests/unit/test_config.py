@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.config import PRESETS, RunConfig, load_config, parse_override
+from aiperf.duration import format_duration, parse_duration
+from aiperf.errors import ConfigError
+
+
+def test_defaults_are_the_papers() -> None:
+    config = load_config()
+    assert config.run.dataset == "imagenet"
+    assert (config.batch_size, config.max_epochs) == (448, 60)
+    assert (config.training.learning_rate, config.training.momentum, config.training.label_smoothing) == (0.1, 0.9, 0.1)
+    official = load_config(preset="official")
+    assert (official.run, official.search, official.replica) == (config.run, config.search, config.replica)
+    assert (official.batch_size, official.max_epochs) == (448, 60)
+
+
+def test_file_goes_over_preset_and_overrides_go_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[run]\nduration = "1h30m"\nseed = 7\n[training]\nbatch_size = 16\n')
+    config = load_config(file, "quick", {"run.seed": 8, "training.xla": True})
+    assert config.run.duration == 5400.0
+    assert (config.run.seed, config.run.replicas) == (8, 2)
+    assert (config.batch_size, config.max_epochs, config.training.xla) == (16, 8, True)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    overrides = {
+        "run.replicas": 0,
+        "run.duration": "soon",
+        "run.dataset": "mnist",
+        "training.batchsize": 64,
+        "training.momentum": 1.5,
+        "serach.strategy": "random",
+        "run.seed": "x",
+    }
+    with pytest.raises(ConfigError) as error:
+        load_config(overrides=overrides)
+    text = str(error.value)
+    assert len(error.value.problems) == 7
+    assert "run.replicas: Input should be greater than or equal to 1 (found 0)" in text
+    assert "run.duration: 'soon' is no duration; write 90s, 5m, 1h30m or 12h" in text
+    assert "unknown data set 'mnist'; known: digits, imagenet" in text
+    assert "training.batchsize: unknown key (did you mean batch_size?); valid here: trainer, batch_size" in text
+    assert "training.momentum: Input should be less than 1 (found 1.5)" in text
+    assert "serach: unknown key (did you mean search?); valid here: run, search, training" in text
+    assert "run.seed" in text
+
+
+@pytest.mark.parametrize("replicas", [-1, 0, 1.5, "two", True])
+def test_replicas_must_be_a_positive_whole_number(replicas: object) -> None:
+    with pytest.raises(ConfigError, match=r"run\.replicas"):
+        load_config(overrides={"run.replicas": replicas})
+
+
+def test_broken_files_and_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[run\n")
+    with pytest.raises(ConfigError, match=r"run\.toml: is not TOML: .*line 1"):
+        load_config(file)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config(tmp_path / "missing.toml")
+    with pytest.raises(ConfigError, match="unknown preset 'fast'; known: official, quick"):
+        load_config(preset="fast")
+    for text in ("replicas=4", "run.replicas", "run.a.b=1"):
+        with pytest.raises(ConfigError, match=r"section\.key=value"):
+            parse_override(text)
+    with pytest.raises(ConfigError, match="run"):
+        load_config(overrides={"run": 3})
+
+
+def test_override_values_are_toml_or_text() -> None:
+    assert parse_override("run.replicas=4") == ("run.replicas", 4)
+    assert parse_override("run.dataset = digits") == ("run.dataset", "digits")
+    assert parse_override("simulated.fail_trials=[1, 2]") == ("simulated.fail_trials", [1, 2])
+    assert parse_override('run.name="a = b"') == ("run.name", "a = b")
+
+
+def test_configurations_survive_json() -> None:
+    for preset in PRESETS:
+        config = load_config(preset=preset, overrides={"simulated.fail_trials": [3]})
+        assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("12h", 43200), ("1d", 86400), ("1.5h", 5400), ("45", 45), (2.5, 2.5)],
+)
+def test_durations(text: str | float, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "5x", "m5", "5m later", "-5m", "0s", 0, -1, float("inf"), float("nan"), True]
+)
+def test_what_is_no_duration(text: str | float) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(text)
+
+
+def test_durations_for_people() -> None:
+    assert [format_duration(s) for s in (-1, 44.6, 300, 3725, 43200)] == ["0s", "45s", "5m00s", "1h02m", "12h00m"]

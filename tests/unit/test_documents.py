@@ -1,0 +1,41 @@
+"""What README and docs promise is what the program has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aiperf.__main__ import VERBS
+from aiperf.config import RunConfig
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_files_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text())
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_documents_use_verbs_that_exist(document: Path) -> None:
+    used = set(re.findall(r"^\s*(?:\.venv/bin/)?aiperf ([a-z]+)", document.read_text(), re.MULTILINE))
+    assert used <= set(VERBS)
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = ("aiperf", "search_space", "replica", "slurm", "primary", "analysis")
+    modules = [path for room in rooms for path in (ROOT / room).rglob("*.py") if not path.name.startswith("__")]
+    assert [str(path.relative_to(ROOT)) for path in modules if f"`{path.stem}`" not in text] == []
+
+
+def test_every_key_of_the_configuration_is_documented() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    for section, field in RunConfig.model_fields.items():
+        assert isinstance(field.annotation, type)
+        keys = field.annotation.model_fields
+        assert [key for key in keys if f"`{section}.{key}`" not in text] == []

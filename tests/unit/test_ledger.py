@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from aiperf.history import HistoryReader
+from aiperf.ledger import Ledger
+from aiperf.operations import Operations
+from aiperf.records import Record
+from tests.helpers import T0_MS, HandMadeRun
+
+
+def records(root: Path) -> tuple[Record, ...]:
+    run = HandMadeRun(root).at(0).release(600, replicas=2, offset_ms=5000)
+    run.at(1).start_trial(1).at(10).progress(1, 1, 700).at(20).epoch(1, 1).at(30).end_trial(1)
+    run.at(2).start_trial(2, replica=1).at(25).epoch(2, 1, replica=1).at(40).lose(1)
+    run.end(600)
+    return HistoryReader(run.paths).read_new().records
+
+
+def folded(items: tuple[Record, ...]) -> Ledger:
+    ledger = Ledger()
+    ledger.add(items)
+    return ledger
+
+
+def test_the_fold_does_not_depend_on_the_order_of_records_or_on_repetition(tmp_path: Path) -> None:
+    items = records(tmp_path)
+    expected = folded(items)
+    for seed in range(20):
+        shuffled = random.Random(seed).sample(items, len(items))
+        assert folded((*shuffled, *shuffled[:5])) == expected
+
+
+def test_times_are_corrected_by_the_offset_of_the_writers_clock(tmp_path: Path) -> None:
+    ledger = folded(records(tmp_path))
+    work = ledger.work(ledger.trials[1], Operations(1, 2))
+    assert [epoch.time_ms for epoch in work.epochs] == [T0_MS + 15_000]
+    assert [report.time_ms for report in work.progress] == [T0_MS + 5_000]
+
+
+def test_a_trial_dies_with_its_replica_unless_it_ended_before(tmp_path: Path) -> None:
+    ledger = folded(records(tmp_path))
+    assert ledger.died_ms(ledger.trials[1]) is None
+    assert ledger.died_ms(ledger.trials[2]) == T0_MS + 40_000
+
+
+def test_contradicting_records_are_told(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(600, replicas=2).at(1).start_trial(1).at(2).epoch(1, 1)
+    run.at(3).epoch(1, 1, correct=10, replica=1).at(4).start_trial(1, replica=1)
+    ledger = folded(HistoryReader(run.paths).read_new().records)
+    assert sorted(ledger.conflicts) == [
+        "trial 1 completed epoch 1 twice",
+        "trial 1 was started twice, by replica-0000-1 and replica-0001-1",
+    ]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aiperf.config import load_config
+from aiperf.rules import RULES, RunFacts, Violation, status, violations
+
+GOOD = RunFacts(load_config(), "deadline", 43200.0, 0.25, 1_000_000)
+UNMET_IN_THIS_VERSION = {"NAS", "HPO"}
+
+
+def broken(facts: RunFacts) -> set[str]:
+    return {violation.rule for violation in violations(facts)} - UNMET_IN_THIS_VERSION
+
+
+def test_a_run_by_the_rules_breaks_none_of_them() -> None:
+    assert broken(GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rule", "found"),
+    [
+        ({"run.dataset": "digits"}, "dataset", "digits"),
+        ({"training.trainer": "simulated"}, "trainer", "simulated"),
+        ({"search.initial_architecture": "resnet101"}, "initial architecture", "resnet101"),
+        ({"run.duration": "59m59s"}, "duration", "3599 s"),
+    ],
+)
+def test_every_setting_that_leaves_the_rules_is_found(overrides: dict[str, Any], rule: str, found: str) -> None:
+    facts = replace(GOOD, config=load_config(overrides=overrides))
+    assert broken(facts) == {rule}
+    assert next(v.found for v in violations(facts) if v.rule == rule) == found
+    assert status(violations(facts)) == "UNOFFICIAL"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"error": 0.3001}, "error"),
+        ({"ended": "interrupted"}, "completion"),
+        ({"images_trained": 0}, "work"),
+        ({"damages": ("a.jsonl line 3: torn",)}, "records"),
+    ],
+)
+def test_every_outcome_that_misses_the_rules_is_found(change: dict[str, Any], rule: str) -> None:
+    assert broken(replace(GOOD, **change)) == {rule}
+
+
+def test_the_limits_themselves_are_within_the_rules() -> None:
+    assert broken(replace(GOOD, error=0.30, config=load_config(overrides={"run.duration": "1h"}))) == set()
+
+
+def test_status() -> None:
+    def of(*groups: str) -> str:
+        return status(tuple(Violation("x", "y", "z", group) for group in groups))
+
+    assert of() == "PASSED"
+    assert of("outcome") == "FAILED"
+    assert of("setting", "outcome") == "UNOFFICIAL"
+    assert of("integrity", "setting") == "FAILED"
+
+
+def test_rule_names_are_unique() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from math import log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.operations import Operations
+from aiperf.score import (
+    EpochWork,
+    ProgressWork,
+    TrialWork,
+    best_error,
+    error_of,
+    operations_per_second,
+    regulated,
+    timeline,
+    work_done,
+)
+
+COST = Operations(10, 20)
+EPOCHS = (EpochWork(1000, 1, 100, 10, 5), EpochWork(2000, 2, 100, 10, 8))
+EPOCH_OPERATIONS = 100 * 30 + 10 * 10
+
+
+def test_completed_epochs_count_whatever_becomes_of_the_trial() -> None:
+    assert work_done([TrialWork(COST, EPOCHS)], 2000) == 2 * EPOCH_OPERATIONS
+    assert work_done([TrialWork(COST, EPOCHS, died_ms=2001)], 5000) == 2 * EPOCH_OPERATIONS
+    assert work_done([TrialWork(COST, EPOCHS)], 1999) == EPOCH_OPERATIONS
+
+
+def test_an_unfinished_epoch_counts_up_to_its_last_report_while_its_trial_is_alive() -> None:
+    reports = (ProgressWork(2100, 3, 40, 0), ProgressWork(2200, 3, 100, 5))
+    alive = TrialWork(COST, EPOCHS, reports)
+    assert work_done([alive], 2150) == 2 * EPOCH_OPERATIONS + 40 * 30
+    assert work_done([alive], 9999) == 2 * EPOCH_OPERATIONS + 100 * 30 + 5 * 10
+    dead = TrialWork(COST, EPOCHS, reports, died_ms=2300)
+    assert work_done([dead], 2299) == work_done([alive], 2299)
+    assert work_done([dead], 2300) == 2 * EPOCH_OPERATIONS
+
+
+def test_reports_of_a_completed_epoch_are_not_counted_twice() -> None:
+    trial = TrialWork(COST, EPOCHS, (ProgressWork(500, 1, 60, 0), ProgressWork(1500, 2, 60, 0)))
+    assert work_done([trial], 2000) == 2 * EPOCH_OPERATIONS
+
+
+def test_error_and_regulated_score() -> None:
+    assert error_of(270, 360) == 0.25
+    assert error_of(360, 360) == 1 / 720
+    assert best_error([TrialWork(COST, EPOCHS)], 1500) == 0.5
+    assert best_error([], 1500) == 1.0
+    assert regulated(1e6, 0.25) == -log(0.25) * 1e6
+    assert regulated(1e6, 1.0) == 0.0
+
+
+def test_ops_is_over_wall_time() -> None:
+    assert operations_per_second(3_000_000, 1500) == 2_000_000.0
+    assert operations_per_second(5, 0) == 0.0
+    trial = TrialWork(COST, EPOCHS)
+    once, twice = timeline([trial], 0, 4000)[-1], timeline([trial], 0, 8000)[-1]
+    assert once.ops == 2 * twice.ops
+    assert once.error == twice.error
+
+
+def test_the_grid_is_a_tenth_of_an_hour_and_the_end() -> None:
+    assert [point.t_ms for point in timeline([], 5, 5 + 800_000)] == [360_000, 720_000, 800_000]
+    assert [point.t_ms for point in timeline([], 0, 720_000)] == [360_000, 720_000]
+    assert timeline([], 7, 7) == ()
+
+
+@st.composite
+def trials(draw: st.DrawFn) -> TrialWork:
+    times = sorted(draw(st.lists(st.integers(0, 1_500_000), min_size=1, max_size=12)))
+    epochs: list[EpochWork] = []
+    progress: list[ProgressWork] = []
+    for time_ms in times:
+        epoch = len(epochs) + 1
+        if draw(st.booleans()):
+            epochs.append(EpochWork(time_ms, epoch, 100, 10, draw(st.integers(0, 10))))
+        else:
+            done = [p.images_trained for p in progress if p.epoch == epoch]
+            progress.append(ProgressWork(time_ms, epoch, min(99, max(done, default=0) + 7), 0))
+    died = draw(st.none() | st.just(times[-1] + draw(st.integers(0, 1000))))
+    cost = Operations(draw(st.integers(1, 9)), draw(st.integers(1, 9)))
+    return TrialWork(cost, tuple(epochs), tuple(progress), died)
+
+
+@given(st.lists(trials(), max_size=4))
+def test_every_point_of_the_timeline_is_the_score_of_a_run_that_ended_there(run: list[TrialWork]) -> None:
+    for point in timeline(run, 0, 1_600_000):
+        assert point.ops == operations_per_second(work_done(run, point.t_ms), point.t_ms)
+        assert point.error == best_error(run, point.t_ms)
+        assert point.regulated_ops == pytest.approx(regulated(point.ops, point.error), abs=0)

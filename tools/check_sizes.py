@@ -1,0 +1,41 @@
+"""The sizes that go with readable code: no module over 400 lines, no function over 40."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 40
+
+
+def problems(path: Path) -> Iterator[str]:
+    """What is too long in a file."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    if lines > MAX_MODULE_LINES:
+        yield f"{path}: {lines} lines; at most {MAX_MODULE_LINES}"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield f"{path}:{node.lineno}: {node.name} has {length} lines; at most {MAX_FUNCTION_LINES}"
+
+
+def main() -> int:
+    """Check every Python file that git knows; 1 where one is too long."""
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    found = [problem for name in names if Path(name).exists() for problem in problems(Path(name))]
+    for problem in found:
+        print(problem)  # noqa: T201
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
