@@ -42,7 +42,6 @@ def build_report(data: RunData) -> Report:
         damages=data.damages,
     )
     found = violations(facts)
-    points = timeline(work, data.start_ms, data.end_ms) if data.start_ms is not None else ()
     return Report(
         name=data.manifest.config.run.name,
         status=status(found),
@@ -58,13 +57,20 @@ def build_report(data: RunData) -> Report:
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
-        timeline=tuple(
-            TimelinePart(t_s=p.t_ms / 1000, ops=p.ops, error=p.error, regulated_ops=p.regulated_ops) for p in points
-        ),
+        timeline=_timeline(data, work),
         trials=trials,
         replica_details=replicas,
         damages=data.damages,
         unfinished_lines=data.unfinished_lines,
+    )
+
+
+def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
+    if data.start_ms is None:
+        return ()
+    return tuple(
+        TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
+        for point in timeline(work, data.start_ms, data.end_ms)
     )
 
 
