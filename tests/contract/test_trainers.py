@@ -17,7 +17,7 @@ from aiperf.architecture_json import to_json
 from aiperf.config import RunConfig, load_config
 from aiperf.datasets import DIGITS
 from aiperf.errors import TrialFailedError
-from aiperf.layers import BatchNorm, Conv, Dense, GlobalAveragePool, Input, ReLU, Softmax
+from aiperf.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import (
     FromTrainer,
     TrainerDone,
@@ -37,8 +37,8 @@ TINY = Architecture(
         Node("conv", Conv(8, stride=(4, 4)), ("in",)),
         Node("bn", BatchNorm(), ("conv",)),
         Node("relu", ReLU(), ("bn",)),
-        Node("gap", GlobalAveragePool(), ("relu",)),
-        Node("fc", Dense(10), ("gap",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("fc", Dense(10), ("flat",)),
         Node("softmax", Softmax(), ("fc",)),
     )
 )
@@ -104,7 +104,7 @@ def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> N
     messages = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log"))
     epochs = [message for message in messages if isinstance(message, TrainerEpoch)]
     assert epochs[-1].loss < epochs[0].loss - 0.1
-    assert epochs[-1].correct > 0.3 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
+    assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
 
 
 def test_patience_ends_a_training_early(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
