@@ -4,8 +4,8 @@ The rules follow the AIPerf paper (Ren et al. 2021, section 4.4, Tables 1 to 3).
 accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponential 8. All counts are integers.
 
 A rule is one small function from the shapes of a layer to its operations, registered under the layer's kind.
-Where the shapes come from does not matter: `count` takes them from an `Architecture`, `aiperf.keras_operations`
-from the weights and tensors of a built Keras model.
+Where the shapes come from does not matter: `count` takes them from an `Architecture`,
+`replica.trainer.keras_operations` from the weights and tensors of a built Keras model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from aiperf.architecture import Architecture
 from aiperf.errors import UncountedLayerError
@@ -64,8 +65,7 @@ class LayerFacts:
     """All inputs are the network's input, directly or through layers that count zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCount:
+class LayerCount(NamedTuple):
     """The count of one layer of a network."""
 
     name: str
@@ -204,7 +204,8 @@ def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> tuple[Operations, int]:
+def count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> tuple[Operations, int]:
+    """Operations and parameters of a layer on these shapes, remembered: architectures of a search share most layers."""
     weights = layer.weight_shapes(inputs)
     facts = LayerFacts(
         inputs=inputs,
@@ -226,10 +227,11 @@ def count(architecture: Architecture) -> NetworkCount:
     only_images: dict[str, bool] = {}
     layers = []
     for node in architecture.nodes:
-        layer = node.layer
-        reads_images = all(only_images[name] for name in node.inputs)
-        inputs = tuple([shapes[name] for name in node.inputs])
-        operations, parameters = _count_node(layer, inputs, reads_images)
-        only_images[node.name] = sees_only_images(layer.kind, [reads_images])
+        layer, names = node.layer, node.inputs
+        # Most nodes have one input; this loop is most of the time that a search spends counting.
+        reads_images = only_images[names[0]] if len(names) == 1 else all(only_images[name] for name in names)
+        inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
+        operations, parameters = count_node(layer, inputs, reads_images)
+        only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
         layers.append(LayerCount(node.name, layer.kind, operations, parameters))
     return NetworkCount(tuple(layers))

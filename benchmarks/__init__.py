@@ -1,0 +1,1 @@
+"""Performance measured as ratios, side by side in one run; never asserted in tests."""

@@ -1,0 +1,26 @@
+"""Interleaved timing: candidates take turns, so that a machine whose speed drifts is fair to all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def median_seconds(
+    candidates: Mapping[str, Callable[[], object]], rounds: int, repeats: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """Median wall seconds of each candidate over so many rounds, after one uncounted round.
+
+    A candidate takes `repeats` calls a turn (default 1), so that short ones are not timed on cold caches only.
+    """
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(rounds + 1):
+        for name, run in candidates.items():
+            calls = (repeats or {}).get(name, 1)
+            for _ in range(calls):
+                started = time.perf_counter()
+                run()
+                if turn > 0:
+                    times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in times.items()}

@@ -1,0 +1,109 @@
+"""The verbs of the replica's side: `aiperf ops`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from aiperf.cli import Command, add_format
+from aiperf.datasets import IMAGENET
+from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.operations import NetworkCount
+from aiperf.padding import padding_operations
+from replica.count_source import ARCHITECTURES, CountSource, file_source, named_source
+from replica.count_view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
+
+WIDTH = 120
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE",
+                        help="architecture JSON, .keras file, or run directory")  # fmt: skip
+    parser.add_argument("--architecture", choices=ARCHITECTURES, help="count this one instead of a file")
+    parser.add_argument("--image-size", type=int, default=224, metavar="PIXELS", help="side of the images (224)")
+    parser.add_argument("--classes", type=int, default=1000, metavar="N", help="number of classes (1000)")
+    parser.add_argument("--trial", type=int, metavar="N", help="the trial of a run directory")
+    parser.add_argument("--batch", type=_amount, metavar="N", help="also the operations of a step of so many images")
+    parser.add_argument("--images", type=_amount, metavar="N", help="also those of an epoch of so many images")
+    parser.add_argument("--validation-images", type=_amount, metavar="N", help="images evaluated in that epoch")
+    parser.add_argument("--verify", action="store_true",
+                        help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)")  # fmt: skip
+    add_format(parser, ("table", "json", "csv"))
+
+
+def _amount(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return number
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    source = _source(arguments)
+    count = source.count()
+    amounts = Amounts(arguments.batch, arguments.images, arguments.validation_images)
+    if arguments.verify:
+        _verify(arguments, source, count, amounts)
+    elif arguments.format == "json":
+        print(json.dumps(as_document(source.name, count, amounts), indent=2))  # noqa: T201
+    elif arguments.format == "csv":
+        print(as_csv(count), end="")  # noqa: T201
+    else:
+        print_tables(_console(), source.name, count, amounts)
+    return EXIT_DONE
+
+
+def _source(arguments: argparse.Namespace) -> CountSource:
+    if (arguments.file is None) == (arguments.architecture is None):
+        raise UsageError(f"name either a FILE or --architecture {'|'.join(ARCHITECTURES)}")
+    if arguments.architecture is not None:
+        if arguments.trial is not None:
+            raise UsageError("--trial needs a run directory, not --architecture")
+        return named_source(arguments.architecture, arguments.image_size, arguments.classes)
+    return file_source(arguments.file, arguments.trial)
+
+
+def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
+    if arguments.format == "csv":
+        raise UsageError("--verify prints a table or JSON, not CSV")
+    model = source.model()  # before the profilers' module: it says where TensorFlow is missing
+    from replica.trainer.profilers import verify  # noqa: PLC0415
+
+    with source.file() as path:
+        found = [
+            Comparison(item.source, item.forward, forward, item.training, training)
+            for item in verify(path, model)
+            for forward, training in [item.differences(count.operations)]
+        ]
+    if amounts.images is None and amounts.validation_images is None:
+        amounts = Amounts(amounts.batch, IMAGENET.train_images, IMAGENET.validation_images)
+    if arguments.format == "json":
+        document = as_document(source.name, count, amounts)
+        document["verification"] = [asdict(row) for row in found]
+        if source.architecture is not None:
+            document["padding_forward"] = padding_operations(source.architecture)
+        print(json.dumps(document, indent=2))  # noqa: T201
+    else:
+        print_tables(_console(), source.name, count, amounts)
+        print_verification(_console(), count.operations, found, amounts)
+        if source.architecture is not None:
+            zeros = padding_operations(source.architecture)
+            share = zeros / count.operations.forward
+            print(f"multiplications with padding zeros, which XLA leaves out: {zeros:,} forward ({share:.2%})")  # noqa: T201
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+OPS = Command(
+    description="Count the operations of a network by rule set aiperf-1: per image, forward and backward, by type.",
+    example="aiperf ops --architecture resnet50 --image-size 224 --classes 1000 --images 1281167",
+    configure=_configure,
+    execute=_execute,
+)

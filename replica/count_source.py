@@ -1,0 +1,103 @@
+"""What `aiperf ops` counts: a named architecture, an architecture file, a .keras file, or a trial of a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.architecture import Architecture
+from aiperf.architecture_json import read_architecture, to_json
+from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.history import HistoryReader
+from aiperf.ledger import Ledger
+from aiperf.models import ArchitectureStore
+from aiperf.operations import NetworkCount, count
+from aiperf.paths import open_run
+from search_space.resnet import STAGE_BLOCKS, resnet
+
+ARCHITECTURES = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
+
+
+@dataclass(frozen=True)
+class CountSource:
+    """A network and where it came from: an architecture, or a .keras file at `path`."""
+
+    name: str
+    architecture: Architecture | None = None
+    path: Path | None = None
+
+    def count(self) -> NetworkCount:
+        """The count of the network. Raises UncountedLayerError or UsageError."""
+        if self.architecture is not None:
+            return count(self.architecture)
+        from replica.trainer.keras_operations import count_model  # noqa: PLC0415
+
+        return count_model(self.model())
+
+    def model(self) -> Any:
+        """The Keras model of the network."""
+        with self.file() as path:
+            _need_tensorflow()
+            from replica.trainer.model_files import load_any  # noqa: PLC0415
+
+            return load_any(path)
+
+    @contextmanager
+    def file(self) -> Iterator[Path]:
+        """The network as a file."""
+        if self.path is not None:
+            yield self.path
+            return
+        assert self.architecture is not None
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "architecture.json"
+            path.write_text(to_json(self.architecture), encoding="utf-8")
+            yield path
+
+
+def named_source(name: str, image_size: int, classes: int) -> CountSource:
+    """A ResNet by its name. Raises ArchitectureError."""
+    depth = int(name.removeprefix("resnet"))
+    return CountSource(
+        f"{name}, {image_size} x {image_size} x 3, {classes} classes", resnet(depth, image_size, classes)
+    )
+
+
+def file_source(path: Path, trial: int | None) -> CountSource:
+    """A file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
+    if path.is_dir():
+        return _trial_source(path, trial)
+    if trial is not None:
+        raise UsageError(f"--trial needs a run directory; {path} is none")
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; name an architecture file, a .keras file or a run directory")
+    if path.suffix == ".keras":
+        _need_tensorflow()
+        return CountSource(str(path), path=path)
+    return CountSource(str(path), read_architecture(path))
+
+
+def _trial_source(path: Path, trial: int | None) -> CountSource:
+    paths = open_run(path)
+    ledger = Ledger()
+    ledger.add(HistoryReader(paths).read_new().records)
+    known = {entry.trial: entry.started.architecture for entry in ledger.trials.values() if entry.started}
+    if trial is None or trial not in known:
+        names = ", ".join(map(str, sorted(known))) or "none"
+        asked = "name one with --trial" if trial is None else f"there is no trial {trial}"
+        raise UsageError(f"{path} is a run directory: {asked}; its trials: {names}")
+    return CountSource(f"{path}, trial {trial}", ArchitectureStore(paths).load(known[trial]))
+
+
+def _need_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if importlib.util.find_spec("tensorflow") is None:
+        raise EnvironmentNotReadyError(
+            ["a Keras model needs TensorFlow, which is not installed: pip install 'aiperf-hpc[tensorflow]'"]
+        )

@@ -1,0 +1,162 @@
+"""How `aiperf ops` prints a count: tables like the paper's Table 3 and Table A1, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from aiperf.operations import RULE_SET, NetworkCount, Operations
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How many images to multiply the count by; None where it was not asked for."""
+
+    batch: int | None = None
+    images: int | None = None
+    validation_images: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One line of the verification: operations of one image as another tool counts them."""
+
+    source: str
+    forward: float
+    forward_difference: float
+    training: float | None
+    training_difference: float | None
+
+
+def ratio(operations: Operations) -> float:
+    """Backward over forward operations; 0 where nothing runs forward."""
+    return operations.backward / operations.forward if operations.forward else 0.0
+
+
+def as_document(name: str, count: NetworkCount, amounts: Amounts) -> dict[str, Any]:
+    """The count as JSON."""
+    whole = count.operations
+    document: dict[str, Any] = {
+        "rule_set": RULE_SET,
+        "source": name,
+        "forward": whole.forward,
+        "backward": whole.backward,
+        "total": whole.total,
+        "parameters": count.parameters,
+        "layers": {
+            kind: {
+                "count": part.count,
+                "forward": part.operations.forward,
+                "backward": part.operations.backward,
+                "parameters": part.parameters,
+            }
+            for kind, part in count.by_kind.items()
+        },
+    }
+    return {**document, **dict(_amounts(whole, amounts))}
+
+
+def _amounts(whole: Operations, amounts: Amounts) -> Iterator[tuple[str, dict[str, int]]]:
+    if amounts.batch is not None:
+        yield "step", {"images": amounts.batch, **_scaled(whole, amounts.batch)}
+    if amounts.images is not None or amounts.validation_images is not None:
+        trained, evaluated = amounts.images or 0, amounts.validation_images or 0
+        epoch = {"images": trained, "validation_images": evaluated, **_scaled(whole, trained)}
+        epoch["validation_forward"] = evaluated * whole.forward
+        epoch["training_and_validation"] = whole.work(trained, evaluated)
+        yield "epoch", epoch
+
+
+def _scaled(whole: Operations, images: int) -> dict[str, int]:
+    return {
+        "forward": images * whole.forward,
+        "backward": images * whole.backward,
+        "total": images * whole.total,
+    }
+
+
+def as_csv(count: NetworkCount) -> str:
+    """The count layer by layer as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("name", "kind", "forward", "backward", "total", "parameters"))
+    for layer in count.layers:
+        operations = layer.operations
+        writer.writerow(
+            (layer.name, layer.kind, operations.forward, operations.backward, operations.total, layer.parameters)
+        )
+    return text.getvalue()
+
+
+def print_tables(console: Console, name: str, count: NetworkCount, amounts: Amounts) -> None:
+    """Operations per image by layer type, in the form of the paper's Table 3; then what was asked for on top."""
+    console.print(_table3(name, count))
+    whole = count.operations
+    console.print(
+        f"per image: forward {whole.forward:,}, backward {whole.backward:,}, total {whole.total:,}; "
+        f"parameters {count.parameters:,}; rule set {RULE_SET}",
+        highlight=False,
+    )
+    for title, values in _amounts(whole, amounts):
+        console.print(f"{title}: " + ", ".join(f"{key} {value:.4e}" for key, value in values.items()), highlight=False)
+
+
+def _table3(name: str, count: NetworkCount) -> Table:
+    table = Table(title=f"Operations per image: {name}", title_justify="left", show_footer=True)
+    whole = count.operations
+    totals = ("Total", str(len(count.layers)), *_cells(whole), f"{count.parameters:,}")
+    for heading, footer in zip(("Layer", "Count", "FP", "BP", "BP/FP", "Total", "Parameters"), totals, strict=True):
+        table.add_column(heading, footer, justify="left" if heading == "Layer" else "right")
+    for kind, part in count.by_kind.items():
+        table.add_row(kind, str(part.count), *_cells(part.operations), f"{part.parameters:,}")
+    return table
+
+
+def _cells(operations: Operations) -> tuple[str, str, str, str]:
+    return (
+        f"{operations.forward:.2e}",
+        f"{operations.backward:.2e}",
+        f"{ratio(operations):.4f}",
+        f"{operations.total:.2e}",
+    )
+
+
+def print_verification(console: Console, whole: Operations, found: list[Comparison], amounts: Amounts) -> None:
+    """The count beside other tools, per image, and per epoch in the form of the paper's Table A1."""
+    table = Table(title="Verification, operations per image", title_justify="left")
+    for heading in ("Source", "FP", "difference", "FP + BP", "difference"):
+        table.add_column(heading, justify="left" if heading == "Source" else "right")
+    table.add_row(f"analytical ({RULE_SET})", f"{whole.forward:.4e}", "", f"{whole.total:.4e}", "")
+    for row in found:
+        training = "-" if row.training is None else f"{row.training:.4e}"
+        difference = "-" if row.training_difference is None else f"{row.training_difference:+.2%}"
+        table.add_row(row.source, f"{row.forward:.4e}", f"{row.forward_difference:+.2%}", training, difference)
+    console.print(table)
+    console.print(_table_a1(whole, found, amounts))
+
+
+def _table_a1(whole: Operations, found: list[Comparison], amounts: Amounts) -> Table:
+    images, validation = amounts.images or 0, amounts.validation_images or 0
+    table = Table(title=f"Per epoch: {images:,} training and {validation:,} validation images", title_justify="left")
+    columns = [("analytical", float(whole.forward), float(whole.total))]
+    columns += [(row.source, row.forward, row.training or float("nan")) for row in found]
+    table.add_column("Procedure")
+    for source, _, _ in columns:
+        table.add_column(source, justify="right")
+
+    def row(title: str, values: list[float], style: str = ".2e") -> None:
+        table.add_row(title, *("-" if value != value else format(value, style) for value in values))  # noqa: PLR0124
+
+    row("FP (training)", [images * forward for _, forward, _ in columns])
+    row("BP (training)", [images * (training - forward) for _, forward, training in columns])
+    row("BP / FP (training)", [training / forward - 1 for _, forward, training in columns], ".4f")
+    row("Total (training)", [images * training for _, _, training in columns])
+    row("FP (validation)", [validation * forward for _, forward, _ in columns])
+    row("Total (training + validation)", [images * t + validation * f for _, f, t in columns])
+    return table

@@ -1,0 +1,71 @@
+"""The analytical count beside independent profilers: TensorFlow's, and XLA's cost analysis."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.errors import AiperfError, EnvironmentNotReadyError
+from aiperf.operations import Operations
+
+XLA_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Operations of one image by source; None where a source does not tell them."""
+
+    source: str
+    forward: float
+    training: float | None
+
+    def differences(self, analytical: Operations) -> tuple[float, float | None]:
+        """Relative differences to the analytical count, of forward and of forward + backward."""
+        training = None if self.training is None else self.training / analytical.total - 1
+        return self.forward / analytical.forward - 1, training
+
+
+def verify(path: Path, model: Any) -> list[Verification]:
+    """What the profilers count for the model of a file. Raises EnvironmentNotReadyError without JAX."""
+    return [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
+
+
+def tensorflow_forward(model: Any) -> float:
+    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler of the frozen graph."""
+    # The profiler reads graphs of constants: with variables it knows no shapes.
+    from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415
+        convert_variables_to_constants_v2,
+    )
+
+    images = tf.TensorSpec((1, *model.input_shape[1:]), tf.float32)
+    function = tf.function(lambda x: model(x, training=False)).get_concrete_function(images)
+    graph = convert_variables_to_constants_v2(function).graph
+    builder = tf.compat.v1.profiler.ProfileOptionBuilder
+    options = builder(builder.float_operation()).with_empty_output().build()
+    return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
+
+
+def xla(path: Path) -> Verification:
+    """XLA's cost analysis of the compiled forward pass and training step. Raises EnvironmentNotReadyError."""
+    if importlib.util.find_spec("jax") is None:
+        raise EnvironmentNotReadyError(
+            ["JAX is not installed: XLA tells its cost analysis through it; pip install 'aiperf-hpc[verify]'"]
+        )
+    result = subprocess.run(
+        [sys.executable, "-m", "replica.trainer.xla_cost", str(path.absolute())],
+        capture_output=True,
+        text=True,
+        timeout=XLA_TIMEOUT_S,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise AiperfError(f"XLA's cost analysis failed: {result.stderr.strip().splitlines()[-1:]}")
+    counts = json.loads(result.stdout.splitlines()[-1])
+    return Verification("XLA cost analysis", counts["forward"], counts["training"])

@@ -1,0 +1,62 @@
+"""XLA's own count of floating-point operations: `python -m replica.trainer.xla_cost FILE` prints JSON.
+
+A process of its own, because it builds the Keras model on the JAX backend: JAX is where XLA tells the cost analysis
+of a compiled program. The programs are compiled for the CPU and executed once, on one image.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> int:
+    """Count one forward pass and one training step (plain gradient descent) of an architecture or a .keras file."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    print(json.dumps(measure(Path(sys.argv[1]))))  # noqa: T201
+    return 0
+
+
+def measure(path: Path) -> dict[str, float]:
+    """`forward` and `training` operations of one image, as XLA counts its compiled programs."""
+    import jax  # noqa: PLC0415
+    import keras  # noqa: PLC0415
+
+    from replica.trainer.model_files import load_any  # noqa: PLC0415
+
+    model = load_any(path)
+    trained = [variable.value for variable in model.trainable_variables]
+    kept = [variable.value for variable in model.non_trainable_variables]
+    images = jax.numpy.zeros((1, *model.input_shape[1:]))
+    labels = jax.nn.one_hot(jax.numpy.array([0]), model.output_shape[-1])
+
+    def forward(weights: Any, state: Any, x: Any) -> Any:
+        return model.stateless_call(weights, state, x, training=False)[0]
+
+    def loss(weights: Any, state: Any, x: Any, y: Any) -> Any:
+        outputs, new_state = model.stateless_call(weights, state, x, training=True)
+        return jax.numpy.mean(keras.losses.categorical_crossentropy(y, outputs)), new_state
+
+    def train(weights: Any, state: Any, x: Any, y: Any) -> Any:
+        (value, new_state), gradients = jax.value_and_grad(loss, has_aux=True)(weights, state, x, y)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], new_state, value
+
+    return {
+        "forward": _flops(jax, forward, (trained, kept, images)),
+        "training": _flops(jax, train, (trained, kept, images, labels)),
+    }
+
+
+def _flops(jax: Any, function: Any, arguments: tuple[Any, ...]) -> float:
+    compiled = jax.jit(function).lower(*arguments).compile()
+    jax.block_until_ready(compiled(*arguments))
+    analysis = compiled.cost_analysis()
+    return float((analysis[0] if isinstance(analysis, list) else analysis)["flops"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Two ways to one number: the count of the architecture, and the count of the Keras model that was built of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aiperf.architecture import Architecture
+from aiperf.errors import UncountedLayerError, UsageError
+from aiperf.operations import Operations, count
+from replica.trainer.builder import build_model, check_model
+from replica.trainer.keras_operations import count_model
+from replica.trainer.model_files import load_keras_file
+from search_space.morphisms import deepen, deepen_sites
+from search_space.resnet import resnet
+from tests.architectures import architectures
+
+
+def both(architecture: Architecture) -> None:
+    counted, built = count(architecture), count_model(build_model(architecture))
+    assert [(layer.name, layer.operations, layer.parameters) for layer in built.layers] == [
+        (layer.name, layer.operations, layer.parameters) for layer in sorted(counted.layers, key=order(built))
+    ]
+    assert built.operations == counted.operations
+    assert built.parameters == counted.parameters
+
+
+def order(built: Any) -> Any:
+    places = {layer.name: place for place, layer in enumerate(built.layers)}
+    return lambda layer: places[layer.name]
+
+
+@pytest.mark.parametrize("depth", [50, 101, 152])
+def test_resnets_agree(depth: int) -> None:
+    both(resnet(depth, 64, 10))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(architectures())
+def test_hundreds_of_random_architectures_agree(architecture: Architecture) -> None:
+    both(architecture)
+    check_model(build_model(architecture), architecture)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_grown_resnets_agree(data: st.DataObject) -> None:
+    grown = resnet(50, 32, 10)
+    for _ in range(data.draw(st.integers(1, 4))):
+        grown = deepen(grown, data.draw(st.sampled_from(deepen_sites(grown))))
+    both(grown)
+
+
+@pytest.mark.parametrize("depth", [50, 101, 152])
+def test_keras_own_resnets_count_like_ours(depth: int) -> None:
+    # Theirs pad with a layer of its own and have biases: neither counts forward or backward.
+    theirs = getattr(keras.applications, f"ResNet{depth}")(weights=None, input_shape=(64, 64, 3), classes=10)
+    assert count_model(theirs).operations == count(resnet(depth, 64, 10)).operations
+    assert count_model(theirs).parameters == theirs.count_params()
+
+
+@pytest.mark.parametrize("name", ["VGG16", "ResNet101", "ResNet152"])
+def test_models_from_file_count_like_models_in_memory(name: str, tmp_path: Path) -> None:
+    model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=10)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = count_model(load_keras_file(path))
+    assert loaded.operations == count_model(model).operations
+    assert loaded.parameters == model.count_params()
+
+
+def test_vgg16_by_hand() -> None:
+    # Simonyan and Zisserman 2015, configuration D: channels in and out by size of the image.
+    stages = {224: [(3, 64), (64, 64)], 112: [(64, 128), (128, 128)], 56: [(128, 256), (256, 256), (256, 256)],
+              28: [(256, 512), (512, 512), (512, 512)], 14: [(512, 512)] * 3}  # fmt: skip
+    forward = backward = 0
+    for size, convolutions in stages.items():
+        for index, (inputs, outputs) in enumerate(convolutions):
+            own = 2 * 9 * inputs * outputs * size * size
+            gradients = 1 if size == 224 and index == 0 else 2
+            forward += own + outputs * size * size
+            backward += gradients * own + 2 * 9 * inputs * outputs
+        forward += 4 * (size // 2) ** 2 * convolutions[-1][1]
+    for inputs, outputs, activation in ((25088, 4096, 1), (4096, 4096, 1), (4096, 1000, 13)):
+        forward += 2 * inputs * outputs + activation * outputs
+        backward += 4 * inputs * outputs + 2 * (inputs + 1) * outputs
+    model = keras.applications.VGG16(weights=None)
+    assert count_model(model).operations == Operations(forward, backward)
+
+
+def small(*layers: Any, size: tuple[int | None, int | None, int] = (8, 8, 4)) -> Any:
+    return keras.Sequential([keras.Input(size), *layers])
+
+
+def test_separable_convolutions_are_two() -> None:
+    counted = count_model(small(keras.layers.ReLU(), keras.layers.SeparableConv2D(6, 3, depth_multiplier=2)))
+    depthwise, pointwise = 2 * 9 * 8 * 36, 2 * 8 * 6 * 36
+    assert counted.by_kind["conv"].count == 2
+    assert counted.by_kind["conv"].operations == Operations(
+        depthwise + pointwise, 2 * (depthwise + pointwise) + 2 * 9 * 8 + 2 * 8 * 6
+    )
+
+
+def test_only_the_first_half_of_a_separable_convolution_reads_the_images() -> None:
+    counted = count_model(small(keras.layers.SeparableConv2D(6, 3)))
+    depthwise, pointwise = 2 * 9 * 4 * 36, 2 * 4 * 6 * 36
+    assert counted.operations.backward == depthwise + 2 * 9 * 4 + 2 * pointwise + 2 * 4 * 6
+
+
+def test_fused_activations_count_as_layers_of_their_own() -> None:
+    fused = count_model(small(keras.layers.Conv2D(3, 3, activation="relu"), keras.layers.Flatten(),
+                              keras.layers.Dense(5, activation="softmax")))  # fmt: skip
+    apart = count_model(small(keras.layers.Conv2D(3, 3), keras.layers.ReLU(), keras.layers.Flatten(),
+                              keras.layers.Dense(5), keras.layers.Activation("softmax")))  # fmt: skip
+    assert fused.operations == apart.operations
+    assert [layer.kind for layer in fused.layers] == [layer.kind for layer in apart.layers]
+
+
+def test_a_layer_used_twice_counts_twice_and_has_its_weights_once() -> None:
+    image = keras.Input((8, 8, 4))
+    shared = keras.layers.Conv2D(4, 3, padding="same", use_bias=False)
+    model = keras.Model(image, shared(shared(image)))
+    counted = count_model(model)
+    own = 2 * 9 * 4 * 4 * 64
+    assert counted.operations == Operations(2 * own, own + 2 * own + 2 * 2 * 9 * 16)
+    assert counted.parameters == model.count_params() == 144
+
+
+def test_nested_models_count_like_flat_ones() -> None:
+    def block() -> list[Any]:
+        return [keras.layers.Conv2D(4, 3, padding="same"), keras.layers.BatchNormalization(), keras.layers.ReLU()]
+
+    inner = small(*block())
+    assert count_model(small(inner, inner)).operations == count_model(small(*block(), *block())).operations
+
+
+def test_all_layers_that_the_rules_do_not_cover_are_listed_at_once() -> None:
+    model = small(
+        keras.layers.Conv2D(4, 3, activation="gelu", name="a"),
+        keras.layers.ReLU(max_value=6, name="b"),
+        keras.layers.AveragePooling2D(2, name="c"),
+        keras.layers.BatchNormalization(axis=1, name="d"),
+        keras.layers.Dense(3, name="e"),
+        keras.layers.LayerNormalization(name="f"),
+        keras.layers.Activation("linear", name="g"),
+    )
+    with pytest.raises(UncountedLayerError) as error:
+        count_model(model)
+    assert error.value.layers == (
+        "a (Conv2D: activation 'gelu')",
+        "b (ReLU: with a ceiling, slope or threshold)",
+        "c (AveragePooling2D)",
+        "d (BatchNormalization: over axis 1, not over the channels)",
+        "e (Dense: on an input that is not flat)",
+        "f (LayerNormalization)",
+        "g (Activation: activation 'linear')",
+    )
+
+
+def test_bare_operations_in_a_model_are_not_passed_over() -> None:
+    image = keras.Input((8, 8, 4))
+    with pytest.raises(UncountedLayerError, match="Multiply"):
+        count_model(keras.Model(image, image * 2.0))
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
+def test_models_without_a_graph_or_a_size_are_refused() -> None:
+    with pytest.raises(UsageError, match="is subclassed"):
+        count_model(Subclassed())
+    with pytest.raises(UsageError, match="is not built"):
+        count_model(keras.Sequential([keras.layers.ReLU()]))
+    with pytest.raises(UsageError, match="fixed image size"):
+        count_model(small(keras.layers.ReLU(), size=(None, None, 3)))
+
+
+def test_broken_keras_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.keras"
+    model = small(keras.layers.ReLU())
+    model.save(path)
+    content = path.read_bytes()
+    for broken in (b"", b"not a zip", content[: len(content) // 2]):
+        path.write_bytes(broken)
+        with pytest.raises(UsageError, match=r"x\.keras: cannot be read as a Keras model"):
+            load_keras_file(path)
+
+
+def test_code_in_a_keras_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "code.keras"
+    small(keras.layers.Lambda(lambda x: x * 2)).save(path)
+    with pytest.raises(UsageError, match="cannot be read as a Keras model"):
+        load_keras_file(path)
