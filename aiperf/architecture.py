@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from types import MappingProxyType
@@ -87,7 +87,7 @@ class Architecture:
             inputs = [digests[name] for name in node.inputs]
             if node.layer.kind == "add":
                 inputs.sort()
-            head = repr(node.layer).encode()
+            head = _layer_text(node.layer)
             digests[node.name] = hashlib.sha256(head + b"".join(inputs)).digest()
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
         return hashlib.sha256(whole).hexdigest()[:HASH_DIGITS]
@@ -104,6 +104,11 @@ class Architecture:
     def parameter_count(self) -> int:
         """Number of weights of the whole network, moving statistics included."""
         return sum(self.parameters(node) for node in self.nodes)
+
+
+@lru_cache(maxsize=65536)
+def _layer_text(layer: Layer) -> bytes:
+    return repr(layer).encode()
 
 
 def _check_order(nodes: tuple[Node, ...]) -> None:

@@ -58,10 +58,13 @@ class RunSection(_Section):
 class SearchSection(_Section):
     """How architectures and hyperparameters are searched."""
 
-    strategy: Literal["random"] = Field("random", description="random network morphism of the best architecture")
+    strategy: Literal["bayesian", "random"] = Field("bayesian", description="how network morphism is guided")
     hpo: Literal["none"] = Field("none", description="hyperparameter optimisation")
     initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = Field("resnet50", description="first model")
-    initial_weights: Literal["he"] = Field("he", description="He et al. 2015 initialisation, nothing inherited")
+    initial_weights: Literal["he", "inherit"] = Field("he", description="He et al. 2015, or the parent's")
+    inherit_noise: float = Field(0.05, ge=0, lt=1, description="relative noise between copies of a widened channel")
+    kept_weights: int = Field(8, ge=1, description="weights of so many of the best trials are kept for children")
+    max_growth: float = Field(4.0, ge=1, description="most parameters, operations and layers, in initial ones")
 
 
 class TrainingSection(_Section):
@@ -83,6 +86,7 @@ class ReplicaSection(_Section):
     cpu_threads: int | None = Field(None, ge=1, description="CPU threads of a trainer; default: its share of the node")
     progress_interval: Duration = Field(5.0, le=10.0, description="seconds between progress reports inside an epoch")
     trial_silence: Duration = Field(600.0, description="a trainer that reports nothing for so long is ended")
+    accelerator_memory_gib: float | None = Field(None, gt=0, description="limits the search; default: what is found")
     max_failed_trials: int = Field(3, ge=1, description="a replica is put aside after so many failures in a row")
 
 

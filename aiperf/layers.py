@@ -13,6 +13,10 @@ Shape = tuple[int, ...]
 Pair = tuple[int, int]
 Padding = Literal["same", "valid"]
 
+BATCHNORM_MOMENTUM = 0.9
+BATCHNORM_EPSILON = 1e-5
+"""Of every batch normalisation, in training and wherever an identity has to undo it."""
+
 
 class ShapeError(ValueError):
     """A layer cannot take the shapes it is given."""

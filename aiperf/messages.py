@@ -92,6 +92,15 @@ class Finished(Message):
     reason: str
 
 
+class InheritedWeights(Message):
+    """What a child starts from: its parent's architecture and weights, and the morphs between them."""
+
+    architecture_path: str
+    weights_path: str
+    morphs: tuple[dict[str, str | int], ...]
+    noise: float
+
+
 class TrainRequest(Message):
     """Agent to trainer: what to train. Paths are on the shared file system."""
 
@@ -113,6 +122,10 @@ class TrainRequest(Message):
     xla: bool
     cpu_threads: int
     progress_interval_s: float
+    inherited: InheritedWeights | None = None
+    """Where to start from; None: He initialisation."""
+    save_weights_path: str | None = None
+    """Where to write the weights of the best epoch, if anywhere."""
 
 
 class TrainerPhase(Message):

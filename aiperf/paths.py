@@ -35,6 +35,11 @@ class RunPaths:
         return self.root / "models"
 
     @property
+    def candidates(self) -> Path:
+        """Directory of proposals that wait for a later round."""
+        return self.root / "candidates"
+
+    @property
     def logs(self) -> Path:
         """Directory of logs: one file per process and per trial."""
         return self.root / "logs"
@@ -57,6 +62,14 @@ class RunPaths:
         """The layer graph of one architecture."""
         return self.models / architecture_hash / "architecture.json"
 
+    def weights(self, architecture_hash: str, trial: int) -> Path:
+        """Best weights of a trial, kept while it is worth inheriting from."""
+        return self.models / architecture_hash / f"weights-{trial:06d}.npz"
+
+    def candidate(self, replica: int, round_number: int) -> Path:
+        """What a replica has prepared for a round."""
+        return self.candidates / f"replica-{replica:04d}-round-{round_number:04d}.json"
+
     def replica_log(self, replica: int) -> Path:
         """Standard error of one replica's agent."""
         return self.logs / f"replica-{replica:04d}.log"
@@ -67,7 +80,7 @@ class RunPaths:
 
     def create(self) -> None:
         """Make the directories of a new run. Raises OSError."""
-        for directory in (self.history, self.models, self.logs):
+        for directory in (self.history, self.models, self.candidates, self.logs):
             directory.mkdir(parents=True, exist_ok=True)
 
 

@@ -81,6 +81,9 @@ class TrialStarted(Body):
     round: int
     architecture: str
     parent: str | None
+    morphs: tuple[dict[str, str | int], ...] = ()
+    weights_from: int | None = None
+    """The trial whose weights were inherited; None: He initialisation."""
     hyperparameters: dict[str, int | float | str]
     epochs: int
 

@@ -40,6 +40,8 @@ class TrialPart(_Part):
     round: int
     architecture: str | None
     parent: str | None
+    morphs: tuple[dict[str, str | int], ...]
+    weights_from: int | None
     hyperparameters: dict[str, int | float | str]
     epochs: int
     best_accuracy: float | None

@@ -105,6 +105,8 @@ def _trial(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         round=started.round if started else issued.round if issued else 0,
         architecture=started.architecture if started else None,
         parent=started.parent if started else None,
+        morphs=started.morphs if started else (),
+        weights_from=started.weights_from if started else None,
         hyperparameters=started.hyperparameters if started else {},
         epochs=len(work.epochs),
         best_accuracy=max(map(_accuracy, work.epochs), default=None),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from aiperf import operations
 from aiperf.architecture import Architecture
 from benchmarks.measure import median_seconds
-from search_space.morphisms import deepen, deepen_sites
+from search_space.morphisms import Deepen, deepen_sites
 from search_space.resnet import resnet
 
 ROUNDS = 9
@@ -24,7 +24,7 @@ CALLS = 20
 
 def _children(parent: Architecture) -> Callable[[], Architecture]:
     """Children of one parent, each made before it is asked for."""
-    children = [deepen(parent, site) for site in deepen_sites(parent)]
+    children = [Deepen(site).apply(parent) for site in deepen_sites(parent)]
     return itertools.cycle(children).__next__
 
 

@@ -20,8 +20,7 @@ from aiperf import __version__
 from aiperf.clock import Clock, SystemClock
 from aiperf.config import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
-from aiperf.history import HistoryReader, HistoryWriter
-from aiperf.ledger import Ledger
+from aiperf.history import HistoryWriter
 from aiperf.manifest import read_manifest
 from aiperf.messages import (
     MAX_LINE_BYTES,
@@ -35,10 +34,10 @@ from aiperf.messages import (
     decode_to_agent,
     encode,
 )
-from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths, open_run
 from aiperf.records import TrialEnded, TrialFailed
-from replica.node import available_cpus, describe_node
+from replica.node import available_cpus, describe_node, node_memory
+from replica.planner import Planner
 from replica.trial import ReplicaContext, Trial
 
 log = logging.getLogger(__name__)
@@ -138,9 +137,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output
             config=config,
             paths=paths,
             writer=writer,
-            reader=HistoryReader(paths),
-            ledger=Ledger(),
-            store=ArchitectureStore(paths),
+            planner=Planner(arguments.replica, config, paths, node_memory() // arguments.share),
             cpu_threads=config.replica.cpu_threads or max(1, available_cpus() // arguments.share),
             send=output.send,
         )

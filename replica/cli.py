@@ -16,6 +16,7 @@ from aiperf.operations import NetworkCount
 from aiperf.padding import padding_operations
 from replica.count_source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.count_view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
+from replica.search_view import print_search
 
 WIDTH = 120
 
@@ -96,10 +97,51 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
             print(f"multiplications with padding zeros, which XLA leaves out: {zeros:,} forward ({share:.2%})")  # noqa: T201
 
 
+def _configure_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=_amount, default=10, metavar="N", help="proposals to make (default: 10)")
+    parser.add_argument("--history", type=_count, default=1, metavar="H",
+                        help="architectures to start from, the initial one included (default: 1)")  # fmt: skip
+    parser.add_argument("--objective", default="peak", metavar="NAME", help="depth, peak or mixture (default: peak)")
+    parser.add_argument("--strategy", default="bayesian", metavar="NAME", help="bayesian or random")
+    parser.add_argument("--seed", type=_count, default=1, metavar="S", help="the same seed gives the same steps")
+    add_format(parser)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
+    return number
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    from replica.objectives import OBJECTIVES  # noqa: PLC0415
+    from replica.search_demo import STRATEGIES, SearchDemo  # noqa: PLC0415
+
+    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", STRATEGIES)):
+        value = getattr(arguments, option)
+        if value not in known:
+            raise UsageError(f"--{option} is {value!r}; known: {', '.join(known)}")
+    demo = SearchDemo(arguments.objective, arguments.strategy, arguments.history, arguments.seed)
+    steps = demo.steps(arguments.steps)
+    if arguments.format == "json":
+        print(json.dumps([asdict(step) for step in steps], indent=2))  # noqa: T201
+    else:
+        print_search(_console(), steps)
+    return EXIT_DONE
+
+
 def _console() -> Console:
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
+
+SEARCH = Command(
+    description="Look at the architecture search without training: propose, evaluate a synthetic objective, repeat.",
+    example="aiperf search --steps 30 --objective peak --strategy bayesian --seed 1",
+    configure=_configure_search,
+    execute=_search,
+)
 
 OPS = Command(
     description="Count the operations of a network by rule set aiperf-1: per image, forward and backward, by type.",

@@ -24,13 +24,18 @@ def describe_node() -> NodeFacts:
         "os": platform.platform(),
         "cpu_model": _cpu_model(),
         "cpu_count": available_cpus(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": node_memory(),
         "python": platform.python_version(),
         "aiperf": __version__,
     }
     for package in PACKAGES:
         facts[package] = _version(package)
     return facts
+
+
+def node_memory() -> int:
+    """Bytes of main memory of this machine: what a trainer on the CPU has."""
+    return int(psutil.virtual_memory().total)
 
 
 def available_cpus() -> int:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
-from aiperf.architecture import Architecture
 from aiperf.config import RunConfig
-from aiperf.errors import TrialFailedError
-from aiperf.history import HistoryReader, HistoryWriter
-from aiperf.ledger import Ledger
+from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.history import HistoryWriter
 from aiperf.messages import (
+    InheritedWeights,
     Job,
     Message,
     Phase,
@@ -26,17 +25,19 @@ from aiperf.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from aiperf.models import ArchitectureStore
 from aiperf.operations import Operations, count
 from aiperf.paths import RunPaths
 from aiperf.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
-from aiperf.seeds import fold_seed
-from replica.proposer import Proposal, propose
+from replica.planner import KeptWeights, Planner
+from replica.proposer import Proposal
 from replica.rounds import epochs_of_round, patience_of_round
 from replica.trainer_process import TrainerProcess
-from search_space.resnet import resnet
+from search_space.morph_json import morph_data
 
 log = logging.getLogger(__name__)
+
+PREPARE_INTERVAL_S = 10.0
+"""How often the next candidate is looked at again while a trial trains."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,9 @@ class ReplicaContext:
     config: RunConfig
     paths: RunPaths
     writer: HistoryWriter
-    reader: HistoryReader
-    ledger: Ledger
-    store: ArchitectureStore
+    planner: Planner
     cpu_threads: int
     send: Callable[[Message], None]
-
-
-def initial_architecture(config: RunConfig) -> Architecture:
-    """The architecture that the search starts from."""
-    depth = int(config.search.initial_architecture.removeprefix("resnet"))
-    return resnet(depth, config.dataset.image_size, config.dataset.classes)
 
 
 class Trial:
@@ -78,38 +71,42 @@ class Trial:
     async def run(self) -> None:
         """Search and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
         self._begin_phase("search")
-        proposal = await asyncio.to_thread(self._search)
+        planner = self._context.planner
+        proposal = await asyncio.to_thread(planner.plan, self._job.trial, self._job.round)
+        weights = await asyncio.to_thread(planner.weights_for, proposal)
         self._cost = count(proposal.architecture).operations
-        request = self._request(proposal)
-        self._record_start(proposal, request)
+        request = self._request(proposal, weights)
+        self._record_start(proposal, request, weights)
         self._begin_phase("start")
         trainer = await TrainerProcess.start(self._config, request, self._context.paths.trial_log(self._job.trial))
+        preparing = asyncio.create_task(self._prepare_next())
         try:
             async for message in trainer.messages(self._config.replica.trial_silence):
                 self._handle(message)
         finally:
+            preparing.cancel()
             await trainer.end()
         if self._early is None:
             raise TrialFailedError("protocol", "the trainer ended without saying how")
         reason = "early_stop" if self._early else "completed"
         self._context.writer.append(TrialEnded(trial=self._job.trial, reason=reason))
+        await asyncio.to_thread(planner.prune_weights)
+
+    async def _prepare_next(self) -> None:
+        """Search for the next round on the CPUs while the accelerators train this one."""
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                try:
+                    await asyncio.to_thread(self._context.planner.prepare, self._job.round + 1)
+                except (AiperfError, OSError) as error:
+                    log.warning("no candidate for round %d yet: %s", self._job.round + 1, error)
+                await asyncio.sleep(PREPARE_INTERVAL_S)
 
     def idle(self) -> None:
         """Record that the accelerators wait from now on."""
         self._begin_phase("idle", trial=None)
 
-    def _search(self) -> Proposal:
-        context, job = self._context, self._job
-        batch = context.reader.read_new()
-        context.ledger.add(batch.records)
-        for damage in batch.damages:
-            log.error("damaged record in the history list: %s", damage)
-        rng = random.Random(fold_seed(self._config.run.seed, "search", job.trial, context.replica))
-        proposal = propose(job.trial, initial_architecture(self._config), context.ledger, context.store, rng)
-        context.store.save(proposal.architecture)
-        return proposal
-
-    def _request(self, proposal: Proposal) -> TrainRequest:
+    def _request(self, proposal: Proposal, weights: KeptWeights | None) -> TrainRequest:
         training = self._config.training
         return TrainRequest(
             trial=self._job.trial,
@@ -127,9 +124,22 @@ class Trial:
             xla=training.xla,
             cpu_threads=self._context.cpu_threads,
             progress_interval_s=self._config.replica.progress_interval,
+            inherited=self._inherited(proposal, weights) if weights else None,
+            save_weights_path=str(self._context.paths.weights(proposal.architecture.hash, self._job.trial))
+            if self._config.search.initial_weights == "inherit"
+            else None,
         )
 
-    def _record_start(self, proposal: Proposal, request: TrainRequest) -> None:
+    def _inherited(self, proposal: Proposal, weights: KeptWeights) -> InheritedWeights:
+        paths = self._context.paths
+        return InheritedWeights(
+            architecture_path=str(paths.architecture(weights.architecture)),
+            weights_path=str(paths.weights(weights.architecture, weights.trial)),
+            morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+            noise=self._config.search.inherit_noise,
+        )
+
+    def _record_start(self, proposal: Proposal, request: TrainRequest, weights: KeptWeights | None) -> None:
         self._context.writer.append(
             TrialStarted(
                 trial=self._job.trial,
@@ -137,6 +147,8 @@ class Trial:
                 round=self._job.round,
                 architecture=proposal.architecture.hash,
                 parent=proposal.parent,
+                morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+                weights_from=weights.trial if weights else None,
                 hyperparameters={"batch_size": request.batch_size, "learning_rate": request.learning_rate},
                 epochs=self._epochs,
             )

@@ -1,15 +1,129 @@
-"""Network morphisms: pure functions from an architecture to a grown one (Wei et al. 2016; Chen et al. 2016)."""
+"""Network morphisms: pure functions from an architecture to a grown one.
+
+Deepen, widen, add a skip connection, enlarge a kernel (Wei et al. 2016, "Network Morphism"; Chen et al. 2016,
+"Net2Net").
+Every morph keeps the names of the nodes that it keeps, so that `search_space.inheritance` can carry weights over;
+with inherited weights a child computes the function of its parent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import count
 
 from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import BatchNorm, Conv, ReLU
+from aiperf.layers import Add, BatchNorm, Conv, Layer, ReLU
+from search_space.streams import Stream, streams
 
 INSERTED_KERNEL = 3
 """Kernel size of an inserted convolution before its hyperparameter is tuned."""
+
+LARGEST_KERNEL = 7
+"""Kernels grow up to here: the largest of ResNet-50."""
+
+WIDTH_MULTIPLE = 8
+"""Widths grow to multiples of this, which matrix units take without waste."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deepen:
+    """Insert a block (convolution, batch normalisation, ReLU) after a ReLU on images."""
+
+    after: str
+
+    def apply(self, architecture: Architecture) -> Architecture:
+        """Everything that read the ReLU reads the block. Raises ArchitectureError where `after` is no such node."""
+        if self.after not in deepen_sites(architecture):
+            raise ArchitectureError(f"cannot deepen after {self.after!r}: it is no ReLU on images")
+        conv, norm, relu = _names(architecture, "deep", "conv", "bn", "relu")
+        channels = architecture.shapes[self.after][2]
+        layer = Conv(channels, kernel=(INSERTED_KERNEL, INSERTED_KERNEL), tunable_kernel=True)
+        block = (Node(conv, layer, (self.after,)), Node(norm, BatchNorm(), (conv,)), Node(relu, ReLU(), (norm,)))
+        nodes: list[Node] = []
+        for node in architecture.nodes:
+            nodes.append(replace(node, inputs=tuple(relu if name == self.after else name for name in node.inputs)))
+            if node.name == self.after:
+                nodes.extend(block)
+        return Architecture(tuple(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    """Give every convolution of a stream of channels more filters. `stream` is the stream's first producer."""
+
+    stream: str
+    channels: int
+
+    def apply(self, architecture: Architecture) -> Architecture:
+        """Widen all producers alike: additions, normalisations and pooling in between need one width.
+
+        Raises ArchitectureError where the stream cannot be widened or would not grow.
+        """
+        stream = find_stream(architecture, self.stream)
+        if self.channels <= stream.channels:
+            raise ArchitectureError(f"cannot widen {self.stream!r} from {stream.channels} to {self.channels} channels")
+
+        def wider(node: Node) -> Layer:
+            if node.name in stream.producers and isinstance(node.layer, Conv):
+                return replace(node.layer, filters=self.channels)
+            return node.layer
+
+        return Architecture(tuple(replace(node, layer=wider(node)) for node in architecture.nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class AddSkip:
+    """Add the output of an earlier ReLU to what a later ReLU reads."""
+
+    source: str
+    target: str
+
+    def apply(self, architecture: Architecture) -> Architecture:
+        """Through a batch normalisation whose scale starts at zero, so that the skip contributes nothing at first.
+
+        Where shapes differ, a strided 1x1 convolution comes before it. Raises ArchitectureError where shapes
+        cannot be matched.
+        """
+        if not _can_skip(architecture, self.source, self.target):
+            raise ArchitectureError(f"cannot add a skip connection from {self.source!r} to {self.target!r}")
+        target = architecture.by_name[self.target]
+        (read,) = target.inputs
+        conv, norm, total = _names(architecture, "skip", "conv", "bn", "add")
+        projection = _projection(architecture, self.source, read)
+        new = [Node(conv, projection, (self.source,))] if projection else []
+        new.append(Node(norm, BatchNorm(zero_scale=True), (conv if projection else self.source,)))
+        new.append(Node(total, Add(), (read, norm)))
+        nodes: list[Node] = []
+        for node in architecture.nodes:
+            nodes += [*new, replace(node, inputs=(total,))] if node.name == self.target else [node]
+        return Architecture(tuple(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class EnlargeKernel:
+    """Give a convolution a kernel larger by two in both directions."""
+
+    conv: str
+
+    def apply(self, architecture: Architecture) -> Architecture:
+        """Raises ArchitectureError where the node is no convolution with "same" padding and room to grow."""
+        if self.conv not in kernel_sites(architecture):
+            raise ArchitectureError(f"cannot enlarge the kernel of {self.conv!r}")
+
+        def larger(node: Node) -> Layer:
+            layer = node.layer
+            if node.name == self.conv and isinstance(layer, Conv):
+                return replace(layer, kernel=(layer.kernel[0] + 2, layer.kernel[1] + 2))
+            return layer
+
+        return Architecture(tuple(replace(node, layer=larger(node)) for node in architecture.nodes))
+
+
+Morph = Deepen | Widen | AddSkip | EnlargeKernel
+MORPH_TYPES: dict[str, type[Morph]] = {kind.__name__: kind for kind in (Deepen, Widen, AddSkip, EnlargeKernel)}
+"""Every morph by name, as records tell it."""
 
 
 def deepen_sites(architecture: Architecture) -> tuple[str, ...]:
@@ -21,31 +135,72 @@ def deepen_sites(architecture: Architecture) -> tuple[str, ...]:
     )
 
 
-def deepen(architecture: Architecture, after: str) -> Architecture:
-    """Insert a block (convolution, batch normalisation, ReLU) of the same shape after a ReLU.
-
-    Everything that read the ReLU reads the block. The block follows a ReLU, so with an identity kernel its own
-    ReLU changes nothing (paper, section 4.1; Auto-Keras, Jin et al. 2019). Raises ArchitectureError where
-    `after` is no such node.
-    """
-    if after not in deepen_sites(architecture):
-        raise ArchitectureError(f"cannot deepen after {after!r}: it is no ReLU on images of this architecture")
-    block = _block(architecture, after)
-    nodes: list[Node] = []
-    for node in architecture.nodes:
-        inputs = tuple(block[-1].name if name == after else name for name in node.inputs)
-        nodes.append(Node(node.name, node.layer, inputs))
-        if node.name == after:
-            nodes.extend(block)
-    return Architecture(tuple(nodes))
-
-
-def _block(architecture: Architecture, after: str) -> tuple[Node, ...]:
-    channels = architecture.shapes[after][2]
-    number = next(n for n in count(1) if f"deep{n}_conv" not in architecture.by_name)
-    conv = Conv(channels, kernel=(INSERTED_KERNEL, INSERTED_KERNEL), tunable_kernel=True)
-    return (
-        Node(f"deep{number}_conv", conv, (after,)),
-        Node(f"deep{number}_bn", BatchNorm(), (f"deep{number}_conv",)),
-        Node(f"deep{number}_relu", ReLU(), (f"deep{number}_bn",)),
+def kernel_sites(architecture: Architecture) -> tuple[str, ...]:
+    """Names of the convolutions whose kernels can grow."""
+    return tuple(
+        node.name
+        for node in architecture.nodes
+        if isinstance(node.layer, Conv)
+        and node.layer.padding == "same"
+        and node.layer.dilation == (1, 1)
+        and max(node.layer.kernel) + 2 <= LARGEST_KERNEL
     )
+
+
+def widths(channels: int) -> tuple[int, ...]:
+    """Widths that a stream may grow to: by a quarter, by a half, to the double; multiples of eight."""
+    grown = (channels * quarters // 4 // WIDTH_MULTIPLE * WIDTH_MULTIPLE for quarters in (5, 6, 8))
+    return tuple(sorted({width for width in grown if width > channels}))
+
+
+def find_stream(architecture: Architecture, name: str) -> Stream:
+    """The stream whose first producer is `name`. Raises ArchitectureError where there is none to widen."""
+    for stream in streams(architecture):
+        if stream.producers[0] == name:
+            return stream
+    raise ArchitectureError(f"cannot widen {name!r}: it is not the first convolution of a stream that can grow")
+
+
+def skip_sites(architecture: Architecture) -> Iterator[AddSkip]:
+    """Every skip connection that can be added."""
+    relus = deepen_sites(architecture)
+    for position, target in enumerate(relus):
+        for source in relus[:position]:
+            if _can_skip(architecture, source, target):
+                yield AddSkip(source, target)
+
+
+def _can_skip(architecture: Architecture, source: str, target: str) -> bool:
+    relus = deepen_sites(architecture)
+    if source not in relus or target not in relus or relus.index(source) >= relus.index(target):
+        return False
+    (read,) = architecture.by_name[target].inputs
+    reader = architecture.by_name[read]
+    if source == read or (reader.layer.kind == "add" and source in reader.inputs):
+        return False
+    return _strides(architecture, source, read) is not None
+
+
+def _strides(architecture: Architecture, source: str, read: str) -> tuple[int, int] | None:
+    strides = []
+    for before, after in zip(architecture.shapes[source][:2], architecture.shapes[read][:2], strict=True):
+        stride = -(-before // after)
+        if -(-before // stride) != after:
+            return None
+        strides.append(stride)
+    return strides[0], strides[1]
+
+
+def _projection(architecture: Architecture, source: str, read: str) -> Conv | None:
+    shape = architecture.shapes[read]
+    if architecture.shapes[source] == shape:
+        return None
+    strides = _strides(architecture, source, read)
+    assert strides is not None
+    return Conv(shape[2], kernel=(1, 1), stride=strides)
+
+
+def _names(architecture: Architecture, prefix: str, *parts: str) -> tuple[str, ...]:
+    taken = architecture.by_name
+    number = next(n for n in count(1) if not any(f"{prefix}{n}_{part}" in taken for part in parts))
+    return tuple(f"{prefix}{number}_{part}" for part in parts)

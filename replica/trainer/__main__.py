@@ -41,7 +41,7 @@ def _train(request: TrainRequest, channel: Channel) -> bool:
     # TensorFlow takes seconds to import: only now, when there is something to train.
     import keras  # noqa: PLC0415
 
-    from replica.trainer import builder, runtime  # noqa: PLC0415
+    from replica.trainer import builder, runtime, weights  # noqa: PLC0415
     from replica.trainer.data import open_source  # noqa: PLC0415
     from replica.trainer.training import EpochResult, Training  # noqa: PLC0415
 
@@ -62,7 +62,15 @@ def _train(request: TrainRequest, channel: Channel) -> bool:
     keras.utils.set_random_seed(request.seed)
     model = builder.build_model(architecture)
     builder.check_model(model, architecture)
-    return Training(model, source, request, Report()).run()
+    if request.inherited is not None:
+        weights.write_model(model, weights.inherited(request.inherited, architecture, request.seed))
+    training = Training(model, source, request, Report())
+    early = training.run()
+    if request.save_weights_path is not None and training.best_weights is not None:
+        channel.phase("checkpoint")
+        model.set_weights(training.best_weights)
+        weights.save(Path(request.save_weights_path), weights.read_model(model, architecture))
+    return early
 
 
 def _check_fit(architecture: Architecture, image_size: int, classes: int) -> None:

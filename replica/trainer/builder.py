@@ -10,6 +10,8 @@ import keras
 from aiperf.architecture import Architecture, Node
 from aiperf.errors import TrialFailedError
 from aiperf.layers import (
+    BATCHNORM_EPSILON,
+    BATCHNORM_MOMENTUM,
     BatchNorm,
     Conv,
     Dense,
@@ -23,9 +25,6 @@ from aiperf.layers import (
     Softmax,
     ZeroPad,
 )
-
-BATCHNORM_MOMENTUM = 0.9
-BATCHNORM_EPSILON = 1e-5
 
 Build = Callable[[str, Any, tuple[Shape, ...]], Any]
 

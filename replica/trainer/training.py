@@ -67,14 +67,21 @@ class Training:
         self._train_step = _compiled(self._train, model, request.xla)
         self._evaluate_step = _compiled(self._evaluate, model, request.xla)
         self._reported_s = time.monotonic()
+        self.best_weights: list[Any] | None = None
+        """Weights of the best epoch in the model's order, where they are asked for."""
 
     def run(self) -> bool:
-        """Train the epochs of the round; True where patience ended it. Raises TrialFailedError on a NaN loss."""
+        """Train the epochs of the round; True where patience ended it. Raises TrialFailedError on a NaN loss.
+
+        With `save_weights_path`, the weights of the best epoch are kept and `best_weights` gives them.
+        """
         accuracies: list[float] = []
         for epoch in range(1, self._request.epochs + 1):
             result = self._epoch(epoch)
             self._report.epoch(result)
             accuracies.append(result.correct / result.images_evaluated)
+            if self._request.save_weights_path is not None and accuracies[-1] == max(accuracies):
+                self.best_weights = self._model.get_weights()
             if out_of_patience(accuracies, self._request.patience):
                 return True
         return False

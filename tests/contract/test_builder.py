@@ -23,7 +23,7 @@ from aiperf.layers import (
 )
 from replica.trainer.builder import build_model, check_model
 from replica.trainer.data import SOURCES, open_source
-from search_space.morphisms import deepen
+from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 
 EVERYTHING = Architecture(
@@ -53,7 +53,7 @@ def test_every_layer_type_builds_as_counted() -> None:
 
 
 def test_resnet50_and_a_grown_one_build_as_counted() -> None:
-    grown = deepen(deepen(resnet(50, 32, 10), "relu1"), "s4b2_relu")
+    grown = Deepen("s4b2_relu").apply(Deepen("relu1").apply(resnet(50, 32, 10)))
     model = build_model(grown)
     check_model(model, grown)
     assert model.count_params() == grown.parameter_count

@@ -20,6 +20,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import (
     FromTrainer,
+    InheritedWeights,
     TrainerDone,
     TrainerEpoch,
     TrainerPhase,
@@ -30,6 +31,8 @@ from aiperf.messages import (
 )
 from replica.trainer.channel import ORPHANED_EXIT
 from replica.trainer_process import TrainerProcess, trainer_command
+from search_space.morph_json import morph_data
+from search_space.morphisms import Deepen
 
 TINY = Architecture(
     (
@@ -107,6 +110,31 @@ def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> N
     assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
 
 
+def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
+    make_request: MakeRequest, tmp_path: Path
+) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    kept = tmp_path / "weights.npz"
+    parent = asyncio.run(
+        collect(config, make_request(epochs=5, max_epochs=5, save_weights_path=str(kept)), tmp_path / "log")
+    )
+    (tmp_path / "parent.json").write_text(to_json(TINY))
+    morph = Deepen("relu")
+    inherited = InheritedWeights(
+        architecture_path=str(tmp_path / "parent.json"),
+        weights_path=str(kept),
+        morphs=(morph_data(morph),),
+        noise=0.0,
+    )
+    # A learning rate of next to nothing: what the child knows, it has inherited.
+    request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9, inherited=inherited)
+    child = asyncio.run(collect(config, request, tmp_path / "log"))
+    best = max(message.correct for message in parent if isinstance(message, TrainerEpoch))
+    first = next(message.correct for message in child if isinstance(message, TrainerEpoch))
+    assert first > 0.8 * best, "batch statistics of the new block are those of one epoch"
+    assert [message.phase for message in parent if isinstance(message, TrainerPhase)][-1] == "checkpoint"
+
+
 def test_patience_ends_a_training_early(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
     # With so small a learning rate nothing improves; the simulated curve is flat over so many epochs.
     request = make_request(epochs=30, max_epochs=1_000_000, patience=1, learning_rate=1e-12)
@@ -167,4 +195,4 @@ def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
 def test_the_real_trainer_ends_at_a_loss_that_is_no_number(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
-        asyncio.run(checked(config, make_request(learning_rate=1e30), tmp_path / "log"))
+        asyncio.run(checked(config, make_request(learning_rate=3e38), tmp_path / "log"))

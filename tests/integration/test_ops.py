@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.architecture_json import to_json
 from aiperf.operations import count
-from search_space.morphisms import deepen
+from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun, aiperf
 
@@ -43,7 +43,7 @@ def test_table_and_csv() -> None:
 
 
 def test_files_and_trials_of_a_run(tmp_path: Path) -> None:
-    grown = deepen(resnet(50, 32, 10), "s3b1_relu")
+    grown = Deepen("s3b1_relu").apply(resnet(50, 32, 10))
     file = tmp_path / "grown.json"
     file.write_text(to_json(grown))
     assert json.loads(aiperf("ops", file, "--format", "json").stdout)["total"] == count(grown).operations.total

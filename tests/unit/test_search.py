@@ -1,26 +1,54 @@
+"""Morphisms, streams, limits, distance, surrogate, proposer."""
+
 from __future__ import annotations
 
+import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from aiperf.errors import ArchitectureError
-from aiperf.history import HistoryReader
-from aiperf.layers import Conv
-from aiperf.ledger import Ledger
+from aiperf.architecture import Architecture, Node
+from aiperf.config import load_config
+from aiperf.errors import ArchitectureError, TrialFailedError
+from aiperf.layers import Add, BatchNorm, Concat, Conv, Dense, Flatten, GlobalAveragePool, Input, ReLU
 from aiperf.models import ArchitectureStore
+from aiperf.operations import count
+from aiperf.paths import RunPaths
 from aiperf.seeds import fold_seed
-from replica.proposer import propose
-from search_space.morphisms import deepen, deepen_sites
+from replica.distance import DistanceTable
+from replica.planner import GIB, Planner, limits_of
+from replica.proposer import History, Lane, Proposer
+from replica.search_demo import SearchDemo, random_history
+from replica.surrogate import Observation, Surrogate
+from search_space.limits import growth_limits, training_memory, weight_layers
+from search_space.morph_json import apply_all, morph_data, morph_from_data
+from search_space.morphisms import (
+    AddSkip,
+    Deepen,
+    EnlargeKernel,
+    Widen,
+    deepen_sites,
+    kernel_sites,
+    skip_sites,
+    widths,
+)
 from search_space.resnet import resnet
+from search_space.sampling import random_morph
+from search_space.streams import streams
 from tests.helpers import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
+LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)
+POOL = random_history(INITIAL, LIMITS, 60, random.Random(1))
 
 
 def test_deepen_inserts_a_block_between_a_relu_and_all_its_readers() -> None:
-    child = deepen(INITIAL, "s2b1_relu")
+    child = Deepen("s2b1_relu").apply(INITIAL)
     assert len(child.nodes) == len(INITIAL.nodes) + 3
     assert child.by_name["deep1_conv"].inputs == ("s2b1_relu",)
     assert child.by_name["deep1_conv"].layer == Conv(256, kernel=(3, 3), tunable_kernel=True)
@@ -33,58 +61,322 @@ def test_deepen_inserts_a_block_between_a_relu_and_all_its_readers() -> None:
 def test_deepen_can_be_repeated_and_every_site_gives_another_child() -> None:
     sites = deepen_sites(INITIAL)
     assert len(sites) == 49
-    assert len({deepen(INITIAL, site).hash for site in sites}) == 49
-    assert "deep2_conv" in deepen(deepen(INITIAL, "relu1"), "deep1_relu").by_name
+    assert len({Deepen(site).apply(INITIAL).hash for site in sites}) == 49
+    assert "deep2_conv" in Deepen("deep1_relu").apply(Deepen("relu1").apply(INITIAL)).by_name
 
 
-def test_deepen_refuses_other_places() -> None:
-    for place in ("conv1", "fc_softmax", "nowhere"):
-        with pytest.raises(ArchitectureError, match="cannot deepen"):
-            deepen(INITIAL, place)
+def test_streams_follow_channels_through_a_residual_stage() -> None:
+    found = {stream.producers[0]: stream for stream in streams(INITIAL)}
+    stage = found["s2b1_sc"]
+    assert stage.channels == 256
+    assert set(stage.producers) == {"s2b1_sc", "s2b1_c", "s2b2_c", "s2b3_c"}
+    assert set(stage.consumers) == {"s2b2_a", "s2b3_a", "s3b1_sc", "s3b1_a"}
+    assert {"s2b1_add", "s2b3_relu", "s2b2_cbn"} <= set(stage.members)
+    assert found["s5b1_sc"].consumers[-1] == "fc"
+    assert "fc" not in found, "the classes are not to be widened"
+
+
+def test_widen_changes_all_convolutions_of_the_stream_and_no_other() -> None:
+    child = Widen("s2b1_sc", 320).apply(INITIAL)
+    changed = {n.name for n, old in zip(child.nodes, INITIAL.nodes, strict=True) if n.layer != old.layer}
+    assert changed == {"s2b1_sc", "s2b1_c", "s2b2_c", "s2b3_c"}
+    assert child.shapes["s2b3_relu"] == (8, 8, 320)
+    assert widths(64) == (80, 96, 128)
+    assert widths(4) == (8,)
+
+
+def test_streams_through_a_concatenation_or_a_flattening_cannot_be_widened() -> None:
+    nodes = (
+        Node("in", Input(8, 8, 3)), Node("a", Conv(8), ("in",)), Node("b", Conv(8), ("in",)),
+        Node("cat", Concat(), ("a", "b")), Node("c", Conv(8), ("cat",)), Node("flat", Flatten(), ("c",)),
+        Node("fc", Dense(2), ("flat",)),
+    )  # fmt: skip
+    assert streams(Architecture(nodes)) == ()
+
+
+def test_skips_match_shapes_with_a_strided_projection() -> None:
+    child = AddSkip("relu1", "s4b2_relu").apply(INITIAL)
+    assert child.by_name["skip1_conv"].layer == Conv(1024, kernel=(1, 1), stride=(8, 8))
+    assert child.by_name["skip1_bn"].layer == BatchNorm(zero_scale=True)
+    assert child.by_name["s4b2_relu"].inputs == ("skip1_add",)
+    same = AddSkip("s2b1_relu", "s2b3_relu").apply(INITIAL)
+    assert "skip1_conv" not in same.by_name
+    assert same.by_name["skip1_add"].inputs == ("s2b3_add", "skip1_bn")
+    assert len(list(skip_sites(INITIAL))) > 500
+
+
+def test_enlarge_grows_kernels_up_to_seven() -> None:
+    child = EnlargeKernel("s3b1_sc").apply(INITIAL)
+    assert child.by_name["s3b1_sc"].layer == Conv(512, kernel=(3, 3), stride=(2, 2))
+    assert "conv1" not in kernel_sites(INITIAL)
+    grown = apply_all(INITIAL, [EnlargeKernel("s2b1_b")] * 2)
+    assert "s2b1_b" not in kernel_sites(grown)
+
+
+@pytest.mark.parametrize(
+    "morph",
+    [Deepen("conv1"), Deepen("fc_softmax"), Deepen("nowhere"), Widen("s2b1_sc", 256), Widen("s2b1_c", 512),
+     Widen("nowhere", 8), AddSkip("s4b2_relu", "relu1"), AddSkip("relu1", "conv1"), AddSkip("relu1", "relu1"),
+     EnlargeKernel("conv1"), EnlargeKernel("fc"), EnlargeKernel("nowhere")],
+)  # fmt: skip
+def test_impossible_morphs_are_refused(morph: Deepen | Widen | AddSkip | EnlargeKernel) -> None:
+    with pytest.raises(ArchitectureError, match="cannot"):
+        morph.apply(INITIAL)
+
+
+def test_morphs_survive_their_data() -> None:
+    for morph in (Deepen("a"), Widen("b", 16), AddSkip("c", "d"), EnlargeKernel("e")):
+        assert morph_from_data(json.loads(json.dumps(morph_data(morph)))) == morph
+    wrong: tuple[dict[str, str | int], ...] = (
+        {"kind": "Shrink"},
+        {},
+        {"kind": "Deepen"},
+        {"kind": "Deepen", "after": "a", "more": 1},
+    )
+    for broken in wrong:
+        with pytest.raises(ArchitectureError, match="morph"):
+            morph_from_data(broken)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_random_chains_give_valid_new_architectures_that_only_grow(seed: int) -> None:
+    rng, chain = random.Random(seed), [INITIAL]
+    for _ in range(10):
+        chain.append(random_morph(chain[-1], rng)[1])
+    assert len({architecture.hash for architecture in chain}) == 11
+    totals = [count(architecture).operations.total for architecture in chain]
+    assert all(later > earlier for earlier, later in pairwise(totals))
+    assert all(architecture.output_shape == (10,) for architecture in chain)
+
+
+def test_an_architecture_without_any_morph_is_an_error() -> None:
+    bare = Architecture((Node("in", Input(4, 4, 3)), Node("gap", GlobalAveragePool(), ("in",))))
+    with pytest.raises(ArchitectureError, match="no morph of architecture"):
+        random_morph(bare, random.Random(0))
+
+
+def test_limits_follow_from_the_configuration() -> None:
+    config = load_config(overrides={"run.dataset": "digits", "search.max_growth": 1.01})
+    limits = limits_of(config, INITIAL, None)
+    assert limits.refusal(INITIAL) is None
+    assert "parameters; the limit" in (limits.refusal(Deepen("s5b1_relu").apply(INITIAL)) or "")
+    assert "operations an image; the limit" in (limits.refusal(EnlargeKernel("s2b1_b").apply(INITIAL)) or "")
+    shallow = growth_limits(INITIAL, 1.0, None, 64, 4)
+    assert "layers with weights" in (
+        type(shallow)(10**12, 10**15, weight_layers(INITIAL), None, 64, 4).refusal(Deepen("relu1").apply(INITIAL)) or ""
+    )
+    small = load_config(overrides={"run.dataset": "digits", "replica.accelerator_memory_gib": 0.25})
+    assert limits_of(small, INITIAL, 10**15).memory_bytes == GIB // 4
+    assert "bytes to train with batch 64" in (limits_of(small, INITIAL, None).refusal(INITIAL) or "")
+    assert training_memory(INITIAL, 64, 4) > 12 * INITIAL.parameter_count
+
+
+def plain_edit_distance(one: list[str], other: list[str]) -> int:
+    """Levenshtein with costs of 1, as in every textbook."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]
+
+
+def words(architecture: Architecture) -> list[str]:
+    return [str(node.layer) for node in architecture.nodes if node.layer.kind in ("conv", "dense")]
+
+
+def test_the_distance_of_a_morph_is_what_it_changes() -> None:
+    table = DistanceTable()
+    deeper, wider = Deepen("relu1").apply(INITIAL), Widen("s2b1_a", 128).apply(INITIAL)
+    larger, skipped = EnlargeKernel("s2b1_b").apply(INITIAL), AddSkip("s2b1_relu", "s2b3_relu").apply(INITIAL)
+    found = table.distances(INITIAL, [INITIAL, deeper, wider, larger, skipped])
+    assert found[0] == 0.0
+    assert 1.0 <= found[1] < 2.5, "an inserted layer, and skip connections a layer later"
+    assert found[2] == pytest.approx(1 - 64 / 128)
+    assert found[3] == pytest.approx(1 - 3 / 5)
+    assert found[4] == pytest.approx(1.0), "one more skip connection"
+
+
+def test_the_distance_is_a_metric_on_a_history() -> None:
+    table = DistanceTable()
+    matrix = np.stack([DistanceTable().distances(one, POOL[:20]) for one in POOL[:20]])
+    assert np.array_equal(matrix, matrix.T)
+    assert np.array_equal(matrix[3], table.distances(POOL[3], POOL[:20])), "cached and uncached alike"
+    assert np.all(np.diag(matrix) == 0)
+    assert np.all(matrix[~np.eye(20, dtype=bool)] > 0)
+    assert np.all(matrix[:, None, :] <= matrix[:, :, None] + matrix[None, :, :] + 1e-8)
+
+
+def test_the_vectorised_edit_distance_is_the_textbooks_where_costs_are_equal() -> None:
+    # Tripling a width or more and changing a kernel costs 1, as in the textbook; insertions do so always.
+    for one, other in ((INITIAL, resnet(101, 32, 10)), (resnet(101, 32, 10), resnet(152, 32, 10))):
+        expected = plain_edit_distance(words(one), words(other))
+        table = DistanceTable()
+        both = table.distances(one, [other, one, other])[0]
+        assert expected <= both, "skip connections come on top"
+        assert table.distances(other, [one])[0] == both
+
+
+def observations(values: list[float], architectures: list[Architecture] | None = None) -> tuple[Observation, ...]:
+    return tuple(map(Observation, architectures or POOL, values))
+
+
+def test_the_kernel_is_positive_semi_definite_and_the_surrogate_interpolates() -> None:
+    rng = random.Random(4)
+    data = observations([rng.random() for _ in range(40)])
+    surrogate = Surrogate(data, DistanceTable())
+    process = surrogate._process
+    eigenvalues = np.linalg.eigvalsh(process.kernel_.k1(process.X_train_))
+    assert eigenvalues.min() > -1e-9
+    assert process.kernel_.k1(process.X_train_).shape == (40, 40), "no observation is dropped"
+
+
+def test_duplicates_and_equal_accuracies_do_no_harm() -> None:
+    same = observations([0.5] * 6, [INITIAL] * 3 + POOL[1:4])
+    bounds = Surrogate(same, DistanceTable()).upper_confidence_bounds([INITIAL, POOL[5]])
+    assert np.all(np.isfinite(bounds))
+    assert bounds[1] > bounds[0], "the unknown has the higher bound"
+
+
+def propose(history: History, seed: int = 0, lane: Lane = Lane()) -> str:  # noqa: B008
+    return Proposer(INITIAL, LIMITS).propose(history, random.Random(seed), lane).architecture.hash
+
+
+def test_the_same_history_and_seed_give_the_same_proposal_and_state_does_not_matter() -> None:
+    history = History(observations([0.3 + 0.01 * n for n in range(30)]))
+    proposer = Proposer(INITIAL, LIMITS)
+    proposer.propose(History(observations([0.9, 0.1, 0.5])), random.Random(8))
+    assert proposer.propose(history, random.Random(0)).architecture.hash == propose(history)
+
+
+def test_accuracies_change_the_proposals() -> None:
+    values = [random.Random(n).random() for n in range(30)]
+    rising, falling = History(observations(values)), History(observations([1 - value for value in values]))
+    assert [propose(rising, seed) for seed in range(3)] != [propose(falling, seed) for seed in range(3)]
+
+
+def test_eight_replicas_at_the_same_moment_propose_eight_architectures() -> None:
+    for history in (History(), History(observations([0.5, 0.6, 0.4]), tuple(POOL[10:12]))):
+        # The same seed for all: only their lanes keep them apart.
+        assert len({propose(history, 0, Lane.of(replica, 8)) for replica in range(8)}) == 8
+
+
+def test_pending_trials_are_not_proposed_again_and_lower_the_bound_around_them() -> None:
+    data = observations([0.4, 0.6, 0.5])
+    free, near = DistanceTable(), POOL[20]
+    alone = Surrogate(data, free).upper_confidence_bounds([near])[0]
+    lied = Surrogate((*data, Observation(near, 0.5)), free).upper_confidence_bounds([near])[0]
+    assert lied < alone
+    first = Proposer(INITIAL, LIMITS).propose(History(data), random.Random(0)).architecture
+    assert propose(History(data, (first,))) != first.hash
+    assert propose(History(data, (), (first.hash,))) != first.hash
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        History(),
+        History(failed=(INITIAL.hash,)),
+        History(pending=tuple(POOL[:3])),
+        History(observations([0.0, 1.0, 0.5])),
+        History(observations([float("nan"), 0.5])),
+        History(observations([float("nan")])),
+    ],
+)
+def test_unusual_histories_give_a_proposal(history: History) -> None:
+    found = propose(history)
+    assert found not in history.hashes | {INITIAL.hash}
+
+
+def test_no_room_within_the_limits_is_a_clear_failure() -> None:
+    full = growth_limits(INITIAL, 1.0, None, 64, 4)
+    with pytest.raises(TrialFailedError, match="search: no new architecture within the limits"):
+        Proposer(INITIAL, full).propose(History(), random.Random(0))
+    with pytest.raises(TrialFailedError, match="search: no new architecture within the limits"):
+        Proposer(INITIAL, full).propose_randomly(History(), random.Random(0))
+
+
+def test_the_search_beats_random_morphing() -> None:
+    def best(strategy: str, seed: int) -> float:
+        return list(SearchDemo("depth", strategy, seed=seed).steps(10))[-1].best
+
+    gains = [best("bayesian", seed) - best("random", seed) for seed in range(3)]
+    assert sorted(gains)[1] > 0.02
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> HandMadeRun:
-    return HandMadeRun(tmp_path).at(0).release(100)
+    return HandMadeRun(tmp_path, {"search.initial_weights": "inherit", "search.kept_weights": 2}).at(0).release(100)
 
 
-def ledger(run: HandMadeRun) -> Ledger:
-    result = Ledger()
-    result.add(HistoryReader(run.paths).read_new().records)
-    return result
+def planner(run: HandMadeRun) -> Planner:
+    return Planner(0, run.config, run.paths, None)
+
+
+def trial(run: HandMadeRun, number: int, architecture: Architecture, correct: int, end: bool = True) -> None:
+    ArchitectureStore(run.paths).save(architecture)
+    run.architecture = architecture
+    run.at(number).start_trial(number).epoch(number, 1, correct=correct)
+    if end:
+        run.end_trial(number)
 
 
 def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMadeRun) -> None:
-    store = ArchitectureStore(run.paths)
-    assert propose(1, INITIAL, ledger(run), store, random.Random(0)).architecture == INITIAL
-    second = propose(2, INITIAL, ledger(run), store, random.Random(0))
-    assert (second.parent, second.architecture.hash != INITIAL.hash) == (INITIAL.hash, True)
+    assert planner(run).plan(1, 1).architecture == INITIAL
+    second = planner(run).plan(2, 1)
+    assert second.parent == INITIAL.hash
+    assert second.architecture.hash != INITIAL.hash
+    assert apply_all(INITIAL, second.morphs) == second.architecture
 
 
-def test_the_parent_is_the_most_accurate_completed_trial(run: HandMadeRun) -> None:
-    store = ArchitectureStore(run.paths)
-    best, other = deepen(INITIAL, "relu1"), deepen(INITIAL, "s3b1_relu")
-    for trial, (architecture, correct) in enumerate(((INITIAL, 200), (best, 300), (other, 250)), start=1):
-        store.save(architecture)
-        run.architecture = architecture
-        run.at(trial).start_trial(trial).epoch(trial, 1, correct=correct).end_trial(trial)
-    run.architecture = other
-    run.start_trial(4).epoch(4, 1, correct=360).fail_trial(4)
-    proposal = propose(5, INITIAL, ledger(run), store, random.Random(3))
-    assert proposal.parent == best.hash
-    assert proposal == propose(5, INITIAL, ledger(run), ArchitectureStore(run.paths), random.Random(3))
+def test_a_prepared_candidate_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200, end=False)
+    plans = planner(run)
+    plans.prepare(2)
+    file = run.paths.candidate(0, 2)
+    first = file.read_bytes()
+    file.write_bytes(b"untouched")
+    plans.prepare(2)
+    assert file.read_bytes() == b"untouched", "nothing new: nothing to do"
+    trial(run, 2, POOL[3], 250)
+    plans.prepare(2)
+    prepared = json.loads(file.read_bytes())
+    assert prepared["hash"] != json.loads(first)["hash"] or prepared["parent"] != json.loads(first)["parent"]
+    run.at(5).end_trial(1)
+    assert planner(run).plan(3, 2).architecture.hash == prepared["hash"]
 
 
-def test_architectures_of_the_history_are_not_proposed_again(run: HandMadeRun) -> None:
-    store = ArchitectureStore(run.paths)
-    seen = set()
-    for trial in range(2, 80):
-        proposal = propose(trial, INITIAL, ledger(run), store, random.Random(trial))
-        assert proposal.architecture.hash not in seen
-        seen.add(proposal.architecture.hash)
-        store.save(proposal.architecture)
-        run.architecture = proposal.architecture
-        run.start_trial(trial)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"hash": "x", "parent": "../..", "morphs": []}'])
+def test_a_damaged_candidate_is_not_used(run: HandMadeRun, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    trial(run, 1, INITIAL, 200)
+    run.paths.candidate(0, 2).write_bytes(content)
+    assert planner(run).plan(2, 2).architecture.hash != INITIAL.hash
+    assert "is damaged and is not used" in caplog.text
+
+
+def test_a_candidate_that_another_replica_trains_meanwhile_is_not_used(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200, end=False)
+    planner(run).prepare(2)
+    taken = json.loads(run.paths.candidate(0, 2).read_bytes())
+    child = apply_all(INITIAL, [morph_from_data(data) for data in taken["morphs"]])
+    trial(run, 2, child, 200, end=False)
+    assert planner(run).plan(3, 2).architecture.hash != child.hash
+
+
+def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:
+    for number, (architecture, correct) in enumerate(zip(POOL[:4], (100, 300, 200, 250), strict=True), start=1):
+        trial(run, number, architecture, correct)
+        run.paths.weights(architecture.hash, number).write_bytes(b"weights")
+    planner(run).prune_weights()
+    kept = sorted(path.name for path in run.paths.models.glob("*/weights-*.npz"))
+    assert kept == ["weights-000002.npz", "weights-000004.npz"]
+    plans = planner(run)
+    proposal = plans.plan(5, 2)
+    found = plans.weights_for(proposal)
+    assert (found.architecture if found else None) == (
+        proposal.parent if proposal.parent in (POOL[1].hash, POOL[3].hash) else None
+    )
 
 
 def test_seeds_are_folded_from_every_part() -> None:
@@ -95,11 +387,23 @@ def test_seeds_are_folded_from_every_part() -> None:
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_a_foreign_architecture_file_is_found(run: HandMadeRun) -> None:
-    store = ArchitectureStore(run.paths)
-    child = deepen(INITIAL, "relu1")
-    path = run.paths.architecture(child.hash)
+def test_a_foreign_architecture_file_is_found(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    store = ArchitectureStore(paths)
+    child = Deepen("relu1").apply(INITIAL)
+    store.save(INITIAL)
+    path = paths.architecture(child.hash)
     path.parent.mkdir(parents=True)
-    path.write_text(run.paths.architecture(INITIAL.hash).read_text())
+    path.write_text(paths.architecture(INITIAL.hash).read_text())
     with pytest.raises(ArchitectureError, match="the file is foreign"):
         store.load(child.hash)
+
+
+def test_additions_of_a_layer_with_itself_survive_widening() -> None:
+    nodes = (
+        Node("in", Input(6, 6, 3)), Node("a", Conv(8), ("in",)), Node("sum", Add(), ("a", "a")),
+        Node("relu", ReLU(), ("sum",)), Node("b", Conv(8), ("relu",)), Node("sum2", Add(), ("b", "relu")),
+        Node("gap", GlobalAveragePool(), ("sum2",)), Node("fc", Dense(2), ("gap",)),
+    )  # fmt: skip
+    (stream,) = streams(Architecture(nodes))
+    assert (stream.producers, stream.consumers) == (("a", "b"), ("b", "fc"))

@@ -1,0 +1,84 @@
+"""Deterministic objectives over architectures, to look at the search without training. Values are between 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, log2
+
+import numpy as np
+
+from aiperf.architecture import Architecture
+from aiperf.layers import Conv
+from aiperf.operations import count
+from search_space.limits import weight_layers
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How far an architecture has grown from another one."""
+
+    operations: float
+    """Logarithm to base 2 of the ratio of operations."""
+    depth: int
+    """Layers with weights added."""
+    skips: int
+    """Additions added."""
+    kernel: float
+    """Mean kernel side less that of the other."""
+    width: float
+    """Logarithm to base 2 of the ratio of mean widths."""
+
+
+def growth(architecture: Architecture, initial: Architecture) -> Growth:
+    """Compare an architecture with the initial one."""
+    return Growth(
+        operations=log2(count(architecture).operations.total / count(initial).operations.total),
+        depth=weight_layers(architecture) - weight_layers(initial),
+        skips=_additions(architecture) - _additions(initial),
+        kernel=_mean(architecture, _kernel) - _mean(initial, _kernel),
+        width=log2(_mean(architecture, _filters) / _mean(initial, _filters)),
+    )
+
+
+def _additions(architecture: Architecture) -> int:
+    return sum(node.layer.kind == "add" for node in architecture.nodes)
+
+
+def _kernel(layer: Conv) -> int:
+    return layer.kernel[0]
+
+
+def _filters(layer: Conv) -> int:
+    return layer.filters
+
+
+def _mean(architecture: Architecture, of: Callable[[Conv], int]) -> float:
+    return float(np.mean([of(node.layer) for node in architecture.nodes if isinstance(node.layer, Conv)]))
+
+
+def _depth(grown: Growth) -> float:
+    """More layers help, ever less; operations cost a little: growth in the right direction only."""
+    return 0.6 + 0.35 * (1 - exp(-max(grown.depth, 0) / 8)) - 0.04 * max(grown.operations, 0.0)
+
+
+def _peak(grown: Growth) -> float:
+    """A peak at one and a half times the operations with six layers more: too much is as bad as too little."""
+    return 0.5 + 0.45 * exp(-((grown.operations - 0.585) ** 2) / 0.18 - ((grown.depth - 6) / 6) ** 2)
+
+
+def _mixture(grown: Growth) -> float:
+    """Three operators must work together: wider, with larger kernels, and skip connections, but not deeper."""
+    gains = (
+        1 - exp(-8 * max(grown.width, 0.0)) + 1 - exp(-6 * max(grown.kernel, 0.0)) + 1 - exp(-max(grown.skips, 0) / 3)
+    )
+    return 0.5 + 0.15 * gains - 0.02 * max(grown.depth - grown.skips, 0)
+
+
+OBJECTIVES: dict[str, Callable[[Growth], float]] = {"depth": _depth, "peak": _peak, "mixture": _mixture}
+"""Every objective by name."""
+
+
+def evaluate(name: str, architecture: Architecture, initial: Architecture) -> float:
+    """The value of an architecture."""
+    return min(1.0, max(0.0, OBJECTIVES[name](growth(architecture, initial))))

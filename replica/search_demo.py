@@ -1,0 +1,80 @@
+"""`aiperf search`: the proposer run step by step against a synthetic objective, without training."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aiperf.architecture import Architecture
+from aiperf.operations import count
+from replica.objectives import evaluate
+from replica.proposer import History, Proposer
+from replica.surrogate import Observation
+from search_space.limits import Limits, growth_limits
+from search_space.resnet import resnet
+from search_space.sampling import random_morph
+
+STRATEGIES = ("bayesian", "random")
+IMAGE_SIZE = 32
+CLASSES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStep:
+    """One proposal: its cost in CPU seconds, what was proposed, its value and the best so far."""
+
+    seconds: float
+    architecture: str
+    operations: int
+    morphs: int
+    value: float
+    best: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchDemo:
+    """What to run: `history` architectures to start from, then `steps` proposals."""
+
+    objective: str
+    strategy: str = "bayesian"
+    history: int = 1
+    seed: int = 1
+    growth: float = 4.0
+
+    def steps(self, number: int) -> Iterator[SearchStep]:
+        """Propose and evaluate, so many times."""
+        initial = resnet(50, IMAGE_SIZE, CLASSES)
+        limits = growth_limits(initial, self.growth, None, batch_size=64, activation_bytes=4)
+        proposer = Proposer(initial, limits)
+        propose = proposer.propose if self.strategy == "bayesian" else proposer.propose_randomly
+        observed = [
+            Observation(architecture, evaluate(self.objective, architecture, initial))
+            for architecture in random_history(initial, limits, self.history, random.Random(self.seed))
+        ]
+        for step in range(number):
+            rng = random.Random(f"{self.seed}/{step}")
+            started = time.process_time()
+            proposal = propose(History(tuple(observed)), rng)
+            seconds = time.process_time() - started
+            value = evaluate(self.objective, proposal.architecture, initial)
+            observed.append(Observation(proposal.architecture, value))
+            yield SearchStep(
+                seconds=seconds,
+                architecture=proposal.architecture.hash,
+                operations=count(proposal.architecture).operations.total,
+                morphs=len(proposal.morphs),
+                value=value,
+                best=max(observation.accuracy for observation in observed),
+            )
+
+
+def random_history(initial: Architecture, limits: Limits, number: int, rng: random.Random) -> list[Architecture]:
+    """The initial architecture and random descendants of it, within the limits, all different."""
+    found = {initial.hash: initial} if number else {}
+    while len(found) < number:
+        _, child = random_morph(rng.choice(list(found.values())), rng)
+        if limits.refusal(child) is None:
+            found.setdefault(child.hash, child)
+    return list(found.values())

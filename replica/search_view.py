@@ -1,0 +1,33 @@
+"""How `aiperf search` prints and draws its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from replica.search_demo import SearchStep
+
+BAR_WIDTH = 40
+
+
+def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
+    """One row a step, with its value drawn as a bar and the best so far as its end."""
+    table = Table()
+    for heading in ("step", "CPU s", "architecture", "operations", "morphs", "value", "best"):
+        table.add_column(heading, justify="left" if heading == "architecture" else "right")
+    table.add_column("value and best, 0 to 1")
+    for number, step in enumerate(steps, start=1):
+        table.add_row(
+            str(number), f"{step.seconds:.2f}", step.architecture, f"{step.operations:.3e}", str(step.morphs),
+            f"{step.value:.4f}", f"{step.best:.4f}", _bar(step.value, step.best),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _bar(value: float, best: float) -> str:
+    filled, end = round(value * BAR_WIDTH), round(best * BAR_WIDTH)
+    return "#" * filled + "." * max(0, end - filled) + "|"

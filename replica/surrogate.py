@@ -1,0 +1,96 @@
+"""The surrogate: a Gaussian process over architectures, with one positive semi-definite kernel for fit and prediction.
+
+An edit distance is no Euclidean one, so exp(-d^2) of it need not be positive semi-definite. Therefore architectures
+are first mapped to
+their distances to a few landmarks of the history (a Frechet embedding, Matousek 2002, chapter 15); the Gaussian
+kernel of these vectors is
+positive semi-definite whatever the distance is. Landmarks are chosen by farthest-first traversal (Gonzalez 1985)
+from the first
+architecture, so the same history gives the same kernel on any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+
+from aiperf.architecture import Architecture
+from replica.distance import DistanceTable, Floats
+
+LANDMARKS = 24
+"""Most landmarks: the cost of a prediction grows with them, its resolution too."""
+
+LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
+"""Candidates, in units of the median distance of the embedded history; the likeliest is taken."""
+
+NOISE = 0.01
+"""Variance of an observation, in units of the variance of all: trainings of one architecture differ."""
+
+UCB_BETA = 2.576
+"""Weight of the deviation in the upper confidence bound: the 99 % bound (the value of Auto-Keras)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """An architecture and the accuracy it reached."""
+
+    architecture: Architecture
+    accuracy: float
+
+
+class Surrogate:
+    """What is believed of accuracies after some observations."""
+
+    def __init__(self, observations: Sequence[Observation], table: DistanceTable) -> None:
+        self._table = table
+        architectures = [observation.architecture for observation in observations]
+        self._landmarks, distances = _farthest_first(architectures, table)
+        self._unit = _median_distance(distances)
+        values = np.array([observation.accuracy for observation in observations])
+        self._mean = float(values.mean())
+        self._deviation = float(values.std()) or 1.0
+        self._process = _fit(distances / self._unit, (values - self._mean) / self._deviation)
+
+    def upper_confidence_bounds(self, candidates: Sequence[Architecture]) -> Floats:
+        """Mean plus `UCB_BETA` deviations of every candidate, in accuracy."""
+        rows = [self._table.distances(candidate, self._landmarks) for candidate in candidates]
+        mean, deviation = self._process.predict(_scaled(np.array(rows) / self._unit), return_std=True)
+        bounds: Floats = self._mean + self._deviation * (mean + UCB_BETA * deviation)
+        return bounds
+
+
+def _farthest_first(architectures: Sequence[Architecture], table: DistanceTable) -> tuple[list[Architecture], Floats]:
+    """Landmarks, and the distances of every architecture to them as (architectures, landmarks)."""
+    landmarks = [architectures[0]]
+    columns = [table.distances(architectures[0], architectures)]
+    nearest = columns[0]
+    while len(landmarks) < LANDMARKS and nearest.max() > 0:
+        landmarks.append(architectures[int(nearest.argmax())])
+        columns.append(table.distances(landmarks[-1], architectures))
+        nearest = np.minimum(nearest, columns[-1])
+    return landmarks, np.stack(columns, axis=1)
+
+
+def _median_distance(distances: Floats) -> float:
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if apart.size else 1.0
+
+
+def _scaled(embedded: Floats) -> Floats:
+    """Root mean square over the landmarks instead of a sum: it does not grow with their number."""
+    result: Floats = embedded / np.sqrt(embedded.shape[1])
+    return result
+
+
+def _fit(embedded: Floats, values: Floats) -> GaussianProcessRegressor:
+    points = _scaled(embedded)
+    fitted = []
+    for scale in LENGTH_SCALES:
+        kernel = RBF(scale) + WhiteKernel(NOISE)
+        process = GaussianProcessRegressor(kernel=kernel, optimizer=None).fit(points, values)
+        fitted.append((process.log_marginal_likelihood_value_, process))
+    return max(fitted, key=lambda item: float(item[0]))[1]

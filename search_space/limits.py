@@ -1,0 +1,73 @@
+"""How far architectures may grow: limits that follow from the configuration of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from aiperf.architecture import Architecture
+from aiperf.operations import count
+
+TRAINED_COPIES = 3
+"""Weights, gradients and momentum."""
+
+WEIGHT_BYTES = 4
+"""Weights, gradients and momentum are float32 also in mixed precision."""
+
+KEPT_KINDS = frozenset({"conv", "relu"})
+"""Layers whose outputs the backward pass needs: inputs of normalisations and of convolutions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most parameters, operations to train an image, layers with weights, and bytes of accelerator memory."""
+
+    parameters: int
+    operations: int
+    depth: int
+    memory_bytes: int | None
+    batch_size: int
+    activation_bytes: int
+
+    def refusal(self, architecture: Architecture) -> str | None:
+        """Why an architecture is too large, or None."""
+        counted = count(architecture)
+        if counted.parameters > self.parameters:
+            return f"{counted.parameters} parameters; the limit is {self.parameters}"
+        if counted.operations.total > self.operations:
+            return f"{counted.operations.total} operations an image; the limit is {self.operations}"
+        if weight_layers(architecture) > self.depth:
+            return f"{weight_layers(architecture)} layers with weights; the limit is {self.depth}"
+        needed = training_memory(architecture, self.batch_size, self.activation_bytes)
+        if self.memory_bytes is not None and needed > self.memory_bytes:
+            return f"about {needed} bytes to train with batch {self.batch_size}; the limit is {self.memory_bytes}"
+        return None
+
+
+def growth_limits(
+    initial: Architecture, growth: float, memory_bytes: int | None, batch_size: int, activation_bytes: int
+) -> Limits:
+    """Limits of `growth` times the initial architecture, and of the memory of an accelerator."""
+    counted = count(initial)
+    return Limits(
+        parameters=int(counted.parameters * growth),
+        operations=int(counted.operations.total * growth),
+        depth=int(weight_layers(initial) * growth),
+        memory_bytes=memory_bytes,
+        batch_size=batch_size,
+        activation_bytes=activation_bytes,
+    )
+
+
+def weight_layers(architecture: Architecture) -> int:
+    """Convolutions and dense layers."""
+    return sum(node.layer.kind in ("conv", "dense") for node in architecture.nodes)
+
+
+def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:
+    """An estimate of the bytes that training needs: weights three times, and the outputs kept for the backward pass."""
+    kept = 0
+    for node in architecture.nodes:
+        if node.layer.kind in KEPT_KINDS:
+            kept += prod(architecture.shapes[node.name])
+    return TRAINED_COPIES * WEIGHT_BYTES * count(architecture).parameters + batch_size * activation_bytes * kept

@@ -1,0 +1,65 @@
+"""Random morphs: first an operator, then a place, so that operators with many places do not crowd out others."""
+
+from __future__ import annotations
+
+import random
+
+from aiperf.architecture import Architecture
+from aiperf.errors import ArchitectureError
+from search_space.morphisms import (
+    AddSkip,
+    Deepen,
+    EnlargeKernel,
+    Morph,
+    Widen,
+    deepen_sites,
+    kernel_sites,
+    widths,
+)
+from search_space.streams import streams
+
+MAX_DRAWS = 100
+"""Draws before an architecture is taken to have no morph left."""
+
+
+def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph, Architecture]:
+    """A random morph and the child that it makes. Raises ArchitectureError where none can be found."""
+    for _ in range(MAX_DRAWS):
+        morph = rng.choice(_OPERATORS)(architecture, rng)
+        if morph is None:
+            continue
+        try:
+            return morph, morph.apply(architecture)
+        except ArchitectureError:
+            continue  # a drawn pair of places need not fit
+    raise ArchitectureError(f"no morph of architecture {architecture.hash} in {MAX_DRAWS} draws")
+
+
+def _deepen(architecture: Architecture, rng: random.Random) -> Morph | None:
+    sites = deepen_sites(architecture)
+    return Deepen(rng.choice(sites)) if sites else None
+
+
+def _widen(architecture: Architecture, rng: random.Random) -> Morph | None:
+    found = streams(architecture)
+    if not found:
+        return None
+    stream = rng.choice(found)
+    wider = widths(stream.channels)
+    return Widen(stream.producers[0], rng.choice(wider)) if wider else None
+
+
+def _skip(architecture: Architecture, rng: random.Random) -> Morph | None:
+    relus = deepen_sites(architecture)
+    if len(relus) < 2:
+        return None
+    source, target = sorted(rng.sample(range(len(relus)), 2))
+    return AddSkip(relus[source], relus[target])
+
+
+def _enlarge(architecture: Architecture, rng: random.Random) -> Morph | None:
+    sites = kernel_sites(architecture)
+    return EnlargeKernel(rng.choice(sites)) if sites else None
+
+
+_OPERATORS = (_deepen, _widen, _skip, _enlarge)

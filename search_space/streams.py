@@ -1,0 +1,82 @@
+"""Streams of channels: the tensors of an architecture that must have one width.
+
+Batch normalisation, ReLU, pooling, dropout, padding and addition keep the channels of what they read; a convolution
+or a dense layer
+begins a stream of its own. A residual stage is one stream through all its additions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from aiperf.architecture import Architecture, Node
+from aiperf.layers import Conv
+
+KEEPS_CHANNELS = frozenset({"batchnorm", "relu", "maxpool", "globalpool", "dropout", "zeropad", "add", "softmax"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Nodes that share one width: convolutions that make it, nodes that keep it, layers that read it."""
+
+    channels: int
+    producers: tuple[str, ...]
+    members: tuple[str, ...]
+    """Every node whose output is of the stream, producers included."""
+    consumers: tuple[str, ...]
+    """Convolutions and dense layers whose input is of the stream."""
+
+
+@lru_cache(maxsize=256)
+def streams(architecture: Architecture) -> tuple[Stream, ...]:
+    """The streams that can be widened, in order.
+
+    Left out: those that touch the network's input or output, a grouped convolution, a flattening or a concatenation.
+    """
+    groups: dict[str, list[Node]] = {}
+    roots = _roots(architecture)
+    for node in architecture.nodes:
+        groups.setdefault(roots[node.name], []).append(node)
+    found = (_stream(architecture, members, roots) for members in groups.values())
+    return tuple(stream for stream in found if stream is not None)
+
+
+def _roots(architecture: Architecture) -> dict[str, str]:
+    """The representative of every node's stream (union-find)."""
+    parents: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while parents[name] != name:
+            parents[name] = parents[parents[name]]
+            name = parents[name]
+        return name
+
+    for node in architecture.nodes:
+        parents[node.name] = node.name
+        if node.layer.kind in KEEPS_CHANNELS:
+            for source in node.inputs:
+                parents[find(node.name)] = find(source)
+    return {name: find(name) for name in parents}
+
+
+def _stream(architecture: Architecture, members: list[Node], roots: dict[str, str]) -> Stream | None:
+    root = roots[members[0].name]
+    producers = [node for node in members if node.layer.kind not in KEEPS_CHANNELS]
+    consumers = [
+        node
+        for node in architecture.nodes
+        if node.layer.kind not in KEEPS_CHANNELS and any(roots[name] == root for name in node.inputs)
+    ]
+    plain = all(isinstance(node.layer, Conv) and node.layer.groups == 1 for node in producers)
+    known = all(
+        node.layer.kind == "dense" or (isinstance(node.layer, Conv) and node.layer.groups == 1) for node in consumers
+    )
+    if not plain or not known or not consumers or architecture.output.name in {node.name for node in members}:
+        return None
+    return Stream(
+        channels=architecture.shapes[producers[0].name][-1],
+        producers=tuple(node.name for node in producers),
+        members=tuple(node.name for node in members),
+        consumers=tuple(node.name for node in consumers),
+    )
