@@ -1,0 +1,110 @@
+"""The planner: what a replica trains next, candidates prepared ahead, weights kept."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from aiperf.architecture import Architecture
+from aiperf.errors import ArchitectureError
+from aiperf.models import ArchitectureStore
+from aiperf.paths import RunPaths
+from replica.planner import Planner
+from replica.search_demo import random_history
+from search_space.limits import growth_limits
+from search_space.morph_json import apply_all, morph_from_data
+from search_space.morphisms import Deepen
+from search_space.resnet import resnet
+from tests.helpers import HandMadeRun
+
+INITIAL = resnet(50, 32, 10)
+POOL = random_history(INITIAL, growth_limits(INITIAL, 4.0, None, 64, 4), 12, random.Random(1))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> HandMadeRun:
+    return HandMadeRun(tmp_path, {"search.initial_weights": "inherit", "search.kept_weights": 2}).at(0).release(100)
+
+
+def planner(run: HandMadeRun) -> Planner:
+    return Planner(0, run.config, run.paths, None)
+
+
+def trial(run: HandMadeRun, number: int, architecture: Architecture, correct: int, end: bool = True) -> None:
+    ArchitectureStore(run.paths).save(architecture)
+    run.architecture = architecture
+    run.at(number).start_trial(number).epoch(number, 1, correct=correct)
+    if end:
+        run.end_trial(number)
+
+
+def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMadeRun) -> None:
+    assert planner(run).plan(1, 1).architecture == INITIAL
+    second = planner(run).plan(2, 1)
+    assert second.parent == INITIAL.hash
+    assert second.architecture.hash != INITIAL.hash
+    assert apply_all(INITIAL, second.morphs) == second.architecture
+
+
+def test_a_prepared_candidate_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200, end=False)
+    plans = planner(run)
+    plans.prepare(2)
+    file = run.paths.candidate(0, 2)
+    first = file.read_bytes()
+    file.write_bytes(b"untouched")
+    plans.prepare(2)
+    assert file.read_bytes() == b"untouched", "nothing new: nothing to do"
+    trial(run, 2, POOL[3], 250)
+    plans.prepare(2)
+    prepared = json.loads(file.read_bytes())
+    assert prepared["hash"] != json.loads(first)["hash"] or prepared["parent"] != json.loads(first)["parent"]
+    run.at(5).end_trial(1)
+    assert planner(run).plan(3, 2).architecture.hash == prepared["hash"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"hash": "x", "parent": "../..", "morphs": []}'])
+def test_a_damaged_candidate_is_not_used(run: HandMadeRun, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    trial(run, 1, INITIAL, 200)
+    run.paths.candidate(0, 2).write_bytes(content)
+    assert planner(run).plan(2, 2).architecture.hash != INITIAL.hash
+    assert "is damaged and is not used" in caplog.text
+
+
+def test_a_candidate_that_another_replica_trains_meanwhile_is_not_used(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200, end=False)
+    planner(run).prepare(2)
+    taken = json.loads(run.paths.candidate(0, 2).read_bytes())
+    child = apply_all(INITIAL, [morph_from_data(data) for data in taken["morphs"]])
+    trial(run, 2, child, 200, end=False)
+    assert planner(run).plan(3, 2).architecture.hash != child.hash
+
+
+def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:
+    for number, (architecture, correct) in enumerate(zip(POOL[:4], (100, 300, 200, 250), strict=True), start=1):
+        trial(run, number, architecture, correct)
+        run.paths.weights(architecture.hash, number).write_bytes(b"weights")
+    planner(run).prune_weights()
+    kept = sorted(path.name for path in run.paths.models.glob("*/weights-*.npz"))
+    assert kept == ["weights-000002.npz", "weights-000004.npz"]
+    plans = planner(run)
+    proposal = plans.plan(5, 2)
+    found = plans.weights_for(proposal)
+    assert (found.architecture if found else None) == (
+        proposal.parent if proposal.parent in (POOL[1].hash, POOL[3].hash) else None
+    )
+
+
+def test_a_foreign_architecture_file_is_found(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    store = ArchitectureStore(paths)
+    child = Deepen("relu1").apply(INITIAL)
+    store.save(INITIAL)
+    path = paths.architecture(child.hash)
+    path.parent.mkdir(parents=True)
+    path.write_text(paths.architecture(INITIAL.hash).read_text())
+    with pytest.raises(ArchitectureError, match="the file is foreign"):
+        store.load(child.hash)
