@@ -17,6 +17,7 @@ VERBS = {
     "report": ("analysis.cli:REPORT", "recompute score and tables of a run from its records"),
     "status": ("analysis.cli:STATUS", "show where a run is, from any shell"),
     "search": ("replica.cli:SEARCH", "look at the architecture search without training"),
+    "hpo": ("replica.cli:HPO", "look at the hyperparameter tuner without training"),
     "ops": ("replica.cli:OPS", "count the operations of a network"),
 }
 """Every verb: where it lives (module and name of its `Command`) and what it does."""

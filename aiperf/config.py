@@ -23,6 +23,7 @@ from pydantic import (
 from aiperf.datasets import DATASETS, Dataset
 from aiperf.duration import parse_duration
 from aiperf.errors import ConfigError
+from aiperf.space import read_space
 
 PRESETS = ("official", "quick")
 
@@ -59,7 +60,10 @@ class SearchSection(_Section):
     """How architectures and hyperparameters are searched."""
 
     strategy: Literal["bayesian", "random"] = Field("bayesian", description="how network morphism is guided")
-    hpo: Literal["none"] = Field("none", description="hyperparameter optimisation")
+    hpo: Literal["tpe", "random", "none"] = Field("tpe", description="hyperparameter optimisation")
+    hpo_first_round: int = Field(4, ge=1, description="the first round of a replica that tunes hyperparameters")
+    hpo_points: int = Field(2, ge=1, description="points tried in such a round, beside the parent's best")
+    space: str | None = Field(None, description="file of the space of hyperparameters; default by data set")
     initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = Field("resnet50", description="first model")
     initial_weights: Literal["he", "inherit"] = Field("he", description="He et al. 2015, or the parent's")
     inherit_noise: float = Field(0.05, ge=0, lt=1, description="relative noise between copies of a widened channel")
@@ -154,9 +158,21 @@ def load_config(
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         problems += [_describe(item) for item in error.errors(include_url=False)]
+    else:
+        problems += _space_problems(config)
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _space_problems(config: RunConfig) -> list[str]:
+    if config.search.space is None:
+        return []
+    try:
+        read_space(Path(config.search.space))
+    except ConfigError as error:
+        return [f"search.space: {problem}" for problem in error.problems]
+    return []
 
 
 def parse_override(text: str) -> tuple[str, Any]:

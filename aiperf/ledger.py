@@ -47,6 +47,13 @@ class TrialLedger:
         ]
         return max(measured, default=None)
 
+    @property
+    def search_accuracy(self) -> float | None:
+        """What the search gets: the predicted accuracy in warm-up rounds, else the measured one."""
+        if self.ended is not None and self.ended[1].predicted_accuracy is not None:
+            return self.ended[1].predicted_accuracy
+        return self.accuracy
+
 
 @dataclass
 class ReplicaLedger:

@@ -56,12 +56,18 @@ class Unable(Message):
 
 
 class Job(Message):
-    """Primary to agent: do one round. Only the primary issues trial ids."""
+    """Primary to agent: do one training of a round. Only the primary issues trial ids.
+
+    `point` 0 is the round's own architecture with the parent's best hyperparameters; higher ones try other
+    hyperparameters on the architecture of trial `base`.
+    """
 
     type: Literal["job"] = "job"
     trial: int
     round: int
     seed: int
+    point: int = 0
+    base: int | None = None
 
 
 class Stop(Message):

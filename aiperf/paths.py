@@ -35,6 +35,11 @@ class RunPaths:
         return self.root / "models"
 
     @property
+    def space(self) -> Path:
+        """The space of hyperparameters, where the run has one of its own."""
+        return self.root / "hyperparameters.json"
+
+    @property
     def candidates(self) -> Path:
         """Directory of proposals that wait for a later round."""
         return self.root / "candidates"

@@ -63,13 +63,15 @@ class RunEnded(Body):
 
 
 class JobIssued(Body):
-    """Primary: a replica was given a round."""
+    """Primary: a replica was given a training; `point` and `base` as in the job."""
 
     type: Literal["job_issued"] = "job_issued"
     trial: int
     replica: int
     round: int
     seed: int
+    point: int = 0
+    base: int | None = None
 
 
 class TrialStarted(Body):
@@ -82,6 +84,8 @@ class TrialStarted(Body):
     architecture: str
     parent: str | None
     morphs: tuple[dict[str, str | int], ...] = ()
+    point: int = 0
+    base: int | None = None
     weights_from: int | None = None
     """The trial whose weights were inherited; None: He initialisation."""
     hyperparameters: dict[str, int | float | str]
@@ -122,11 +126,15 @@ class EpochCompleted(Body):
 
 
 class TrialEnded(Body):
-    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of the run)."""
+    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of the run).
+
+    `predicted_accuracy` is what the search gets in place of the measured one, in warm-up rounds only.
+    """
 
     type: Literal["trial_ended"] = "trial_ended"
     trial: int
     reason: Literal["completed", "early_stop", "stopped"]
+    predicted_accuracy: float | None = None
 
 
 class TrialFailed(Body):

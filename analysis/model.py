@@ -42,15 +42,28 @@ class TrialPart(_Part):
     parent: str | None
     morphs: tuple[dict[str, str | int], ...]
     weights_from: int | None
+    point: int
+    base: int | None
     hyperparameters: dict[str, int | float | str]
     epochs: int
     best_accuracy: float | None
+    predicted_accuracy: float | None
     images_trained: int
     images_evaluated: int
     operations: int
     lost_operations: int
     state: str
     failure_reason: str | None
+
+
+class HyperparameterPart(_Part):
+    """How the points of the hyperparameter search with one value of one hyperparameter did."""
+
+    name: str
+    value: int | float | str
+    points: int
+    mean_accuracy: float
+    best_accuracy: float
 
 
 class ReplicaPart(_Part):
@@ -90,6 +103,7 @@ class Report(_Part):
     timeline: tuple[TimelinePart, ...]
     trials: tuple[TrialPart, ...]
     replica_details: tuple[ReplicaPart, ...]
+    hyperparameters: tuple[HyperparameterPart, ...]
     damages: tuple[str, ...]
     unfinished_lines: tuple[str, ...]
 

@@ -17,6 +17,7 @@ from aiperf.score import (
     timeline,
     work_done,
 )
+from analysis.hyperparameters import by_value
 from analysis.model import ReplicaPart, Report, TimelinePart, TrialPart, ViolationPart
 from analysis.timeline import RunData
 
@@ -60,6 +61,7 @@ def build_report(data: RunData) -> Report:
         timeline=_timeline(data, work),
         trials=trials,
         replica_details=replicas,
+        hyperparameters=by_value(trials),
         damages=data.damages,
         unfinished_lines=data.unfinished_lines,
     )
@@ -107,9 +109,12 @@ def _trial(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         parent=started.parent if started else None,
         morphs=started.morphs if started else (),
         weights_from=started.weights_from if started else None,
+        point=started.point if started else issued.point if issued else 0,
+        base=started.base if started else issued.base if issued else None,
         hyperparameters=started.hyperparameters if started else {},
         epochs=len(work.epochs),
         best_accuracy=max(map(_accuracy, work.epochs), default=None),
+        predicted_accuracy=entry.ended[1].predicted_accuracy if entry.ended else None,
         images_trained=trained,
         images_evaluated=evaluated,
         operations=operations,

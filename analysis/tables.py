@@ -18,6 +18,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
     """Print trials, replicas, violations, and the final line last of all."""
     console = console or open_console()
     console.print(_trials(report))
+    if report.hyperparameters:
+        console.print(_hyperparameters(report))
     console.print(_replicas(report))
     for line in closing_lines(report):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -45,10 +47,22 @@ def _trials(report: Report) -> Table:
     for trial in report.trials:
         accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
         reason = f": {trial.failure_reason}" if trial.failure_reason else ""
+        point = f".{trial.point}" if trial.point else ""
         table.add_row(
-            str(trial.id), str(trial.replica), str(trial.round), trial.architecture or "-", str(trial.epochs),
+            str(trial.id), str(trial.replica), f"{trial.round}{point}", trial.architecture or "-", str(trial.epochs),
             accuracy, f"{trial.operations:.4e}", f"{trial.state}{reason}"[:200],
         )  # fmt: skip
+    return table
+
+
+def _hyperparameters(report: Report) -> Table:
+    table = Table(title="Hyperparameters: points tried by the tuner", title_justify="left")
+    for heading in ("hyperparameter", "value", "points", "mean accuracy", "best accuracy"):
+        table.add_column(heading, justify="left" if heading == "hyperparameter" else "right")
+    for part in report.hyperparameters:
+        table.add_row(
+            part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
+        )
     return table
 
 

@@ -14,6 +14,7 @@ from aiperf.cli import Command, add_format
 from aiperf.clock import SystemClock
 from aiperf.config import PRESETS, RunConfig, load_config, parse_override
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, ConfigError, EnvironmentNotReadyError
+from aiperf.files import write_atomically
 from aiperf.history import HistoryWriter
 from aiperf.manifest import write_manifest
 from aiperf.paths import RunPaths
@@ -74,6 +75,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     paths = RunPaths(arguments.output)
     try:
         paths.create()
+        if config.search.space is not None:
+            write_atomically(paths.space, Path(config.search.space).read_bytes())
         write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error

@@ -20,6 +20,7 @@ from aiperf.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunRe
 from aiperf.seeds import fold_seed
 from primary.launchers import Launcher, ReplicaSpec
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
+from primary.schedule import Step, next_step
 from primary.view import Display, ReplicaView, RunView
 
 log = logging.getLogger(__name__)
@@ -195,30 +196,33 @@ class Dispatcher:
         self._answer(view.replica)
 
     async def _work(self, view: ReplicaView, link: ReplicaLink) -> None:
-        failures = 0
+        failures, step = 0, Step()
         view.state = "working"
         while not self._stopping.is_set():
             if failures >= self._config.replica.max_failed_trials:
                 raise ReplicaGoneError(f"put aside after {failures} failed trials in a row")
-            finished = await self._one_round(view, link)
+            finished = await self._training(view, link, step)
             failures = 0 if finished.completed else failures + 1
+            step = next_step(step, finished.trial, finished.completed, self._config.search)
         await link.drain()
         view.state = "stopped"
 
-    async def _one_round(self, view: ReplicaView, link: ReplicaLink) -> Finished:
+    async def _training(self, view: ReplicaView, link: ReplicaLink, step: Step) -> Finished:
         self._last_trial += 1
-        trial, round_number = self._last_trial, view.trials + 1
-        view.round = round_number
+        trial, view.round = self._last_trial, step.round
         seed = fold_seed(self._config.run.seed, "train", trial, view.replica)
-        self._context.writer.append(JobIssued(trial=trial, replica=view.replica, round=round_number, seed=seed))
-        await link.send(Job(trial=trial, round=round_number, seed=seed))
+        job = Job(trial=trial, round=step.round, seed=seed, point=step.point, base=step.base)
+        self._context.writer.append(JobIssued(replica=view.replica, **job.model_dump(exclude={"type"})))
+        await link.send(job)
         while isinstance(event := await link.next_event(), Progress):
             view.take(event)
+        point = f", point {step.point}" if step.point else ""
+        name = f"replica {view.replica}: trial {trial} (round {step.round}{point})"
         if event.completed:
             view.trials += 1
-            self._event(f"replica {view.replica}: trial {trial} (round {round_number}) done")
+            self._event(f"{name} done")
         elif not self._stopping.is_set():
-            self._event(f"replica {view.replica}: trial {trial} FAILED: {event.reason}")
+            self._event(f"{name} FAILED: {event.reason}")
         return event
 
     def _lose(self, view: ReplicaView, reason: str) -> None:

@@ -16,7 +16,7 @@ from aiperf.operations import NetworkCount
 from aiperf.padding import padding_operations
 from replica.count_source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.count_view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
-from replica.search_view import print_search
+from replica.search_view import print_hpo, print_search
 
 WIDTH = 120
 
@@ -119,9 +119,7 @@ def _search(arguments: argparse.Namespace) -> int:
     from replica.search_demo import STRATEGIES, SearchDemo  # noqa: PLC0415
 
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", STRATEGIES)):
-        value = getattr(arguments, option)
-        if value not in known:
-            raise UsageError(f"--{option} is {value!r}; known: {', '.join(known)}")
+        _require_known(option, getattr(arguments, option), known)
     demo = SearchDemo(arguments.objective, arguments.strategy, arguments.history, arguments.seed)
     steps = demo.steps(arguments.steps)
     if arguments.format == "json":
@@ -129,6 +127,32 @@ def _search(arguments: argparse.Namespace) -> int:
     else:
         print_search(_console(), steps)
     return EXIT_DONE
+
+
+def _configure_hpo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=_amount, default=40, metavar="N", help="suggestions to make (default: 40)")
+    parser.add_argument("--objective", default="sphere", metavar="NAME", help="sphere, rosenbrock or rastrigin")
+    parser.add_argument("--strategy", default="tpe", metavar="NAME", help="tpe or random (default: tpe)")
+    parser.add_argument("--seed", type=_count, default=1, metavar="S", help="the same seed gives the same steps")
+    add_format(parser)
+
+
+def _hpo(arguments: argparse.Namespace) -> int:
+    from replica.hpo_demo import OBJECTIVES, STRATEGIES, steps  # noqa: PLC0415
+
+    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
+        _require_known(option, getattr(arguments, option), known)
+    found = steps(arguments.objective, arguments.strategy, arguments.steps, arguments.seed)
+    if arguments.format == "json":
+        print(json.dumps([asdict(step) for step in found], indent=2))  # noqa: T201
+    else:
+        print_hpo(_console(), found)
+    return EXIT_DONE
+
+
+def _require_known(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"--{option} is {value!r}; known: {', '.join(known)}")
 
 
 def _console() -> Console:
@@ -141,6 +165,13 @@ SEARCH = Command(
     example="aiperf search --steps 30 --objective peak --strategy bayesian --seed 1",
     configure=_configure_search,
     execute=_search,
+)
+
+HPO = Command(
+    description="Look at the hyperparameter tuner without training: suggest, evaluate a synthetic objective, repeat.",
+    example="aiperf hpo --steps 40 --objective rosenbrock --strategy tpe --seed 1",
+    configure=_configure_hpo,
+    execute=_hpo,
 )
 
 OPS = Command(

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 
 from aiperf.architecture import Architecture
 from aiperf.config import RunConfig
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically
 from aiperf.history import HistoryReader
 from aiperf.ledger import Ledger, TrialLedger
+from aiperf.messages import Job
 from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths
 from aiperf.seeds import fold_seed
-from replica.proposer import History, Lane, Proposal, Proposer
+from aiperf.space import Point, read_space
+from replica.proposer import MAX_LANES, History, Lane, Proposal, Proposer
 from replica.surrogate import Observation
+from replica.tuner import PointLane, Result, Tried, suggest, suggest_randomly
+from search_space.hyperparameters import apply_point, default_space_file
 from search_space.limits import Limits, growth_limits
 from search_space.morph_json import apply_all, morph_data, morph_from_data
 from search_space.resnet import resnet
@@ -27,6 +31,14 @@ log = logging.getLogger(__name__)
 
 GIB = 2**30
 ACTIVATION_BYTES = {"float32": 4, "mixed_bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job trains: an architecture, and its hyperparameters."""
+
+    proposal: Proposal
+    point: Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +79,83 @@ class Planner:
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
         self._proposer = Proposer(self._initial, limits_of(config, self._initial, memory_bytes))
+        file = paths.space if paths.space.exists() else default_space_file(config.run.dataset)
+        self._space = read_space(file)
         self._prepared: tuple[int, frozenset[str]] | None = None
         self._lock = threading.Lock()
 
-    def plan(self, trial: int, round_number: int) -> Proposal:
-        """The architecture of a round: the prepared candidate if there is a good one, else a new proposal.
+    def plan(self, job: Job) -> Plan:
+        """What a job trains. Raises TrialFailedError ("search").
 
-        The first trial of a run is the initial architecture. Raises TrialFailedError ("search").
+        The first trial of a run is the initial architecture; a round's own training takes the prepared candidate if
+        there is a good one, else a new proposal; a later point tunes the architecture of the round's own training.
         """
         with self._lock:
             self._read()
-            proposal = Proposal(self._initial, None) if trial == 1 else self._next(round_number)
-            self._store.save(proposal.architecture)
-            return proposal
+            if job.point > 0 and job.base is not None:
+                plan = self._tune(job, job.base)
+            elif job.trial == 1:
+                plan = Plan(Proposal(self._initial, None), self._defaults())
+            else:
+                proposal = self._next(job.round)
+                plan = Plan(proposal, self._best_point(proposal.parent))
+            self._store.save(plan.proposal.architecture)
+            return plan
 
     def _next(self, round_number: int) -> Proposal:
         history = self._history()
         return self._candidate(round_number, history) or self._propose(round_number, history)
+
+    def _tune(self, job: Job, base: int) -> Plan:
+        entry = self._ledger.trials.get(base)
+        if entry is None or entry.started is None:
+            raise TrialFailedError("search", f"trial {base}, whose hyperparameters are to be tuned, is not recorded")
+        architecture = self._store.load(entry.started.architecture)
+        suggest_point = suggest_randomly if self._config.search.hpo == "random" else suggest
+        seed = fold_seed(self._config.run.seed, "hpo", job.trial, self._replica)
+        # By trial, so that jobs that are issued one after the other draw from different points.
+        lane = PointLane(job.trial, min(self._config.run.replicas, MAX_LANES))
+        point = suggest_point(self._space, self._tried(), seed, lane)
+        tuned = apply_point(architecture, point)
+        morphs = tuple(morph_from_data(data) for data in entry.started.morphs)
+        grown = Proposal(tuned, entry.started.parent, morphs if tuned == architecture else ())
+        return Plan(grown, {**self._defaults(), **point})
+
+    def _defaults(self) -> Point:
+        training = self._config.training
+        return {
+            "batch_size": self._config.batch_size,
+            "learning_rate": training.learning_rate,
+            "momentum": training.momentum,
+            "label_smoothing": training.label_smoothing,
+        }
+
+    def _best_point(self, parent: str | None) -> Point:
+        """The hyperparameters with which the parent did best; the defaults where it was never trained."""
+        for entry in self._ranked():
+            assert entry.started is not None
+            if entry.started.architecture == parent:
+                known = self._defaults()
+                return {**known, **{k: v for k, v in entry.started.hyperparameters.items() if k in known}}
+        return self._defaults()
+
+    def _tried(self) -> Tried:
+        """What all replicas have tried of the space in this run."""
+        results: list[Result] = []
+        pending: list[Point] = []
+        names = {parameter.name for parameter in self._space}
+        for number in sorted(self._ledger.trials):
+            entry = self._ledger.trials[number]
+            if entry.started is None or entry.started.point == 0:
+                continue
+            point = {name: value for name, value in entry.started.hyperparameters.items() if name in names}
+            if entry.failed is not None and entry.failed[1].kind == "out_of_memory":
+                results.append(Result(point, 0.0, out_of_memory=True))
+            elif entry.ended is not None and entry.accuracy is not None:
+                results.append(Result(point, entry.accuracy))
+            elif entry.failed is None and self._ledger.died_ms(entry) is None:
+                pending.append(point)
+        return Tried(tuple(results), tuple(pending))
 
     def prepare(self, round_number: int) -> None:
         """Store a candidate for a later round; nothing happens while the history has not moved on."""
@@ -105,8 +177,8 @@ class Planner:
 
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""
-        if self._config.search.initial_weights != "inherit" or proposal.parent is None:
-            return None
+        if self._config.search.initial_weights != "inherit" or not proposal.morphs:
+            return None  # the initial architecture, or one whose kernels were tuned: no morphs lead to it
         with self._lock:
             for entry in self._ranked():
                 assert entry.started is not None
@@ -144,12 +216,14 @@ class Planner:
                 continue
             name = entry.started.architecture
             if entry.ended is not None and entry.accuracy is not None:
-                completed.append(Observation(self._store.load(name), entry.accuracy))
+                accuracy = entry.search_accuracy
+                assert accuracy is not None
+                completed.append(Observation(self._store.load(name), accuracy))
             elif entry.failed is not None or self._ledger.died_ms(entry) is not None:
                 failed.append(name)
             else:
                 pending.append(self._store.load(name))
-        return History(tuple(completed), tuple(pending), tuple(failed))
+        return History(tuple(_best_of_each(completed)), tuple(pending), tuple(failed))
 
     def _propose(self, round_number: int, history: History) -> Proposal:
         # Folded by round, not by trial: the id of a later trial is not known while its candidate is prepared.
@@ -175,3 +249,13 @@ class Planner:
         if architecture.hash in history.hashes:
             return None
         return Proposal(architecture, document["parent"], morphs)
+
+
+def _best_of_each(observations: list[Observation]) -> list[Observation]:
+    """One observation an architecture, its best: the points of a round count as one result."""
+    best: dict[str, Observation] = {}
+    for observation in observations:
+        name = observation.architecture.hash
+        if name not in best or observation.accuracy > best[name].accuracy:
+            best[name] = observation
+    return list(best.values())

@@ -1,26 +1,41 @@
-"""The schedule of rounds: epochs and patience (spec, section 2), as pure functions."""
+"""The schedule of rounds: epochs and patience, as pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-WARM_UP_QUARTERS = 3
-"""Rounds 1 to 3 train one, two and three quarters of the maximum of epochs."""
+WARM_UP_ROUNDS = 3
+"""Rounds 1 to 3 train one, two and three quarters of the maximum of epochs, and report a predicted accuracy."""
 
 LEAST_IMPROVEMENT = 0.001
 """Validation accuracy must rise by at least this much to count as an improvement."""
 
 
-def epochs_of_round(round_number: int, max_epochs: int) -> int:
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What a round trains: epochs, patience, and whether the search gets a prediction of it."""
+
+    epochs: int
+    patience: int
+    predicts: bool
+
+
+def plan_round(number: int, max_epochs: int) -> RoundPlan:
+    """The plan of a replica's round, counted from 1."""
+    return RoundPlan(epochs_of_round(number, max_epochs), patience_of_round(number), number <= WARM_UP_ROUNDS)
+
+
+def epochs_of_round(number: int, max_epochs: int) -> int:
     """Epochs of a round: 15, 30, 45, then 60 of a maximum of 60; at least one."""
-    if round_number > WARM_UP_QUARTERS:
+    if number > WARM_UP_ROUNDS:
         return max_epochs
-    return max(1, round(max_epochs * round_number / 4))
+    return max(1, round(max_epochs * number / 4))
 
 
-def patience_of_round(round_number: int) -> int:
+def patience_of_round(number: int) -> int:
     """Epochs without an improvement after which a training stops."""
-    return min(6 + 2 * (round_number - 1), 20)
+    return min(6 + 2 * (number - 1), 20)
 
 
 def out_of_patience(accuracies: Sequence[float], patience: int) -> bool:

@@ -1,4 +1,4 @@
-"""How `aiperf search` prints and draws its steps."""
+"""How `aiperf search` and `aiperf hpo` print and draw their steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from replica.hpo_demo import HpoStep
     from replica.search_demo import SearchStep
 
 BAR_WIDTH = 40
@@ -25,6 +26,21 @@ def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
             str(number), f"{step.seconds:.2f}", step.architecture, f"{step.operations:.3e}", str(step.morphs),
             f"{step.value:.4f}", f"{step.best:.4f}", _bar(step.value, step.best),
         )  # fmt: skip
+    console.print(table)
+
+
+def print_hpo(console: Console, steps: Iterable[HpoStep]) -> None:
+    """One row a step, with the point, its value drawn as a bar and the best so far as its end."""
+    table = Table()
+    for heading in ("step", "point", "value", "best"):
+        table.add_column(heading, justify="left" if heading == "point" else "right")
+    table.add_column("value and best, 0 to 1")
+    for number, step in enumerate(steps, start=1):
+        point = ", ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in step.point.items()
+        )
+        table.add_row(str(number), point, f"{step.value:.4f}", f"{step.best:.4f}", _bar(step.value, step.best))
     console.print(table)
 
 

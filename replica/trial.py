@@ -28,9 +28,10 @@ from aiperf.messages import (
 from aiperf.operations import Operations, count
 from aiperf.paths import RunPaths
 from aiperf.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
-from replica.planner import KeptWeights, Planner
+from replica.planner import KeptWeights, Plan, Planner
+from replica.prediction import predicted_accuracy
 from replica.proposer import Proposal
-from replica.rounds import epochs_of_round, patience_of_round
+from replica.rounds import plan_round
 from replica.trainer_process import TrainerProcess
 from search_space.morph_json import morph_data
 
@@ -60,10 +61,10 @@ class Trial:
         self._context = context
         self._job = job
         self._config = context.config
-        self._epochs = epochs_of_round(job.round, self._config.max_epochs)
+        self._plan = plan_round(job.round, self._config.max_epochs)
         self._phase: Phase = "idle"
         self._epoch = 0
-        self._accuracy: float | None = None
+        self._accuracies: list[float] = []
         self._cost = Operations(0, 0)
         self._done_operations = 0
         self._early: bool | None = None
@@ -72,11 +73,11 @@ class Trial:
         """Search and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
         self._begin_phase("search")
         planner = self._context.planner
-        proposal = await asyncio.to_thread(planner.plan, self._job.trial, self._job.round)
-        weights = await asyncio.to_thread(planner.weights_for, proposal)
-        self._cost = count(proposal.architecture).operations
-        request = self._request(proposal, weights)
-        self._record_start(proposal, request, weights)
+        plan = await asyncio.to_thread(planner.plan, self._job)
+        weights = await asyncio.to_thread(planner.weights_for, plan.proposal)
+        self._cost = count(plan.proposal.architecture).operations
+        request = self._request(plan, weights)
+        self._record_start(plan, weights)
         self._begin_phase("start")
         trainer = await TrainerProcess.start(self._config, request, self._context.paths.trial_log(self._job.trial))
         preparing = asyncio.create_task(self._prepare_next())
@@ -89,7 +90,8 @@ class Trial:
         if self._early is None:
             raise TrialFailedError("protocol", "the trainer ended without saying how")
         reason = "early_stop" if self._early else "completed"
-        self._context.writer.append(TrialEnded(trial=self._job.trial, reason=reason))
+        predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
+        self._context.writer.append(TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted))
         await asyncio.to_thread(planner.prune_weights)
 
     async def _prepare_next(self) -> None:
@@ -106,26 +108,27 @@ class Trial:
         """Record that the accelerators wait from now on."""
         self._begin_phase("idle", trial=None)
 
-    def _request(self, proposal: Proposal, weights: KeptWeights | None) -> TrainRequest:
+    def _request(self, plan: Plan, weights: KeptWeights | None) -> TrainRequest:
         training = self._config.training
+        point, architecture = plan.point, plan.proposal.architecture
         return TrainRequest(
             trial=self._job.trial,
-            architecture_path=str(self._context.paths.architecture(proposal.architecture.hash)),
+            architecture_path=str(self._context.paths.architecture(architecture.hash)),
             dataset=self._config.run.dataset,
-            batch_size=self._config.batch_size,
-            epochs=self._epochs,
+            batch_size=int(point["batch_size"]),
+            epochs=self._plan.epochs,
             max_epochs=self._config.max_epochs,
-            patience=patience_of_round(self._job.round),
+            patience=self._plan.patience,
             seed=self._job.seed,
-            learning_rate=training.learning_rate,
-            momentum=training.momentum,
-            label_smoothing=training.label_smoothing,
+            learning_rate=float(point["learning_rate"]),
+            momentum=float(point["momentum"]),
+            label_smoothing=float(point["label_smoothing"]),
             precision=training.precision,
             xla=training.xla,
             cpu_threads=self._context.cpu_threads,
             progress_interval_s=self._config.replica.progress_interval,
-            inherited=self._inherited(proposal, weights) if weights else None,
-            save_weights_path=str(self._context.paths.weights(proposal.architecture.hash, self._job.trial))
+            inherited=self._inherited(plan.proposal, weights) if weights else None,
+            save_weights_path=str(self._context.paths.weights(architecture.hash, self._job.trial))
             if self._config.search.initial_weights == "inherit"
             else None,
         )
@@ -139,7 +142,8 @@ class Trial:
             noise=self._config.search.inherit_noise,
         )
 
-    def _record_start(self, proposal: Proposal, request: TrainRequest, weights: KeptWeights | None) -> None:
+    def _record_start(self, plan: Plan, weights: KeptWeights | None) -> None:
+        proposal = plan.proposal
         self._context.writer.append(
             TrialStarted(
                 trial=self._job.trial,
@@ -148,9 +152,11 @@ class Trial:
                 architecture=proposal.architecture.hash,
                 parent=proposal.parent,
                 morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+                point=self._job.point,
+                base=self._job.base,
                 weights_from=weights.trial if weights else None,
-                hyperparameters={"batch_size": request.batch_size, "learning_rate": request.learning_rate},
-                epochs=self._epochs,
+                hyperparameters=plan.point,
+                epochs=self._plan.epochs,
             )
         )
 
@@ -170,8 +176,8 @@ class Trial:
                 trial=self._job.trial,
                 phase=self._phase,
                 epoch=self._epoch,
-                epochs=self._epochs,
-                accuracy=self._accuracy,
+                epochs=self._plan.epochs,
+                accuracy=max(self._accuracies, default=None),
                 operations=self._done_operations + open_operations,
             )
         )
@@ -205,8 +211,7 @@ class Trial:
         )
         self._epoch = message.epoch
         self._done_operations += self._cost.work(message.images_trained, message.images_evaluated)
-        accuracy = message.correct / message.images_evaluated
-        self._accuracy = max(self._accuracy or 0.0, accuracy)
+        self._accuracies.append(message.correct / message.images_evaluated)
         self._tell(0)
 
     @_handle.register

@@ -25,7 +25,7 @@ def test_file_goes_over_preset_and_overrides_go_over_both(tmp_path: Path) -> Non
     config = load_config(file, "quick", {"run.seed": 8, "training.xla": True})
     assert config.run.duration == 5400.0
     assert (config.run.seed, config.run.replicas) == (8, 2)
-    assert (config.batch_size, config.max_epochs, config.training.xla) == (16, 8, True)
+    assert (config.batch_size, config.max_epochs, config.training.xla) == (16, 6, True)
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from aiperf.architecture import Architecture
 from aiperf.errors import ArchitectureError
+from aiperf.messages import Job
 from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths
 from replica.planner import Planner
+from replica.proposer import Proposal
 from replica.search_demo import random_history
 from search_space.limits import growth_limits
 from search_space.morph_json import apply_all, morph_from_data
@@ -33,6 +35,10 @@ def planner(run: HandMadeRun) -> Planner:
     return Planner(0, run.config, run.paths, None)
 
 
+def planned(run: HandMadeRun, trial: int, round_number: int) -> Proposal:
+    return planner(run).plan(Job(trial=trial, round=round_number, seed=1)).proposal
+
+
 def trial(run: HandMadeRun, number: int, architecture: Architecture, correct: int, end: bool = True) -> None:
     ArchitectureStore(run.paths).save(architecture)
     run.architecture = architecture
@@ -42,8 +48,8 @@ def trial(run: HandMadeRun, number: int, architecture: Architecture, correct: in
 
 
 def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMadeRun) -> None:
-    assert planner(run).plan(1, 1).architecture == INITIAL
-    second = planner(run).plan(2, 1)
+    assert planned(run, 1, 1).architecture == INITIAL
+    second = planned(run, 2, 1)
     assert second.parent == INITIAL.hash
     assert second.architecture.hash != INITIAL.hash
     assert apply_all(INITIAL, second.morphs) == second.architecture
@@ -63,14 +69,14 @@ def test_a_prepared_candidate_is_used_and_refreshed_when_the_history_moves_on(ru
     prepared = json.loads(file.read_bytes())
     assert prepared["hash"] != json.loads(first)["hash"] or prepared["parent"] != json.loads(first)["parent"]
     run.at(5).end_trial(1)
-    assert planner(run).plan(3, 2).architecture.hash == prepared["hash"]
+    assert planned(run, 3, 2).architecture.hash == prepared["hash"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"hash": "x", "parent": "../..", "morphs": []}'])
 def test_a_damaged_candidate_is_not_used(run: HandMadeRun, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     trial(run, 1, INITIAL, 200)
     run.paths.candidate(0, 2).write_bytes(content)
-    assert planner(run).plan(2, 2).architecture.hash != INITIAL.hash
+    assert planned(run, 2, 2).architecture.hash != INITIAL.hash
     assert "is damaged and is not used" in caplog.text
 
 
@@ -80,7 +86,7 @@ def test_a_candidate_that_another_replica_trains_meanwhile_is_not_used(run: Hand
     taken = json.loads(run.paths.candidate(0, 2).read_bytes())
     child = apply_all(INITIAL, [morph_from_data(data) for data in taken["morphs"]])
     trial(run, 2, child, 200, end=False)
-    assert planner(run).plan(3, 2).architecture.hash != child.hash
+    assert planned(run, 3, 2).architecture.hash != child.hash
 
 
 def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:
@@ -91,7 +97,7 @@ def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None
     kept = sorted(path.name for path in run.paths.models.glob("*/weights-*.npz"))
     assert kept == ["weights-000002.npz", "weights-000004.npz"]
     plans = planner(run)
-    proposal = plans.plan(5, 2)
+    proposal = plans.plan(Job(trial=5, round=2, seed=1)).proposal
     found = plans.weights_for(proposal)
     assert (found.architecture if found else None) == (
         proposal.parent if proposal.parent in (POOL[1].hash, POOL[3].hash) else None

@@ -1,0 +1,68 @@
+"""What a training of warm-up would reach: the learning curve that the search gets in place of measured accuracies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+PREDICTED_EPOCH = 1.5
+"""The prediction is for this multiple of the maximum of epochs: epoch 90 of 60."""
+
+CAUTION = 2.0
+"""Residuals (root mean square) that are taken off a prediction."""
+
+_SHIFTS = (-8.0, 12.0)
+"""Range of log2(1 + b) of the learning curve: from a steep start at the first epoch to a straight line."""
+
+
+def predicted_accuracy(accuracies: Sequence[float], max_epochs: int) -> float | None:
+    """What a training would reach at `PREDICTED_EPOCH` x `max_epochs`, from its measured epochs 1, 2, ...
+
+    Least squares of a log2(e + b) + c, less `CAUTION` root mean square residuals; the best measured accuracy where
+    that is
+    higher, where the value leaves [0, 1], or where there are fewer than three epochs. None without any epoch.
+    """
+    if not accuracies:
+        return None
+    best = max(accuracies)
+    if len(accuracies) < 3:
+        return best
+    curve = _fit(np.asarray(accuracies, np.float64))
+    value = curve.at(PREDICTED_EPOCH * max_epochs) - CAUTION * curve.residual
+    return max(best, value) if 0.0 <= value <= 1.0 else best
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    a: float
+    b: float
+    c: float
+    residual: float
+
+    def at(self, epoch: float) -> float:
+        return self.a * log2(epoch + self.b) + self.c
+
+
+def _fit(accuracies: NDArray[np.float64]) -> _Curve:
+    """Least squares. a and c are linear and solved for; only b is searched for, so there is no start value to guess."""
+    epochs = np.arange(1, len(accuracies) + 1, dtype=np.float64)
+
+    def linear(shift: float) -> _Curve:
+        b = 2.0**shift - 1.0
+        columns = np.stack([np.log2(epochs + b), np.ones_like(epochs)], axis=1)
+        (a, c), *_ = np.linalg.lstsq(columns, accuracies, rcond=None)
+        residual = float(np.sqrt(np.mean((columns @ np.array([a, c]) - accuracies) ** 2)))
+        return _Curve(float(a), b, float(c), residual)
+
+    grid = np.linspace(*_SHIFTS, 41)
+    best = int(np.argmin([linear(shift).residual for shift in grid]))
+    bounds = (grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)])
+    found = minimize_scalar(
+        lambda shift: linear(shift).residual, bounds=bounds, method="bounded", options={"xatol": 1e-10}
+    )
+    return linear(float(found.x))

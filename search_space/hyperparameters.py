@@ -1,0 +1,44 @@
+"""Hyperparameters of a run: the spaces that come with the data sets, and what a point does to an architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from aiperf.architecture import Architecture
+from aiperf.layers import Conv, Layer
+from aiperf.space import Value
+
+HERE = Path(__file__).parent
+
+
+def default_space_file(dataset: str) -> Path:
+    """The space that comes with a data set."""
+    own = HERE / f"hyperparameters_{dataset}.json"
+    return own if own.exists() else HERE / "hyperparameters.json"
+
+
+def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
+    """The architecture with that kernel size in all blocks that take it.
+
+    It is applied before the model is built, so that what trains is what is counted.
+    """
+
+    def tuned(layer: Layer) -> Layer:
+        if isinstance(layer, Conv) and layer.tunable_kernel:
+            return replace(layer, kernel=(size, size))
+        return layer
+
+    return Architecture(tuple(replace(node, layer=tuned(node.layer)) for node in architecture.nodes))
+
+
+def takes_kernel_size(architecture: Architecture) -> bool:
+    """Whether any block of the architecture takes the kernel size."""
+    return any(isinstance(node.layer, Conv) and node.layer.tunable_kernel for node in architecture.nodes)
+
+
+def apply_point(architecture: Architecture, point: Mapping[str, Value]) -> Architecture:
+    """The architecture that a point trains."""
+    size = point.get("kernel_size")
+    return architecture if size is None else with_kernel_size(architecture, int(size))
