@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiperf.architecture import Architecture
 from aiperf.config import RunConfig
@@ -23,7 +23,7 @@ from replica.proposer import MAX_LANES, History, Lane, Proposal, Proposer
 from replica.surrogate import Observation
 from replica.tuner import PointLane, Result, Tried, suggest, suggest_randomly
 from search_space.hyperparameters import apply_point, default_space_file
-from search_space.limits import Limits, growth_limits
+from search_space.limits import Limits, growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_data, morph_from_data
 from search_space.resnet import resnet
 
@@ -78,7 +78,8 @@ class Planner:
         self._ledger = Ledger()
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
-        self._proposer = Proposer(self._initial, limits_of(config, self._initial, memory_bytes))
+        self._limits = limits_of(config, self._initial, memory_bytes)
+        self._proposer = Proposer(self._initial, self._limits)
         file = paths.space if paths.space.exists() else default_space_file(config.run.dataset)
         self._space = read_space(file)
         self._prepared: tuple[int, frozenset[str]] | None = None
@@ -115,11 +116,19 @@ class Planner:
         seed = fold_seed(self._config.run.seed, "hpo", job.trial, self._replica)
         # By trial, so that jobs that are issued one after the other draw from different points.
         lane = PointLane(job.trial, min(self._config.run.replicas, MAX_LANES))
-        point = suggest_point(self._space, self._tried(), seed, lane)
+        tried = replace(self._tried(), fits=lambda point: self._fits(architecture, point))
+        point = suggest_point(self._space, tried, seed, lane)
         tuned = apply_point(architecture, point)
         morphs = tuple(morph_from_data(data) for data in entry.started.morphs)
         grown = Proposal(tuned, entry.started.parent, morphs if tuned == architecture else ())
         return Plan(grown, {**self._defaults(), **point})
+
+    def _fits(self, architecture: Architecture, point: Point) -> bool:
+        """Whether the accelerator's memory takes the training of a point, by the estimate of the limits."""
+        memory = self._limits.memory_bytes
+        batch = int(point.get("batch_size", self._config.batch_size))
+        needed = training_memory(apply_point(architecture, point), batch, self._limits.activation_bytes)
+        return memory is None or needed <= memory
 
     def _defaults(self) -> Point:
         training = self._config.training

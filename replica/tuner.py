@@ -41,10 +41,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What is known of a space: results, and points that are being tried."""
+    """What is known of a space: results, points that are being tried, and which points the accelerator takes."""
 
     results: tuple[Result, ...] = ()
     pending: tuple[Point, ...] = ()
+    fits: Callable[[Point], bool] = lambda point: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ ALL = PointLane()
 def suggest(space: Space, tried: Tried, seed: int, lane: PointLane = ALL) -> Point:
     """The next point to try, different from those that run.
 
-    Its batch is smaller than any that did not fit the accelerator, as long as the space has such a point. Of the
-    points that `lane` holds, if any is drawn: so that jobs that ask at the same moment get different ones.
+    It fits the accelerator and its batch is smaller than any that did not, as long as the space has such a point.
+    It is one that `lane` holds, if any is drawn: so that jobs that ask at the same moment get different ones.
     """
     return _suggest(space, tried, seed, lane, _parzen)
 
@@ -106,8 +107,9 @@ def _observed(tried: Tried) -> list[Result]:
 
 def _free(point: Point, tried: Tried) -> bool:
     too_large = [int(r.point["batch_size"]) for r in tried.results if r.out_of_memory and "batch_size" in r.point]
-    fits = not too_large or int(point["batch_size"]) < min(too_large)
-    return fits and point not in tried.pending
+    if too_large and int(point["batch_size"]) >= min(too_large):
+        return False
+    return point not in tried.pending and tried.fits(point)
 
 
 def _trials(space: Space, results: Sequence[Result]) -> Trials:

@@ -20,6 +20,7 @@ from replica.hpo_demo import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
 from replica.planner import Planner
 from replica.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest
 from search_space.hyperparameters import apply_point, default_space_file, takes_kernel_size, with_kernel_size
+from search_space.limits import training_memory
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun
@@ -236,6 +237,15 @@ def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
     run.replicas[0].append(TrialFailed(trial=2, replica=0, kind="out_of_memory", reason="no room"))
     for trial in range(3, 9):
         assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=2, base=1)).point["batch_size"] == 32
+
+
+def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    memory = training_memory(run.architecture, 50, 4)
+    plans = Planner(0, run.config, run.paths, memory)
+    for trial in range(2, 10):
+        assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).point["batch_size"]) <= 48
 
 
 def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(run: HandMadeRun) -> None:
