@@ -18,7 +18,7 @@ from aiperf.messages import Job
 from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths
 from aiperf.seeds import fold_seed
-from aiperf.space import Point, read_space
+from aiperf.space import Point, Value, read_space
 from replica.proposer import MAX_LANES, History, Lane, Proposal, Proposer
 from replica.surrogate import Observation
 from replica.tuner import PointLane, Result, Tried, suggest, suggest_randomly
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 
 GIB = 2**30
 ACTIVATION_BYTES = {"float32": 4, "mixed_bfloat16": 2}
+
+
+Training = tuple[str, frozenset[tuple[str, Value]]]
+"""An architecture's hash and the hyperparameters that it is trained with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +120,25 @@ class Planner:
         seed = fold_seed(self._config.run.seed, "hpo", job.trial, self._replica)
         # By trial, so that jobs that are issued one after the other draw from different points.
         lane = PointLane(job.trial, min(self._config.run.replicas, MAX_LANES))
-        tried = replace(self._tried(), fits=lambda point: self._fits(architecture, point))
+        trained = self._trainings()
+        tried = replace(
+            self._tried(),
+            fits=lambda point: self._fits(architecture, point) and self._training(architecture, point) not in trained,
+        )
         point = suggest_point(self._space, tried, seed, lane)
         tuned = apply_point(architecture, point)
         morphs = tuple(morph_from_data(data) for data in entry.started.morphs)
         grown = Proposal(tuned, entry.started.parent, morphs if tuned == architecture else ())
         return Plan(grown, {**self._defaults(), **point})
+
+    def _trainings(self) -> set[Training]:
+        """Everything that was trained, or is being trained, in this run."""
+        started = (entry.started for entry in self._ledger.trials.values())
+        return {_training(body.architecture, body.hyperparameters) for body in started if body is not None}
+
+    def _training(self, architecture: Architecture, point: Point) -> Training:
+        """What a point would train: to train the same again would tell nothing."""
+        return _training(apply_point(architecture, point).hash, {**self._defaults(), **point})
 
     def _fits(self, architecture: Architecture, point: Point) -> bool:
         """Whether the accelerator's memory takes the training of a point, by the estimate of the limits."""
@@ -258,6 +275,11 @@ class Planner:
         if architecture.hash in history.hashes:
             return None
         return Proposal(architecture, document["parent"], morphs)
+
+
+def _training(architecture: str, point: Point) -> Training:
+    # The kernel size is in the architecture already.
+    return architecture, frozenset(item for item in point.items() if item[0] != "kernel_size")
 
 
 def _best_of_each(observations: list[Observation]) -> list[Observation]:

@@ -67,7 +67,7 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
     )
     output = tmp_path / "run"
     result = aiperf(
-        "run", *SIMULATED, "--duration", "8s", "--output", output, "--set", f"search.space={space}",
+        "run", *SIMULATED, "--duration", "18s", "--output", output, "--set", f"search.space={space}",
         "--set", "search.hpo_first_round=2", "--set", "search.hpo_points=2", "--set", "training.max_epochs=4",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

@@ -239,6 +239,14 @@ def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
         assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=2, base=1)).point["batch_size"] == 32
 
 
+def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeRun) -> None:
+    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a difference.
+    start(run, 1, {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    for trial in range(2, 12):
+        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).point["batch_size"] != 64
+
+
 def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
     start(run, 1, {"batch_size": 64}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
