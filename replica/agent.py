@@ -35,7 +35,7 @@ from aiperf.messages import (
     encode,
 )
 from aiperf.paths import RunPaths, open_run
-from aiperf.records import TrialEnded, TrialFailed
+from aiperf.records import TrialFailed
 from replica.node import available_cpus, describe_node, node_memory
 from replica.planner import Planner
 from replica.trial import ReplicaContext, Trial
@@ -80,7 +80,7 @@ class Agent:
             await trial.run()
             self._finish(job, trial, True, "")
         except asyncio.CancelledError:
-            self._context.writer.append(TrialEnded(trial=job.trial, reason="stopped"))
+            trial.stopped()
             raise
         except TrialFailedError as error:
             self._fail(job, trial, error.kind, error.reason)

@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from aiperf.architecture import Architecture
 from aiperf.config import RunConfig
@@ -220,7 +221,14 @@ class Planner:
             for entry in self._ranked()[self._config.search.kept_weights :]:
                 assert entry.started is not None
                 if entry.started.replica == self._replica:
-                    self._paths.weights(entry.started.architecture, entry.trial).unlink(missing_ok=True)
+                    self._forget(self._paths.weights(entry.started.architecture, entry.trial))
+
+    @staticmethod
+    def _forget(path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # disk space, not correctness: the trial has ended well
+            log.warning("%s cannot be deleted: %s", path, error)
 
     def _read(self) -> None:
         batch = self._reader.read_new()

@@ -68,6 +68,7 @@ class Trial:
         self._cost = Operations(0, 0)
         self._done_operations = 0
         self._early: bool | None = None
+        self._ended = False
 
     async def run(self) -> None:
         """Search and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
@@ -92,6 +93,7 @@ class Trial:
         reason = "early_stop" if self._early else "completed"
         predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
         self._context.writer.append(TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted))
+        self._ended = True
         await asyncio.to_thread(planner.prune_weights)
 
     async def _prepare_next(self) -> None:
@@ -103,6 +105,11 @@ class Trial:
                 except (AiperfError, OSError) as error:
                     log.warning("no candidate for round %d yet: %s", self._job.round + 1, error)
                 await asyncio.sleep(PREPARE_INTERVAL_S)
+
+    def stopped(self) -> None:
+        """Record that the run ended this trial, unless it had ended by itself."""
+        if not self._ended:
+            self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
     def idle(self) -> None:
         """Record that the accelerators wait from now on."""

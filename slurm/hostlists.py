@@ -7,7 +7,7 @@ import re
 from aiperf.errors import UsageError
 
 MAX_HOSTS = 65_536
-"""Most hosts that a list may name; SLURM's own limit (MAX_HOSTLIST_RANGE in its source)."""
+"""Most hosts that a list may name: more than any cluster has; it bounds what a typing error can cost."""
 
 
 def expand(text: str) -> tuple[str, ...]:
