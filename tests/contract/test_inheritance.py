@@ -110,7 +110,7 @@ def chain(architecture: Architecture, length: int, seed: int) -> list[Morph]:
     return morphs
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_chains_of_ten_morphs_preserve_the_function(seed: int) -> None:
     network = small_network()
@@ -123,7 +123,7 @@ def test_chains_of_ten_morphs_of_resnet50_preserve_the_function(seed: int) -> No
     assert_preserved(network, chain(network, 10, seed), seed, noise=0.1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**6))
 def test_what_is_built_is_what_is_counted_for_200_chains(seed: int) -> None:
     network = small_network()

@@ -110,6 +110,17 @@ def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> N
     assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
 
 
+@pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"xla": True}])
+def test_the_real_trainer_learns_in_every_setting(
+    make_request: MakeRequest, tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    messages = asyncio.run(collect(config, make_request(epochs=4, max_epochs=4, **setting), tmp_path / "log"))
+    epochs = [message for message in messages if isinstance(message, TrainerEpoch)]
+    assert [epoch.images_trained for epoch in epochs] == [DIGITS.train_images] * 4
+    assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated
+
+
 def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:

@@ -41,14 +41,14 @@ def test_resnets_agree(depth: int) -> None:
     both(resnet(depth, 64, 10))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(architectures())
 def test_hundreds_of_random_architectures_agree(architecture: Architecture) -> None:
     both(architecture)
     check_model(build_model(architecture), architecture)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data())
 def test_grown_resnets_agree(data: st.DataObject) -> None:
     grown = resnet(50, 32, 10)

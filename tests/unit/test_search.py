@@ -134,7 +134,7 @@ def test_morphs_survive_their_data() -> None:
             morph_from_data(broken)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_random_chains_give_valid_new_architectures_that_only_grow(seed: int) -> None:
     rng, chain = random.Random(seed), [INITIAL]
