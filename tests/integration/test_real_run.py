@@ -24,7 +24,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # One replica of one epoch a round: three trials are out of reach in this time, two are certain.
     finished = aiperf(
         "run", "--dataset", "digits", "--replicas", 1, "--duration", "50s", "--output", result,
-        "--set", "training.max_epochs=1", timeout_s=200,
+        "--set", "training.max_epochs=1", "--set", "search.initial_weights=inherit", timeout_s=200,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     return result
@@ -80,6 +80,19 @@ def test_the_training_is_real(output: Path) -> None:
     report = json.loads((output / "report" / "report.json").read_text())
     assert "trainer" not in {violation["rule"] for violation in report["violations"]}
     assert report["replica_details"][0]["phases_s"]["train"] > 5
+
+
+def test_children_start_from_the_kept_weights_of_their_parents(output: Path) -> None:
+    report = json.loads((output / "report" / "report.json").read_text())
+    first, second = report["trials"][:2]
+    assert (first["state"], first["weights_from"], first["morphs"]) == ("completed", None, [])
+    assert (second["parent"], second["weights_from"]) == (first["architecture"], 1)
+    assert 1 <= len(second["morphs"]) <= 4
+    assert second["failure_reason"] is None
+    assert (output / "models" / first["architecture"] / "weights-000001.npz").exists()
+    assert list(output.glob("models/*/.*")) == [], "no temporary file is left behind"
+    assert list((output / "candidates").iterdir()) != []
+    assert report["replica_details"][0]["phases_s"]["checkpoint"] > 0
 
 
 def test_progress_is_recorded_at_least_every_ten_seconds_of_training(output: Path) -> None:
