@@ -50,6 +50,11 @@ class RunPaths:
         return self.root / "logs"
 
     @property
+    def primary_log(self) -> Path:
+        """What the primary did, line by line."""
+        return self.logs / "primary.log"
+
+    @property
     def report(self) -> Path:
         """Directory of derived files; may be deleted and rebuilt."""
         return self.root / "report"

@@ -90,7 +90,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _log_to(paths: RunPaths) -> None:
     logging.basicConfig(
-        filename=paths.logs / "primary.log",
+        filename=paths.primary_log,
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
