@@ -87,7 +87,7 @@ class Planner:
         self._proposer = Proposer(self._initial, self._limits)
         file = paths.space if paths.space.exists() else default_space_file(config.run.dataset)
         self._space = read_space(file)
-        self._prepared: tuple[int, frozenset[str]] | None = None
+        self._prepared: tuple[int, History] | None = None
         self._lock = threading.Lock()
 
     def plan(self, job: Job) -> Plan:
@@ -189,8 +189,7 @@ class Planner:
         with self._lock:
             self._read()
             history = self._history()
-            state = (round_number, frozenset(history.hashes))
-            if state == self._prepared:
+            if (round_number, history) == self._prepared:
                 return
             proposal = self._propose(round_number, history)
             document = {
@@ -200,7 +199,7 @@ class Planner:
             }
             path = self._paths.candidate(self._replica, round_number)
             write_atomically(path, json.dumps(document).encode() + b"\n")
-            self._prepared = state
+            self._prepared = (round_number, history)
 
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""

@@ -72,6 +72,18 @@ def test_a_prepared_candidate_is_used_and_refreshed_when_the_history_moves_on(ru
     assert planned(run, 3, 2).architecture.hash == prepared["hash"]
 
 
+def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200)
+    trial(run, 2, POOL[3], 250, end=False)
+    plans = planner(run)
+    plans.prepare(2)
+    file = run.paths.candidate(0, 2)
+    file.write_bytes(b"stale")
+    run.at(5).end_trial(2)
+    plans.prepare(2)
+    assert file.read_bytes() != b"stale", "the same architectures, but one more result"
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"hash": "x", "parent": "../..", "morphs": []}'])
 def test_a_damaged_candidate_is_not_used(run: HandMadeRun, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     trial(run, 1, INITIAL, 200)
