@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file by a unique temporary name, fsync and rename. Raises OSError; then nothing is left behind."""
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content appears at `path` when the block ends: unique temporary name, fsync, rename.
+
+    Where the block or the file system fails, nothing is left behind and an old file stays. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("xb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
@@ -21,6 +28,12 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all. Raises OSError; then nothing is left behind."""
+    with atomic_file(path) as stream:
+        stream.write(data)
 
 
 def sync_directory(path: Path) -> None:

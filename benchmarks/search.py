@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ def gains(seeds: int) -> list[Gain]:
     """Both strategies on every objective; seeds and strategies interleaved over the cores."""
     jobs = [(objective, strategy, seed) for objective in OBJECTIVES for seed in range(seeds) for strategy in STRATEGIES]
     random.Random(0).shuffle(jobs)
-    with ProcessPoolExecutor(os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()) as pool:
+    with ProcessPoolExecutor() as pool:
         found = dict(zip(jobs, pool.map(bests, jobs), strict=True))
 
     def median(objective: str, strategy: str) -> tuple[float, ...]:

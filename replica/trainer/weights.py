@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 from aiperf.architecture import Architecture
 from aiperf.architecture_json import read_architecture
 from aiperf.errors import ArchitectureError, TrialFailedError
+from aiperf.files import atomic_file
 from aiperf.messages import InheritedWeights
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data
@@ -42,15 +41,8 @@ def write_model(model: Any, weights: Weights) -> None:
 def save(path: Path, weights: Weights) -> None:
     """Write weights as one file, whole or not at all. Raises OSError."""
     flat = {f"{node}/{name}": array for node, arrays in weights.items() for name, array in arrays.items()}
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            np.savez(stream, **flat)  # type: ignore[arg-type]
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_file(path) as stream:
+        np.savez(stream, **flat)  # type: ignore[arg-type]
 
 
 def load(path: Path, architecture: Architecture) -> Weights:
