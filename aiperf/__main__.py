@@ -14,10 +14,15 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, AiperfError
 
 VERBS = {
     "run": ("primary.cli:RUN", "start a timed run and print its score"),
+    "resume": ("primary.cli:RESUME", "go on with a run that was broken off"),
     "report": ("analysis.cli:REPORT", "recompute score and tables of a run from its records"),
+    "verify": ("analysis.cli:VERIFY", "check a whole run directory and list all problems"),
     "status": ("analysis.cli:STATUS", "show where a run is, from any shell"),
     "search": ("replica.cli:SEARCH", "look at the architecture search without training"),
     "hpo": ("replica.cli:HPO", "look at the hyperparameter tuner without training"),
+    "slurm": ("slurm.cli:SLURM", "job scripts, cluster configuration, a test cluster"),
+    "nodes": ("primary.nodes_cli:NODES", "find out what the machines of a cluster are"),
+    "dataset": ("replica.datasets.cli:DATASET", "prepare, check or make up the images of a data set"),
     "ops": ("replica.cli:OPS", "count the operations of a network"),
 }
 """Every verb: where it lives (module and name of its `Command`) and what it does."""

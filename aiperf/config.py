@@ -6,6 +6,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import time
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,15 +21,35 @@ from pydantic import (
     field_validator,
 )
 
-from aiperf.datasets import DATASETS, Dataset
+from aiperf.datasets import DATASETS, IMAGES, Dataset, find_dataset
 from aiperf.duration import parse_duration
 from aiperf.errors import ConfigError
 from aiperf.space import read_space
+
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 
 PRESETS = ("official", "quick")
 
 Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(float)]
 """Seconds; written as a number or as 90s, 5m, 1h30m."""
+
+
+def _tuple_of_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_tuple_of_list)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_tuple_of_list)]
+"""Lists in TOML, tuples here."""
+
+
+def _text_of_time(value: object) -> object:
+    # TOML reads 01:30:00 as a time of day, and 90 as a number (minutes, for SLURM).
+    return str(value) if isinstance(value, time | int) and not isinstance(value, bool) else value
+
+
+TimeLimit = Annotated[str, BeforeValidator(_text_of_time)]
+"""As SLURM writes it: minutes, hours:minutes:seconds, days-hours."""
 
 
 class _Section(BaseModel):
@@ -43,8 +64,10 @@ class RunSection(_Section):
     replicas: int = Field(1, ge=1, le=100_000, description="number of replicas")
     seed: int = Field(1, ge=0, lt=2**31, description="everything random is folded from it")
     dataset: str = Field("imagenet", description="name of the data set")
-    launcher: Literal["local"] = Field("local", description="how replicas are started")
+    data_dir: str | None = Field(None, description="directory of the data set, for all but the embedded one")
+    launcher: Literal["local", "slurm", "ssh"] = Field("local", description="how replicas are started")
     start_timeout: Duration = Field(600.0, description="how long the start waits for replicas that are not ready")
+    replica_silence: Duration = Field(60.0, gt=0, description="a replica without a sign of life for so long is lost")
     stop_grace: Duration = Field(20.0, description="how long a replica may take to write and end when told to stop")
     min_free_disk_gib: float = Field(1.0, ge=0, description="least free space below the output directory, in GiB")
 
@@ -80,33 +103,72 @@ class TrainingSection(_Section):
     learning_rate: float = Field(0.1, gt=0, description="at the first step; falls linearly to 0 at max_epochs")
     momentum: float = Field(0.9, ge=0, lt=1, description="of stochastic gradient descent")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="of the categorical cross-entropy")
-    precision: Literal["float32", "mixed_bfloat16"] = Field("float32", description="arithmetic of the layers")
+    precision: Precision | None = Field(None, description="arithmetic of the layers; default: the accelerator's best")
     xla: bool = Field(False, description="compile the training step with XLA")
+    input: Literal["dataset", "synthetic"] = Field("dataset", description="synthetic: images made on the device")
+    parallel_decode: int = Field(48, ge=1, description="images decoded and transformed in parallel, per rank")
+    shuffle_buffer: int = Field(8192, ge=1, description="encoded images that are shuffled together, per rank")
+    checkpoint_interval: Duration = Field(300.0, description="least time between checkpoints, at ends of epochs")
 
 
 class ReplicaSection(_Section):
     """How a replica works."""
 
-    cpu_threads: int | None = Field(None, ge=1, description="CPU threads of a trainer; default: its share of the node")
+    nodes: int = Field(1, ge=1, description="nodes of a replica, with ranks over all of them")
+    per_node: int = Field(1, ge=1, description="replicas that share a node (slurm, ssh)")
+    ranks: int | None = Field(None, ge=1, description="ranks of a training; default: one for each accelerator")
+    rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = Field("auto", description="how ranks are started")
+    warm_up: bool = Field(True, description="prepare the next trial's ranks while the current trial trains")
+    cpu_threads: int | None = Field(None, ge=1, description="CPU threads of a rank; default: its share of the node")
     progress_interval: Duration = Field(5.0, le=10.0, description="seconds between progress reports inside an epoch")
     trial_silence: Duration = Field(600.0, description="a trainer that reports nothing for so long is ended")
     accelerator_memory_gib: float | None = Field(None, gt=0, description="limits the search; default: what is found")
+    restarts: int = Field(3, ge=0, description="how often a replica that dies is started again")
+    retry_delay: Duration = Field(2.0, description="pause before the next attempt; doubles with every failure in a row")
     max_failed_trials: int = Field(3, ge=1, description="a replica is put aside after so many failures in a row")
+
+
+class SlurmSection(_Section):
+    """What the jobs of a run ask SLURM for; nothing is taken from SBATCH_* or other variables."""
+
+    partition: str | None = Field(None, description="partition of the nodes")
+    account: str | None = Field(None, description="account that is charged")
+    qos: str | None = Field(None, description="quality of service")
+    constraint: str | None = Field(None, description="features that nodes must have")
+    reservation: str | None = Field(None, description="reservation to run in")
+    time: TimeLimit | None = Field(None, description="time limit as SLURM writes it; default: the partition's")
+    gpus_per_node: int | None = Field(None, ge=1, description="GPUs to ask for on every node")
+    exclusive: bool = Field(False, description="ask for whole nodes")
+    options: Words = Field((), description="further options of sbatch and salloc")
+
+
+class SshSection(_Section):
+    """Where replicas run with `run.launcher = "ssh"`. Keys and agent only; no passwords."""
+
+    hosts: Words = Field((), description="hosts as in ~/.ssh/config, or [user@]host[:port]")
+    config_file: str = Field("~/.ssh/config", description="options of hosts: names, ports, users, keys, jump hosts")
+    known_hosts: str = Field("~/.ssh/known_hosts", description="keys of hosts, beside the system's")
+    connect_timeout: Duration = Field(30.0, description="how long connecting to a host may take")
+    keep_alive: Duration = Field(15.0, description="seconds between signs of life on a silent connection")
+
+
+class EnvironmentSection(_Section):
+    """The software on the nodes."""
+
+    python: str | None = Field(None, description="Python of the replicas; default: the primary's own")
+    activate: str | None = Field(None, description="shell line that makes the environment, such as module load ...")
+    container: Words = Field((), description="words before the replica's command, such as apptainer exec")
 
 
 class SimulatedSection(_Section):
     """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
 
     epoch_seconds: float = Field(0.2, gt=0, description="duration of an epoch")
-    fail_trials: tuple[int, ...] = Field((), description="trials that fail to build")
-    crash_trials: tuple[int, ...] = Field((), description="trials whose trainer dies in its second epoch")
-    hang_trials: tuple[int, ...] = Field((), description="trials whose trainer stops reporting")
-    broken_replicas: tuple[int, ...] = Field((), description="replicas that cannot start")
-
-    @field_validator("fail_trials", "crash_trials", "hang_trials", "broken_replicas", mode="before")
-    @classmethod
-    def _lists_are_tuples(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    fail_trials: Numbers = Field((), description="trials that fail to build")
+    crash_trials: Numbers = Field((), description="trials whose trainer dies in its second epoch")
+    hang_trials: Numbers = Field((), description="trials whose trainer stops reporting")
+    clock_shifts_ms: Numbers = Field((), description="how wrong the clocks of replicas 0, 1, ... are")
+    broken_replicas: Numbers = Field((), description="replicas that cannot start")
 
 
 class RunConfig(_Section):
@@ -116,12 +178,21 @@ class RunConfig(_Section):
     search: SearchSection = SearchSection()
     training: TrainingSection = TrainingSection()
     replica: ReplicaSection = ReplicaSection()
+    slurm: SlurmSection = SlurmSection()
+    ssh: SshSection = SshSection()
+    environment: EnvironmentSection = EnvironmentSection()
     simulated: SimulatedSection = SimulatedSection()
 
     @property
     def dataset(self) -> Dataset:
-        """What is known of the chosen data set."""
-        return DATASETS[self.run.dataset]
+        """What is known of the chosen data set. Raises DatasetError where its directory does not tell."""
+        return find_dataset(self.run.dataset, self.run.data_dir)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether trainers read the data set's files: known images need none to be imitated."""
+        imitated = self.training.trainer == "simulated" or self.training.input == "synthetic"
+        return not imitated or self.run.dataset == IMAGES
 
     @property
     def batch_size(self) -> int:

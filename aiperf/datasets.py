@@ -1,8 +1,12 @@
-"""What is known of each data set without reading it: sizes, classes and sensible training defaults."""
+"""What is known of each data set: sizes, classes and sensible training defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.dataset_manifest import read_dataset_manifest
+from aiperf.errors import DatasetError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +23,62 @@ class Dataset:
     """Default images per accelerator and step."""
     max_epochs: int
     """Default maximum of epochs of a trial."""
-    available: bool
-    """Whether this version has an input pipeline for it."""
+    embedded: bool = False
+    """Whether it comes with the software; others lie in `run.data_dir`."""
 
 
-IMAGENET = Dataset("imagenet", 1_281_167, 50_000, 224, 1000, batch_size=448, max_epochs=60, available=False)
+IMAGENET = Dataset("imagenet", 1_281_167, 50_000, 224, 1000, batch_size=448, max_epochs=60)
 """ILSVRC2012 (Russakovsky et al. 2015); batch size and epochs from the AIPerf paper, Table 4."""
 
-DIGITS = Dataset("digits", 1_437, 360, 32, 10, batch_size=64, max_epochs=8, available=True)
+DIGITS = Dataset("digits", 1_437, 360, 32, 10, batch_size=64, max_epochs=8, embedded=True)
 """scikit-learn's 1,797 handwritten digits (UCI, Alpaydin and Kaynak 1998), 8 x 8 scaled up; 20 % validate."""
 
-DATASETS = {dataset.name: dataset for dataset in (IMAGENET, DIGITS)}
+IMAGES = "images"
+"""Any images in ImageNet's format: their directory tells sizes and classes. Never official."""
+
+DATASETS = (IMAGENET.name, DIGITS.name, IMAGES)
+"""Names that a configuration may give."""
+
+
+def data_problems(name: str, data_dir: str | None, must_exist: bool = True) -> list[str]:
+    """What keeps a data set from being trained from a directory; empty where nothing does.
+
+    Without `must_exist`, a directory that is not there is no problem: it may be there on other nodes.
+    """
+    if name == DIGITS.name:
+        return []
+    if data_dir is None:
+        return [f"run.data_dir: data set {name!r} needs the directory of its files; or use --dataset digits (embedded)"]
+    if not must_exist and not Path(data_dir).exists():
+        return []
+    try:
+        manifest = read_dataset_manifest(Path(data_dir))
+    except DatasetError as error:
+        return [str(error)]
+    found = (manifest.train.images, manifest.validation.images, len(manifest.class_names))
+    wanted = (IMAGENET.train_images, IMAGENET.validation_images, IMAGENET.classes)
+    if name == IMAGENET.name and found != wanted:
+        return [
+            f"{data_dir}: data set 'imagenet' has {wanted[0]} training and {wanted[1]} validation images of "
+            f"{wanted[2]} classes; found {found[0]}, {found[1]} and {found[2]}; "
+            "use --dataset images for other data (unofficial)"
+        ]
+    return []
+
+
+def find_dataset(name: str, data_dir: str | None) -> Dataset:
+    """A data set by name. Raises DatasetError where `images` has no directory that describes it."""
+    if name != IMAGES:
+        return {dataset.name: dataset for dataset in (IMAGENET, DIGITS)}[name]
+    if data_dir is None:
+        raise DatasetError("data set 'images' needs run.data_dir, a directory made by: aiperf dataset prepare")
+    manifest = read_dataset_manifest(Path(data_dir))
+    return Dataset(
+        IMAGES,
+        manifest.train.images,
+        manifest.validation.images,
+        manifest.image_size,
+        len(manifest.class_names),
+        batch_size=64,
+        max_epochs=IMAGENET.max_epochs,
+    )

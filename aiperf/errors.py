@@ -68,6 +68,16 @@ class RunDirectoryError(UsageError):
     """A path is not a run directory, or holds another run. Raised by `aiperf.paths` and the readers."""
 
 
+class RunHeldError(AiperfError):
+    """Another primary drives the run. Raised by `aiperf.claim`; retry when that one has ended."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class DatasetError(UsageError):
+    """A directory of images is not what it should be. Raised where data sets are read; mend the data and retry."""
+
+
 class MessageError(AiperfError):
     """A line from another process is no message of the protocol. Raised by `aiperf.messages`."""
 

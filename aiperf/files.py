@@ -36,6 +36,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
+def remove_temporaries(folder: Path) -> int:
+    """Remove what killed writers have left below a folder, when nobody writes there any more; how many there were."""
+    found = 0
+    for file in folder.rglob(".*.tmp"):
+        file.unlink(missing_ok=True)
+        found += 1
+    return found
+
+
 def sync_directory(path: Path) -> None:
     """Make new names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

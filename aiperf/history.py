@@ -6,8 +6,12 @@ creates its file exclusively and a restarted writer takes a new name.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +20,14 @@ from aiperf.errors import RecordDamagedError
 from aiperf.files import sync_directory
 from aiperf.paths import RunPaths
 from aiperf.records import AnyBody, Record, decode_record, encode_record
+
+log = logging.getLogger(__name__)
+
+PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EIO})
+"""A full disk, a remount, a server that restarts: these may pass."""
+
+PATIENCE_S = 30.0
+RETRY_S = 1.0
 
 
 class HistoryWriter:
@@ -26,6 +38,8 @@ class HistoryWriter:
 
     def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
         self._clock = clock
+        self.patience_s = PATIENCE_S
+        """How long to wait for a file system that does not take a record."""
         self._sequence = 0
         self.name, self._descriptor = _create_exclusively(paths, role)
         self._good_bytes = 0
@@ -33,21 +47,33 @@ class HistoryWriter:
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
         """Write a record durably; its time is now or the given moment of the node's monotonic clock.
 
-        Raises OSError where it could not be written; the file then ends where it ended before.
+        Raises OSError where it could not be written within `patience_s`; the file then ends where it ended before.
         """
         monotonic_ms = self._clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         record = Record(self.name, self._sequence, self._clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
-        line = encode_record(record)
-        try:
-            if os.write(self._descriptor, line) != len(line):
-                raise OSError("short write to the history list")
-            os.fsync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, self._good_bytes)
-            raise
-        self._good_bytes += len(line)
+        self._write(encode_record(record))
         self._sequence += 1
         return record
+
+    def _write(self, line: bytes) -> None:
+        """Write a line whole, or not at all; wait a while where the file system has no room or refuses."""
+        for attempt in count():
+            try:
+                if os.write(self._descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, "short write to the history list")
+                os.fsync(self._descriptor)
+            except OSError as error:
+                os.ftruncate(self._descriptor, self._good_bytes)
+                if error.errno not in PASSING_ERRORS or attempt >= self.patience_s / RETRY_S:
+                    raise
+                if attempt == 0:
+                    log.warning("%s cannot be written (%s); trying again for %.0f s", self.name, error, self.patience_s)
+                time.sleep(RETRY_S)
+            else:
+                break
+        if attempt:
+            log.warning("%s can be written again", self.name)
+        self._good_bytes += len(line)
 
     def close(self) -> None:
         """Close the file; further appends fail."""
@@ -131,14 +157,19 @@ class HistoryReader:
         return sorted(
             name
             for name, position in self._positions.items()
-            if (self._directory / name).stat().st_size > position.offset
+            if (self._directory / name).exists() and (self._directory / name).stat().st_size > position.offset
         )
 
 
 def _new_lines(file: Path, position: _Position) -> list[bytes]:
-    with file.open("rb") as stream:
-        stream.seek(position.offset)
-        data = stream.read()
+    try:
+        with file.open("rb") as stream:
+            stream.seek(position.offset)
+            data = stream.read()
+    except OSError as error:
+        if error.errno not in (errno.ESTALE, errno.ENOENT):
+            raise
+        return []  # listed, but not there yet or not there any more for this node: next time
     complete = data[: data.rfind(b"\n") + 1]
     position.offset += len(complete)
     return complete.split(b"\n")[:-1]

@@ -18,6 +18,7 @@ from aiperf.records import (
     ReplicaReady,
     RunEnded,
     RunReleased,
+    RunResumed,
     TrialEnded,
     TrialFailed,
     TrialStarted,
@@ -60,9 +61,22 @@ class ReplicaLedger:
     """All that is recorded of one replica."""
 
     replica: int
-    ready: ReplicaReady | None = None
-    lost: tuple[int, ReplicaLost] | None = None
-    phases: set[tuple[int, PhaseBegan]] = field(default_factory=set)
+    arrivals: set[tuple[int, ReplicaReady]] = field(default_factory=set)
+    losses: set[tuple[int, ReplicaLost]] = field(default_factory=set)
+    phases: set[tuple[str, int, PhaseBegan]] = field(default_factory=set)
+    """Writer, time on its clock, and phase."""
+
+    @property
+    def ready(self) -> ReplicaReady | None:
+        """Its newest start."""
+        return max(self.arrivals, key=lambda item: item[0])[1] if self.arrivals else None
+
+    @property
+    def lost(self) -> tuple[int, ReplicaLost] | None:
+        """Its loss, unless it came back afterwards."""
+        loss = max(self.losses, key=lambda item: item[0], default=None)
+        back = max((time_ms for time_ms, _ in self.arrivals), default=None)
+        return loss if loss is not None and (back is None or back <= loss[0]) else None
 
 
 @dataclass
@@ -70,13 +84,27 @@ class Ledger:
     """The state of a run. `conflicts` lists records that contradict each other; they are never dropped in silence."""
 
     released: tuple[int, RunReleased] | None = None
-    run_ended: tuple[int, RunEnded] | None = None
+    ends: set[tuple[int, RunEnded]] = field(default_factory=set)
+    resumptions: set[tuple[int, bool]] = field(default_factory=set)
+    """When another primary went on, and whether with a new clock."""
     trials: dict[int, TrialLedger] = field(default_factory=dict)
     replicas: dict[int, ReplicaLedger] = field(default_factory=dict)
     offsets_ms: dict[str, int] = field(default_factory=dict)
     last_ms: int = 0
     conflicts: list[str] = field(default_factory=list)
     _seen: set[tuple[str, int]] = field(default_factory=set, repr=False)
+
+    @property
+    def run_ended(self) -> tuple[int, RunEnded] | None:
+        """The end, unless the run was resumed afterwards."""
+        end = max(self.ends, key=lambda item: item[0], default=None)
+        resumed_ms = max((time_ms for time_ms, _ in self.resumptions), default=None)
+        return end if end is not None and (resumed_ms is None or resumed_ms < end[0]) else None
+
+    @property
+    def parts(self) -> int:
+        """Parts with clocks of their own: one, and one for each resumption with a new clock."""
+        return 1 + sum(new_clock for _, new_clock in self.resumptions)
 
     def add(self, records: Iterable[Record]) -> None:
         """Fold records in; a record that was seen before changes nothing."""
@@ -104,14 +132,33 @@ class Ledger:
         return (self.trials[trial] for trial in sorted(self.trials) if self.trials[trial].ended is not None)
 
     def died_ms(self, trial: TrialLedger) -> int | None:
-        """When a trial failed or its replica was lost before it ended, on the primary's clock."""
+        """When a trial failed, or its replica or its primary was lost before it ended, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed[0]))
-        replica = self.replicas.get(trial.started.replica) if trial.started else None
-        if trial.ended is None and replica is not None and replica.lost is not None:
-            moments.append(replica.lost[0])
+        if trial.started is not None and trial.started_ms is not None and not self._ended_by_itself(trial):
+            began_ms = self.corrected(trial.writer, trial.started_ms)
+            replica = self.replicas.get(trial.started.replica)
+            losses = replica.losses if replica is not None else ()
+            moments += [time_ms for time_ms, _ in losses if time_ms >= began_ms and trial.ended is None]
+            moments += [time_ms for time_ms, _ in self.resumptions if time_ms >= began_ms]
         return min(moments, default=None)
+
+    @staticmethod
+    def _ended_by_itself(trial: TrialLedger) -> bool:
+        return trial.ended is not None and trial.ended[1].reason != "stopped"
+
+    def broken_off(self) -> list[TrialLedger]:
+        """Trials that died through no fault of their own and were not resumed since, by id."""
+        resumed = {t.issued.resumes for t in self.trials.values() if t.issued is not None}
+        return [
+            trial
+            for _, trial in sorted(self.trials.items())
+            if trial.failed is None
+            and trial.started is not None
+            and trial.trial not in resumed
+            and self.died_ms(trial) is not None
+        ]
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """What a trial did, for the score, on the primary's clock."""
@@ -145,20 +192,25 @@ class Ledger:
 
     @_apply.register
     def _(self, body: ReplicaReady, record: Record) -> None:
-        self.replica(body.replica).ready = body
+        self.replica(body.replica).arrivals.add((record.time_ms, body))
         self.offsets_ms[body.writer] = body.clock_offset_ms
 
     @_apply.register
     def _(self, body: ReplicaLost, record: Record) -> None:
-        self.replica(body.replica).lost = (record.time_ms, body)
+        self.replica(body.replica).losses.add((record.time_ms, body))
 
     @_apply.register
     def _(self, body: RunReleased, record: Record) -> None:
-        self.released = (record.time_ms, body)
+        if self.released is None or record.time_ms > self.released[0]:
+            self.released = (record.time_ms, body)
+
+    @_apply.register
+    def _(self, body: RunResumed, record: Record) -> None:
+        self.resumptions.add((record.time_ms, body.new_clock))
 
     @_apply.register
     def _(self, body: RunEnded, record: Record) -> None:
-        self.run_ended = (record.time_ms, body)
+        self.ends.add((record.time_ms, body))
 
     @_apply.register
     def _(self, body: JobIssued, record: Record) -> None:
@@ -173,7 +225,7 @@ class Ledger:
 
     @_apply.register
     def _(self, body: PhaseBegan, record: Record) -> None:
-        self.replica(body.replica).phases.add((record.time_ms, body))
+        self.replica(body.replica).phases.add((record.writer, record.time_ms, body))
 
     @_apply.register
     def _(self, body: ProgressMade, record: Record) -> None:

@@ -1,6 +1,6 @@
 """Messages between primary and replica agent, and between agent and trainer: one JSON object a line.
 
-The pipe authenticates and carries them; the end of the pipe means that the other side is gone.
+The pipe or socket authenticates and carries them; the end of the pipe means that the other side is gone.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Job(Message):
     seed: int
     point: int = 0
     base: int | None = None
+    resumes: int | None = None
+    """A trial that was broken off, to go on with: its architecture, its hyperparameters, its last kept epoch."""
 
 
 class Stop(Message):
@@ -75,6 +77,12 @@ class Stop(Message):
 
     type: Literal["stop"] = "stop"
     reason: str
+
+
+class Alive(Message):
+    """Agent to primary: a sign of life, sent at intervals, so that a node that vanishes is noticed."""
+
+    type: Literal["alive"] = "alive"
 
 
 class Progress(Message):
@@ -90,12 +98,13 @@ class Progress(Message):
 
 
 class Finished(Message):
-    """Agent to primary: the job is over; the records say the rest."""
+    """Agent to primary: the job is over; the records say the rest. `kind` is that of a failure."""
 
     type: Literal["finished"] = "finished"
     trial: int
     completed: bool
     reason: str
+    kind: str = ""
 
 
 class InheritedWeights(Message):
@@ -108,13 +117,18 @@ class InheritedWeights(Message):
 
 
 class TrainRequest(Message):
-    """Agent to trainer: what to train. Paths are on the shared file system."""
+    """Agent to trainer: what to prepare. Paths are on the shared file system."""
 
     type: Literal["train"] = "train"
-    trial: int
     architecture_path: str
     dataset: str
+    data_dir: str | None = None
+    synthetic_input: bool = False
+    """Images made on the device in place of the data set's, to tell compute from input."""
+    parallel_decode: int = 48
+    shuffle_buffer: int = 8192
     batch_size: int
+    """Images per rank and step."""
     epochs: int
     """Epochs of this round."""
     max_epochs: int
@@ -126,12 +140,21 @@ class TrainRequest(Message):
     label_smoothing: float
     precision: str
     xla: bool
-    cpu_threads: int
     progress_interval_s: float
+
+
+class Begin(Message):
+    """Agent to trainer: train what was prepared, as this trial. The accelerators are free now."""
+
+    type: Literal["begin"] = "begin"
+    trial: int
     inherited: InheritedWeights | None = None
     """Where to start from; None: He initialisation."""
     save_weights_path: str | None = None
     """Where to write the weights of the best epoch, if anywhere."""
+    checkpoint_path: str | None = None
+    """Where the state after an epoch is kept, to resume from; where it exists already, it is resumed from."""
+    checkpoint_interval_s: float = 0.0
 
 
 class TrainerPhase(Message):
@@ -140,6 +163,13 @@ class TrainerPhase(Message):
     type: Literal["phase"] = "phase"
     monotonic_ms: int
     phase: Phase
+
+
+class TrainerReady(Message):
+    """Trainer to agent: the model is built and warm, and the first images are there."""
+
+    type: Literal["trainer_ready"] = "trainer_ready"
+    monotonic_ms: int
 
 
 class TrainerProgress(Message):
@@ -175,17 +205,18 @@ class TrainerDone(Message):
 
 
 class TrainerFailed(Message):
-    """Trainer to agent: the training cannot go on."""
+    """Trainer to agent: the training cannot go on. Ranks other than 0 write it into their log."""
 
     type: Literal["failed"] = "failed"
     monotonic_ms: int
+    rank: int = 0
     kind: str
     reason: str
 
 
 ToAgent = ClockRequest | Job | Stop
-ToPrimary = ClockReply | Ready | Unable | Progress | Finished
-FromTrainer = TrainerPhase | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
+ToPrimary = Alive | ClockReply | Ready | Unable | Progress | Finished
+FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
 
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
 _TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
@@ -215,6 +246,11 @@ def decode_from_trainer(line: bytes) -> FromTrainer:
 def decode_train_request(line: bytes) -> TrainRequest:
     """A message to a trainer. Raises MessageError."""
     return _decode(TypeAdapter(TrainRequest), line)
+
+
+def decode_begin(line: bytes) -> Begin:
+    """The second message to a trainer. Raises MessageError."""
+    return _decode(TypeAdapter(Begin), line)
 
 
 def _decode(adapter: TypeAdapter[_T], line: bytes) -> _T:

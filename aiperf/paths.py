@@ -55,6 +55,11 @@ class RunPaths:
         return self.logs / "primary.log"
 
     @property
+    def claim(self) -> Path:
+        """Who drives the run now."""
+        return self.root / "primary.claim"
+
+    @property
     def report(self) -> Path:
         """Directory of derived files; may be deleted and rebuilt."""
         return self.root / "report"
@@ -76,6 +81,10 @@ class RunPaths:
         """Best weights of a trial, kept while it is worth inheriting from."""
         return self.models / architecture_hash / f"weights-{trial:06d}.npz"
 
+    def checkpoint(self, architecture_hash: str, trial: int) -> Path:
+        """State of a trial after its last kept epoch, while the trial is not over."""
+        return self.models / architecture_hash / f"checkpoint-{trial:06d}.npz"
+
     def candidate(self, replica: int, round_number: int) -> Path:
         """What a replica has prepared for a round."""
         return self.candidates / f"replica-{replica:04d}-round-{round_number:04d}.json"
@@ -87,6 +96,10 @@ class RunPaths:
     def trial_log(self, trial: int) -> Path:
         """Output of the trainer ranks of one trial."""
         return self.logs / f"trial-{trial:06d}.log"
+
+    def preparation_log(self, replica: int, number: int) -> Path:
+        """Output of trainer ranks that wait for their trial; becomes the trial's log."""
+        return self.logs / f"replica-{replica:04d}-preparation-{number:06d}.log"
 
     def create(self) -> None:
         """Make the directories of a new run. Raises OSError."""

@@ -53,6 +53,16 @@ class RunReleased(Body):
     ready: tuple[int, ...]
 
 
+class RunResumed(Body):
+    """Primary: another primary goes on with the run. Whatever was in progress before has died with the old one.
+
+    With `new_clock`, what was done before counts no more: the next release is t0.
+    """
+
+    type: Literal["run_resumed"] = "run_resumed"
+    new_clock: bool = False
+
+
 class RunEnded(Body):
     """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until `end_ms` counts."""
 
@@ -63,7 +73,7 @@ class RunEnded(Body):
 
 
 class JobIssued(Body):
-    """Primary: a replica was given a training; `point` and `base` as in the job."""
+    """Primary: a replica was given a training; `point`, `base` and `resumes` as in the job."""
 
     type: Literal["job_issued"] = "job_issued"
     trial: int
@@ -72,6 +82,7 @@ class JobIssued(Body):
     seed: int
     point: int = 0
     base: int | None = None
+    resumes: int | None = None
 
 
 class TrialStarted(Body):
@@ -90,6 +101,10 @@ class TrialStarted(Body):
     """The trial whose weights were inherited; None: He initialisation."""
     hyperparameters: dict[str, int | float | str]
     epochs: int
+    precision: str = "float32"
+    """Arithmetic of the layers."""
+    resumes: int | None = None
+    """The broken-off trial that this one goes on with."""
 
 
 class PhaseBegan(Body):
@@ -148,7 +163,7 @@ class TrialFailed(Body):
 
 
 AnyBody = (
-    ReplicaReady | ReplicaLost | RunReleased | RunEnded | JobIssued
+    ReplicaReady | ReplicaLost | RunReleased | RunResumed | RunEnded | JobIssued
     | TrialStarted | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ MINIMUM_PRECISION_BITS = 16
 HPO_FIRST_ROUND = 4
 """The round from which on an official run tunes hyperparameters (spec, section 2)."""
 
-PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16}
+PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
 Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
 
@@ -38,7 +38,11 @@ class RunFacts:
     duration_s: float
     error: float
     images_trained: int
+    precisions: tuple[str, ...] = ()
+    """Arithmetic of the layers of all trials, as recorded."""
     damages: tuple[str, ...] = ()
+    parts: int = 1
+    """Parts with clocks of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ RULES = (
          lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
     Rule("completion", "the run reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended == "deadline"),
+    Rule("clock", "one clock from the release to the deadline", "setting",
+         lambda f: f"{f.parts} part(s)", lambda f: f.parts == 1),
     Rule("work", "at least one image trained", "integrity",
          lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
     Rule("dataset", "imagenet", "setting",
@@ -84,8 +90,10 @@ RULES = (
     Rule("HPO", "tree-structured Parzen estimator from the fourth round on", "setting",
          _hpo, lambda f: f.config.search.hpo == "tpe" and f.config.search.hpo_first_round == HPO_FIRST_ROUND),
     Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
-         lambda f: f.config.training.precision,
-         lambda f: PRECISION_BITS[f.config.training.precision] >= MINIMUM_PRECISION_BITS),
+         lambda f: ", ".join(f.precisions) or "no trial",
+         lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
+    Rule("input", "images of the data set", "setting",
+         lambda f: f.config.training.input, lambda f: f.config.training.input == "dataset"),
     Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s", "setting",
          lambda f: f"{f.config.run.duration:.0f} s", lambda f: f.config.run.duration >= MINIMUM_DURATION_S),
     Rule("error", f"at most {MAXIMUM_ERROR:.2f}", "outcome",

@@ -60,6 +60,7 @@ class HandMadeRun:
         self.clock = ManualClock()
         self.primary = HistoryWriter(self.paths, "primary", self.clock)
         self.replicas: dict[int, HistoryWriter] = {}
+        self.hyperparameters: Mapping[str, int | float | str] = {"batch_size": 64}
         self.architecture: Architecture = resnet(50, 32, 10)
         ArchitectureStore(self.paths).save(self.architecture)
 
@@ -84,7 +85,7 @@ class HandMadeRun:
                 round=round_number,
                 architecture=self.architecture.hash,
                 parent=None,
-                hyperparameters={"batch_size": 64},
+                hyperparameters=self.hyperparameters,
                 epochs=4,
             )
         )

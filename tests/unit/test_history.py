@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf import history
 from aiperf.errors import RecordDamagedError
 from aiperf.history import HistoryReader, HistoryWriter
 from aiperf.paths import RunPaths
@@ -104,6 +107,7 @@ def test_a_failed_write_leaves_no_half_record(paths: RunPaths, monkeypatch: pyte
         real_write = os.write
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda fd, data: real_write(fd, data[:10]))
+            patch.setattr(writer, "patience_s", 0.0)
             with pytest.raises(OSError, match="short write"):
                 writer.append(progress(1))
         writer.append(progress(2))
@@ -120,3 +124,62 @@ def test_records_carry_the_given_moment(paths: RunPaths) -> None:
         record = writer.append(PhaseBegan(replica=0, trial=None, phase="idle"), at_monotonic_ms=321)
     assert (record.time_ms, record.monotonic_ms) == (321, 321)
     assert decode_record(encode_record(record)) == record
+
+
+def test_a_full_disk_is_waited_for_and_nothing_is_damaged(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts: list[int] = []
+    real_write = os.write
+
+    def full_at_first(descriptor: int, data: bytes) -> int:
+        attempts.append(real_write(descriptor, data[:7]) if len(attempts) < 3 else real_write(descriptor, data))
+        if len(attempts) <= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return attempts[-1]
+
+    monkeypatch.setattr(history, "RETRY_S", 0.001)
+    monkeypatch.setattr(os, "write", full_at_first)
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(0))
+        writer.append(progress(1))
+    monkeypatch.undo()
+    batch = HistoryReader(paths).read_new()
+    assert batch.damages == ()
+    assert len(batch.records) == 2
+    assert [r.getMessage().split(" (")[0] for r in caplog.records] == [
+        "primary-1 cannot be written",
+        "primary-1 can be written again",
+    ]
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC])
+def test_what_does_not_pass_is_an_error_in_the_end(paths: RunPaths, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(code, "refused")
+
+    monkeypatch.setattr(history, "RETRY_S", 0.001)
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.patience_s = 0.003
+        monkeypatch.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match="refused"):
+            writer.append(progress(0))
+        monkeypatch.undo()
+        writer.append(progress(1))
+    assert len(HistoryReader(paths).read_new().records) == 1
+
+
+def test_a_file_that_is_listed_and_not_there_yet_is_read_later(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(0))
+    reader, real_open = HistoryReader(paths), Path.open
+
+    def stale(self: Path, *arguments: Any, **more: Any) -> Any:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "open", stale)
+    assert reader.read_new() == history.Batch((), ())
+    monkeypatch.setattr(Path, "open", real_open)
+    assert len(reader.read_new().records) == 1

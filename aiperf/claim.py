@@ -1,0 +1,125 @@
+"""Who drives a run: one primary at a time, on any node that sees the run directory.
+
+A claim is a file that is created exclusively and touched at intervals; network file systems have no dependable locks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from aiperf.clock import format_utc
+from aiperf.errors import RunHeldError
+
+SILENCE_S = 90.0
+"""A claim of another node that was not touched for so long is dead."""
+
+TOUCH_INTERVAL_S = 15.0
+
+
+class Claim:
+    """The claim on one run, from construction to `release`.
+
+    Raises RunHeldError where a living primary has it, naming its process, its node and since when.
+    """
+
+    def __init__(self, path: Path, now_ms: int) -> None:
+        self._path = path
+        self._token = secrets.token_hex(8)
+        holder = {
+            "token": self._token,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_started": psutil.Process().create_time(),
+            "since": format_utc(now_ms),
+        }
+        while not self._create(json.dumps(holder).encode() + b"\n"):
+            self._remove_if_dead()
+
+    def _create(self, data: bytes) -> bool:
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        try:
+            os.write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _remove_if_dead(self) -> None:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        holder = _parse(data)
+        if not self._is_dead(holder):
+            raise RunHeldError(
+                f"{self._path.parent}: another primary has this run: process {holder.get('pid')} on "
+                f"{holder.get('host')}, since {holder.get('since')}; end it first"
+            )
+        # Renamed first: if somebody else took it over in between, theirs is put back.
+        aside = self._path.with_name(f".{self._path.name}.{self._token}.tmp")
+        try:
+            self._path.rename(aside)
+        except FileNotFoundError:
+            return
+        if aside.read_bytes() != data:
+            os.link(aside, self._path)
+        aside.unlink()
+
+    def _is_dead(self, holder: dict[str, Any]) -> bool:
+        if holder.get("host") == socket.gethostname():
+            try:
+                return bool(psutil.Process(int(holder["pid"])).create_time() != holder["process_started"])
+            except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
+                return True
+        return self._untouched_s() > SILENCE_S
+
+    def _untouched_s(self) -> float:
+        """By the file server's clock, so that clocks of nodes do not matter."""
+        probe = self._path.with_name(f".{self._path.name}.{self._token}.tmp")
+        try:
+            probe.write_bytes(b"")
+            return probe.stat().st_mtime - self._path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def touch(self) -> None:
+        """Show that the primary lives. Nothing happens where the file system does not let it."""
+        try:
+            os.utime(self._path)
+        except OSError:
+            return
+
+    def release(self) -> None:
+        """Give the run up; a claim of somebody else stays."""
+        try:
+            if _parse(self._path.read_bytes()).get("token") == self._token:
+                self._path.unlink()
+        except OSError:
+            return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    """A half-written claim is one without a living holder on this node."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return {"host": socket.gethostname()}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,22 @@
+"""Which nodes a replica takes: one or several of its own, or one that it shares with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.config import RunConfig
+
+
+def nodes_needed(config: RunConfig) -> int:
+    """Nodes of all replicas."""
+    replica = config.replica
+    if replica.per_node > 1:
+        return -(-config.run.replicas // replica.per_node)
+    return config.run.replicas * replica.nodes
+
+
+def nodes_of(replica: int, config: RunConfig, nodes: Sequence[str]) -> tuple[str, ...]:
+    """The nodes of one replica out of all; fewer than `replica.nodes` where there are not enough."""
+    count = config.replica.nodes
+    first = replica // config.replica.per_node if config.replica.per_node > 1 else replica * count
+    return tuple(nodes[first : first + count])
