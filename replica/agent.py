@@ -19,11 +19,13 @@ from pathlib import Path
 from aiperf import __version__
 from aiperf.clock import Clock, SystemClock
 from aiperf.config import RunConfig
+from aiperf.datasets import data_problems
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
 from aiperf.history import HistoryWriter
 from aiperf.manifest import read_manifest
 from aiperf.messages import (
     MAX_LINE_BYTES,
+    Alive,
     ClockReply,
     ClockRequest,
     Finished,
@@ -36,11 +38,19 @@ from aiperf.messages import (
 )
 from aiperf.paths import RunPaths, open_run
 from aiperf.records import TrialFailed
+from replica.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
+from replica.context import ReplicaContext
 from replica.node import available_cpus, describe_node, node_memory
-from replica.planner import Planner
-from replica.trial import ReplicaContext, Trial
+from replica.planner import Memory, Planner
+from replica.standby import Standby
+from replica.trainer_process import RankSetup
+from replica.trial import Trial
 
 log = logging.getLogger(__name__)
+
+
+SIGNS_IN_SILENCE = 6
+"""So many signs of life fit into the silence that the primary takes for a loss."""
 
 
 class Agent:
@@ -49,19 +59,44 @@ class Agent:
     def __init__(self, context: ReplicaContext, clock: Clock) -> None:
         self._context = context
         self._clock = clock
+        self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
+        self._broken = asyncio.Event()
+        """Set where nothing can be recorded any more: then nothing may be trained either."""
+        self._why_broken = ""
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer messages until Stop or the end of the pipe; then end the trial in progress and return."""
         self._context.send(
-            Ready(writer=self._context.writer.name, version=__version__, accelerators=1, node=describe_node())
+            Ready(
+                writer=self._context.writer.name,
+                version=__version__,
+                accelerators=self._context.ranks.ranks,
+                node=describe_node(),
+            )
         )
+        signs = asyncio.create_task(self._show_signs_of_life())
+        answers = asyncio.create_task(self._answer(reader))
         try:
-            await self._answer(reader)
+            broken = asyncio.create_task(self._broken.wait())
+            await asyncio.wait({answers, broken}, return_when=asyncio.FIRST_COMPLETED)
+            broken.cancel()
+            if self._broken.is_set():
+                self._context.send(Unable(reason=f"the run directory cannot be written: {self._why_broken}"))
+            else:
+                answers.result()
         finally:
+            signs.cancel()
+            answers.cancel()
             if self._work is not None:
                 self._work.cancel()
                 await asyncio.gather(self._work, return_exceptions=True)
+            await self._standby.drop()
+
+    async def _show_signs_of_life(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.config.run.replica_silence / SIGNS_IN_SILENCE)
+            self._context.send(Alive())
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -75,17 +110,28 @@ class Agent:
                 return
 
     async def _do(self, job: Job) -> None:
-        trial = Trial(self._context, job)
+        try:
+            await self._attempt(job)
+        except OSError as error:
+            log.exception("trial %d", job.trial)
+            self._why_broken = str(error)
+            self._broken.set()
+
+    async def _attempt(self, job: Job) -> None:
+        trial = Trial(self._context, job, self._standby)
         try:
             await trial.run()
-            self._finish(job, trial, True, "")
+            self._finish(job, trial)
         except asyncio.CancelledError:
-            trial.stopped()
+            with contextlib.suppress(OSError):
+                trial.stopped()
             raise
         except TrialFailedError as error:
             self._fail(job, trial, error.kind, error.reason)
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
+        except OSError:
+            raise
         except Exception as error:
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
@@ -94,11 +140,11 @@ class Agent:
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
         body = TrialFailed(trial=job.trial, replica=self._context.replica, kind=kind, reason=reason[:2000])
         self._context.writer.append(body)
-        self._finish(job, trial, False, f"{kind}: {reason}"[:2000])
+        self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
-    def _finish(self, job: Job, trial: Trial, completed: bool, reason: str) -> None:
+    def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
         trial.idle()
-        self._context.send(Finished(trial=job.trial, completed=completed, reason=reason))
+        self._context.send(Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind))
 
 
 class _Output:
@@ -119,6 +165,8 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
     """Why this replica cannot work, or None."""
     if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
         return "simulated.broken_replicas names this replica"
+    if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
+        return "; ".join(problems)
     if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
         return f"TensorFlow is not installed for {sys.executable}; install aiperf-hpc[tensorflow] or [gpu] there"
     return None
@@ -130,25 +178,61 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output
     if reason is not None:
         output.send(Unable(reason=reason))
         return EXIT_ENVIRONMENT
-    clock = SystemClock()
+    shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
+    clock = SystemClock(shifts.get(arguments.replica, 0))
     with HistoryWriter(paths, f"replica-{arguments.replica:04d}", clock) as writer:
-        context = ReplicaContext(
-            replica=arguments.replica,
-            config=config,
-            paths=paths,
-            writer=writer,
-            planner=Planner(arguments.replica, config, paths, node_memory() // arguments.share),
-            cpu_threads=config.replica.cpu_threads or max(1, available_cpus() // arguments.share),
-            send=output.send,
-        )
+        context = make_context(arguments, config, paths, writer, output)
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        serving = asyncio.ensure_future(Agent(context, clock).serve(reader))
+        serving = asyncio.create_task(Agent(context, clock).serve(reader))
         loop.add_signal_handler(signal.SIGTERM, serving.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     return EXIT_DONE
+
+
+def make_context(
+    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: _Output
+) -> ReplicaContext:
+    """What this replica has to work with: its share of the node's accelerators, CPUs and memory."""
+    own = share_of(find_accelerators(), arguments.replica, arguments.share)
+    hosts = tuple(host for host in arguments.hosts.split(",") if host)
+    nodes = max(1, len(hosts))
+    ranks = config.replica.ranks or nodes * (len(own) or 1)
+    precision = config.training.precision or best_precision(own)
+    memory = min((gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks)
+    cpus = config.replica.cpu_threads or max(1, available_cpus() * nodes // arguments.share // ranks)
+    return ReplicaContext(
+        replica=arguments.replica,
+        config=config,
+        paths=paths,
+        writer=writer,
+        planner=Planner(arguments.replica, config, paths, Memory(memory, precision)),
+        ranks=RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)}),
+        precision=precision,
+        send=output.send,
+    )
+
+
+def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
+    """What Open MPI and its srun must be told inside of a SLURM step of one task: which nodes take how many ranks."""
+    if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
+        return {}
+    nodes, count = ",".join(hosts), str(len(hosts))
+    return {
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
+        "SLURM_OVERLAP": "1",
+    }
+
+
+def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
+    """The environment in which ranks see the replica's accelerators only."""
+    return {VISIBLE: ",".join(str(gpu.index) for gpu in own)} if own else {}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -156,6 +240,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m replica", description="The agent of one replica.")
     parser.add_argument("--run", type=Path, required=True, help="run directory on the shared file system")
     parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
+    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first; default: this one alone")
     parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

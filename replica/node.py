@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from aiperf import __version__
+from replica.accelerators import find_accelerators
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod")
 
@@ -30,6 +31,12 @@ def describe_node() -> NodeFacts:
     }
     for package in PACKAGES:
         facts[package] = _version(package)
+    found = find_accelerators()
+    facts["accelerators"] = len(found)
+    if found:
+        facts["accelerator"] = found[0].name
+        facts["accelerator_memory_bytes"] = found[0].memory_bytes
+        facts["accelerator_driver"] = found[0].driver
     return facts
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.architecture import Architecture
-from aiperf.config import RunConfig
+from aiperf.config import Precision, RunConfig
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically
 from aiperf.history import HistoryReader
@@ -31,7 +31,7 @@ from search_space.resnet import resnet
 log = logging.getLogger(__name__)
 
 GIB = 2**30
-ACTIVATION_BYTES = {"float32": 4, "mixed_bfloat16": 2}
+ACTIVATION_BYTES: dict[Precision, int] = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
 
 
 Training = tuple[str, frozenset[tuple[str, Value]]]
@@ -40,10 +40,19 @@ Training = tuple[str, frozenset[tuple[str, Value]]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job trains: an architecture, and its hyperparameters."""
+    """What a job trains: an architecture, and its hyperparameters.
+
+    `repeats`: the same had been trained before it was planned, as happens where a space has no other points left.
+    """
 
     proposal: Proposal
     point: Point
+    repeats: bool = False
+
+    @property
+    def training(self) -> Training:
+        """What tells this plan from others."""
+        return _training(self.proposal.architecture.hash, self.point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +63,36 @@ class KeptWeights:
     architecture: str
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a rank trains in: bytes of its accelerator (None: not known), and the arithmetic of the layers."""
+
+    size_bytes: int | None = None
+    precision: Precision = "float32"
+
+
 def initial_architecture(config: RunConfig) -> Architecture:
     """The architecture that the search starts from."""
     depth = int(config.search.initial_architecture.removeprefix("resnet"))
     return resnet(depth, config.dataset.image_size, config.dataset.classes)
 
 
-def limits_of(config: RunConfig, initial: Architecture, memory_bytes: int | None) -> Limits:
-    """How far the search may grow; `memory_bytes` is what an accelerator has where the configuration is silent."""
+def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
+    """How far the search may grow; `memory` tells where the configuration is silent."""
     configured = config.replica.accelerator_memory_gib
     return growth_limits(
         initial,
         config.search.max_growth,
-        memory_bytes if configured is None else round(configured * GIB),
+        memory.size_bytes if configured is None else round(configured * GIB),
         config.batch_size,
-        ACTIVATION_BYTES[config.training.precision],
+        ACTIVATION_BYTES[memory.precision],
     )
 
 
 class Planner:
     """Plans the rounds of one replica. Its methods may be called from several threads, one after the other."""
 
-    def __init__(self, replica: int, config: RunConfig, paths: RunPaths, memory_bytes: int | None) -> None:
+    def __init__(self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory) -> None:
         self._replica = replica
         self._config = config
         self._paths = paths
@@ -83,7 +100,7 @@ class Planner:
         self._ledger = Ledger()
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
-        self._limits = limits_of(config, self._initial, memory_bytes)
+        self._limits = limits_of(config, self._initial, memory)
         self._proposer = Proposer(self._initial, self._limits)
         file = paths.space if paths.space.exists() else default_space_file(config.run.dataset)
         self._space = read_space(file)
@@ -98,7 +115,9 @@ class Planner:
         """
         with self._lock:
             self._read()
-            if job.point > 0 and job.base is not None:
+            if job.resumes is not None and (resumed := self._resumed(job.resumes)) is not None:
+                plan = resumed
+            elif job.point > 0 and job.base is not None:
                 plan = self._tune(job, job.base)
             elif job.trial == 1:
                 plan = Plan(Proposal(self._initial, None), self._defaults())
@@ -106,7 +125,23 @@ class Planner:
                 proposal = self._next(job.round)
                 plan = Plan(proposal, self._best_point(proposal.parent))
             self._store.save(plan.proposal.architecture)
-            return plan
+            return replace(plan, repeats=plan.training in self._trainings())
+
+    def _resumed(self, trial: int) -> Plan | None:
+        """What a broken-off trial trained; None where it had not come to that."""
+        entry = self._ledger.trials.get(trial)
+        if entry is None or entry.started is None:
+            return None
+        started = entry.started
+        morphs = tuple(morph_from_data(data) for data in started.morphs)
+        point = {**self._defaults(), **started.hyperparameters}
+        return Plan(Proposal(self._store.load(started.architecture), started.parent, morphs), point)
+
+    def still_new(self, plan: Plan) -> bool:
+        """Whether nobody has trained, or is training, the same since it was planned."""
+        with self._lock:
+            self._read()
+            return plan.repeats or plan.training not in self._trainings()
 
     def _next(self, round_number: int) -> Proposal:
         history = self._history()
@@ -118,9 +153,9 @@ class Planner:
             raise TrialFailedError("search", f"trial {base}, whose hyperparameters are to be tuned, is not recorded")
         architecture = self._store.load(entry.started.architecture)
         suggest_point = suggest_randomly if self._config.search.hpo == "random" else suggest
-        seed = fold_seed(self._config.run.seed, "hpo", job.trial, self._replica)
-        # By trial, so that jobs that are issued one after the other draw from different points.
-        lane = PointLane(job.trial, min(self._config.run.replicas, MAX_LANES))
+        seed = fold_seed(job.seed, "hpo", job.point, self._replica)
+        # Replicas that tune at the same moment draw from different points.
+        lane = PointLane(self._replica, min(self._config.run.replicas, MAX_LANES))
         trained = self._trainings()
         tried = replace(
             self._tried(),

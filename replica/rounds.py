@@ -40,10 +40,19 @@ def patience_of_round(number: int) -> int:
 
 def out_of_patience(accuracies: Sequence[float], patience: int) -> bool:
     """Whether the last `patience` epochs brought no improvement of `LEAST_IMPROVEMENT` over the best before them."""
+    return _epochs_in_vain(accuracies) >= patience
+
+
+def epochs_left(accuracies: Sequence[float], epochs: int, patience: int) -> int:
+    """The least number of epochs until a training of `epochs` ends, where none of them improves."""
+    return max(0, min(epochs - len(accuracies), patience - _epochs_in_vain(accuracies)))
+
+
+def _epochs_in_vain(accuracies: Sequence[float]) -> int:
     best, since = 0.0, 0
     for accuracy in accuracies:
         if accuracy >= best + LEAST_IMPROVEMENT:
             best, since = accuracy, 0
         else:
             since += 1
-    return since >= patience
+    return since

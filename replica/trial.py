@@ -1,18 +1,16 @@
-"""One round of a replica: search, start, train, record."""
+"""One job of a replica, from the plan to the last epoch; every event is recorded before it is told."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
 from functools import singledispatchmethod
 
-from aiperf.config import RunConfig
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.history import HistoryWriter
 from aiperf.messages import (
+    Begin,
     InheritedWeights,
     Job,
     Message,
@@ -20,19 +18,19 @@ from aiperf.messages import (
     Progress,
     TrainerDone,
     TrainerEpoch,
-    TrainerFailed,
     TrainerPhase,
     TrainerProgress,
-    TrainRequest,
 )
 from aiperf.operations import Operations, count
-from aiperf.paths import RunPaths
 from aiperf.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
-from replica.planner import KeptWeights, Plan, Planner
+from aiperf.schedule import Step, next_step
+from replica.context import ReplicaContext
+from replica.forecast import Forecast
+from replica.planner import KeptWeights, Plan
 from replica.prediction import predicted_accuracy
 from replica.proposer import Proposal
 from replica.rounds import plan_round
-from replica.trainer_process import TrainerProcess
+from replica.standby import Prepared, Standby
 from search_space.morph_json import morph_data
 
 log = logging.getLogger(__name__)
@@ -40,28 +38,20 @@ log = logging.getLogger(__name__)
 PREPARE_INTERVAL_S = 10.0
 """How often the next candidate is looked at again while a trial trains."""
 
-
-@dataclass(frozen=True)
-class ReplicaContext:
-    """What all trials of a replica share."""
-
-    replica: int
-    config: RunConfig
-    paths: RunPaths
-    writer: HistoryWriter
-    planner: Planner
-    cpu_threads: int
-    send: Callable[[Message], None]
+FORECAST_INTERVAL_S = 1.0
+"""How often the end of the trial is looked for."""
 
 
 class Trial:
-    """Runs one job from search to the last epoch; every event is recorded before it is told."""
+    """Runs one job."""
 
-    def __init__(self, context: ReplicaContext, job: Job) -> None:
+    def __init__(self, context: ReplicaContext, job: Job, standby: Standby) -> None:
         self._context = context
         self._job = job
+        self._standby = standby
         self._config = context.config
         self._plan = plan_round(job.round, self._config.max_epochs)
+        self._forecast = Forecast(self._plan.epochs, self._plan.patience)
         self._phase: Phase = "idle"
         self._epoch = 0
         self._accuracies: list[float] = []
@@ -71,40 +61,75 @@ class Trial:
         self._ended = False
 
     async def run(self) -> None:
-        """Search and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
+        """Plan, start and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
         self._begin_phase("search")
-        planner = self._context.planner
-        plan = await asyncio.to_thread(planner.plan, self._job)
-        weights = await asyncio.to_thread(planner.weights_for, plan.proposal)
-        self._cost = count(plan.proposal.architecture).operations
-        request = self._request(plan, weights)
-        self._record_start(plan, weights)
-        self._begin_phase("start")
-        trainer = await TrainerProcess.start(self._config, request, self._context.paths.trial_log(self._job.trial))
-        preparing = asyncio.create_task(self._prepare_next())
+        prepared = await self._standby.take(self._job)
         try:
-            async for message in trainer.messages(self._config.replica.trial_silence):
-                self._handle(message)
+            await self._train(prepared)
         finally:
-            preparing.cancel()
-            await trainer.end()
+            await prepared.drop()
         if self._early is None:
             raise TrialFailedError("protocol", "the trainer ended without saying how")
-        reason = "early_stop" if self._early else "completed"
-        predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
-        self._context.writer.append(TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted))
-        self._ended = True
-        await asyncio.to_thread(planner.prune_weights)
+        self._record_end("early_stop" if self._early else "completed")
+        await asyncio.to_thread(self._tidy, prepared.plan)
+
+    async def _train(self, prepared: Prepared) -> None:
+        plan, trainer = prepared.plan, prepared.trainer
+        weights = await asyncio.to_thread(self._context.planner.weights_for, plan.proposal)
+        self._cost = count(plan.proposal.architecture).operations
+        trainer.log = trainer.log.rename(self._context.paths.trial_log(self._job.trial))
+        self._record_start(plan, weights)
+        # Only now: what is prepared must know of this trial.
+        preparing = asyncio.create_task(self._prepare_next())
+        try:
+            await self._follow(prepared, self._begin(plan, weights))
+        finally:
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
+
+    async def _follow(self, prepared: Prepared, begin: Begin) -> None:
+        trainer = prepared.trainer
+        if not prepared.readiness.done():
+            self._begin_phase(trainer.phase)
+            trainer.listener = self._handle
+            await prepared.readiness
+        prepared.readiness.result()
+        self._standby.learn(prepared)
+        self._begin_phase("start")
+        await trainer.begin(begin)
+        async for message in trainer.messages(self._config.replica.trial_silence):
+            self._handle(message)
 
     async def _prepare_next(self) -> None:
-        """Search for the next round on the CPUs while the accelerators train this one."""
+        """Search on the CPUs while the accelerators train, then start the ranks of the next trial in time."""
+        job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
-            while True:
-                try:
-                    await asyncio.to_thread(self._context.planner.prepare, self._job.round + 1)
-                except (AiperfError, OSError) as error:
-                    log.warning("no candidate for round %d yet: %s", self._job.round + 1, error)
-                await asyncio.sleep(PREPARE_INTERVAL_S)
+            looked_s = -PREPARE_INTERVAL_S
+            while not self._ends_soon():
+                if job.point == 0 and time.monotonic() - looked_s >= PREPARE_INTERVAL_S:
+                    looked_s = time.monotonic()
+                    await self._look_ahead(job.round)
+                await asyncio.sleep(FORECAST_INTERVAL_S)
+            await self._standby.prepare(job)
+
+    async def _look_ahead(self, round_number: int) -> None:
+        try:
+            await asyncio.to_thread(self._context.planner.prepare, round_number)
+        except (AiperfError, OSError) as error:
+            log.warning("no candidate for round %d yet: %s", round_number, error)
+
+    def _ends_soon(self) -> bool:
+        if not self._config.replica.warm_up:
+            return False
+        left_s = self._forecast.seconds_left(time.monotonic())
+        return left_s is not None and left_s <= self._standby.lead_s
+
+    def _next_job(self) -> Job:
+        """What the primary will ask for if this trial does not fail. Only the trial's id is not known yet."""
+        step = Step(self._job.round, self._job.point, self._job.base)
+        coming = next_step(step, self._job.trial, True, self._config.search)
+        seed = coming.seed(self._config, self._context.replica)
+        return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base)
 
     def stopped(self) -> None:
         """Record that the run ended this trial, unless it had ended by itself."""
@@ -115,29 +140,29 @@ class Trial:
         """Record that the accelerators wait from now on."""
         self._begin_phase("idle", trial=None)
 
-    def _request(self, plan: Plan, weights: KeptWeights | None) -> TrainRequest:
-        training = self._config.training
-        point, architecture = plan.point, plan.proposal.architecture
-        return TrainRequest(
+    def _record_end(self, reason: str) -> None:
+        predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
+        body = TrialEnded.model_validate({"trial": self._job.trial, "reason": reason, "predicted_accuracy": predicted})
+        self._context.writer.append(body)
+        self._ended = True
+
+    def _tidy(self, plan: Plan) -> None:
+        self._context.paths.checkpoint(plan.proposal.architecture.hash, self._job.trial).unlink(missing_ok=True)
+        self._context.planner.prune_weights()
+
+    def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
+        paths, name = self._context.paths, plan.proposal.architecture.hash
+        checkpoint = paths.checkpoint(name, self._job.trial)
+        if self._job.resumes is not None:
+            with contextlib.suppress(FileNotFoundError):
+                paths.checkpoint(name, self._job.resumes).rename(checkpoint)
+        inherits = self._config.search.initial_weights == "inherit"
+        return Begin(
             trial=self._job.trial,
-            architecture_path=str(self._context.paths.architecture(architecture.hash)),
-            dataset=self._config.run.dataset,
-            batch_size=int(point["batch_size"]),
-            epochs=self._plan.epochs,
-            max_epochs=self._config.max_epochs,
-            patience=self._plan.patience,
-            seed=self._job.seed,
-            learning_rate=float(point["learning_rate"]),
-            momentum=float(point["momentum"]),
-            label_smoothing=float(point["label_smoothing"]),
-            precision=training.precision,
-            xla=training.xla,
-            cpu_threads=self._context.cpu_threads,
-            progress_interval_s=self._config.replica.progress_interval,
             inherited=self._inherited(plan.proposal, weights) if weights else None,
-            save_weights_path=str(self._context.paths.weights(architecture.hash, self._job.trial))
-            if self._config.search.initial_weights == "inherit"
-            else None,
+            save_weights_path=str(paths.weights(name, self._job.trial)) if inherits else None,
+            checkpoint_path=str(checkpoint),
+            checkpoint_interval_s=self._config.training.checkpoint_interval,
         )
 
     def _inherited(self, proposal: Proposal, weights: KeptWeights) -> InheritedWeights:
@@ -164,6 +189,8 @@ class Trial:
                 weights_from=weights.trial if weights else None,
                 hyperparameters=plan.point,
                 epochs=self._plan.epochs,
+                precision=self._context.precision,
+                resumes=self._job.resumes,
             )
         )
 
@@ -195,6 +222,8 @@ class Trial:
 
     @_handle.register
     def _(self, message: TrainerPhase) -> None:
+        if message.phase == "train":
+            self._forecast.began(time.monotonic())
         self._begin_phase(message.phase, at_ms=message.monotonic_ms)
 
     @_handle.register
@@ -208,6 +237,8 @@ class Trial:
             ),
             at_monotonic_ms=message.monotonic_ms,
         )
+        fraction = min(1.0, message.images_trained / self._config.dataset.train_images)
+        self._forecast.reached(time.monotonic(), self._accuracies, fraction)
         self._tell(self._cost.work(message.images_trained, message.images_evaluated))
 
     @_handle.register
@@ -219,12 +250,10 @@ class Trial:
         self._epoch = message.epoch
         self._done_operations += self._cost.work(message.images_trained, message.images_evaluated)
         self._accuracies.append(message.correct / message.images_evaluated)
+        self._forecast.reached(time.monotonic(), self._accuracies, 0.0)
         self._tell(0)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:
         self._early = message.early
-
-    @_handle.register
-    def _(self, message: TrainerFailed) -> None:
-        raise TrialFailedError(message.kind, message.reason)
+        self._begin_phase("idle", at_ms=message.monotonic_ms)

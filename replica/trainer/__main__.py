@@ -1,86 +1,97 @@
-"""The rank program: `python -m replica.trainer` reads one request and trains it.
+"""The rank program: `python -m replica.trainer` joins the other ranks, prepares one training, and trains it.
 
-Everything that TensorFlow prints goes to standard error, which the agent keeps as the trial's log.
+Everything that TensorFlow prints goes to the log of the trial.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
-from pathlib import Path
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.messages import TrainerEpoch, TrainRequest
-from replica.trainer.channel import Channel, now_ms
+from aiperf.messages import decode_begin, decode_train_request
+from replica.trainer.channel import AnyChannel, Channel, SilentChannel
+from replica.trainer.settings import (
+    RankSettings,
+    die_with_parent,
+    rank_of_environment,
+    read_settings,
+    yield_to_preparations,
+)
+
+FAILED_EXIT = 1
+
+KINDS = {
+    "ResourceExhaustedError": "out_of_memory",
+    "MemoryError": "out_of_memory",
+    "DataLossError": "data",
+    "HorovodInternalError": "rank_lost",
+}
+"""Kinds of failures by the name of TensorFlow's or Horovod's exception."""
 
 
 def main() -> int:
-    """Train one request; 0 where the agent was told how it ended, well or not."""
-    channel = Channel()
-    request = channel.receive_request()
-    channel.end_with_agent()
+    """Train one request; the agent is told how it ended."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = read_settings()
+    die_with_parent()
+    rank = rank_of_environment() if settings.ranks > 1 else 0
+    channel: AnyChannel = Channel(settings.channel) if rank == 0 else SilentChannel(rank)
     try:
-        channel.done(_train(request, channel))
+        channel.done(_train(settings, channel))
     except TrialFailedError as error:
         channel.failed(error.kind, error.reason)
     except AiperfError as error:
         channel.failed("input", str(error))
     except Exception as error:  # the boundary of the process: anything else is told and logged, never lost
         traceback.print_exc()
-        kind = "out_of_memory" if type(error).__name__ == "ResourceExhaustedError" else "error"
-        channel.failed(kind, f"{type(error).__name__}: {error}")
-    return 0
+        channel.failed(kind_of(error), f"{type(error).__name__}: {error}")
+    else:
+        return 0
+    return FAILED_EXIT
 
 
-def _train(request: TrainRequest, channel: Channel) -> bool:
+def kind_of(error: Exception) -> str:
+    """The kind of a failure that nobody expected. TensorFlow passes Horovod's errors on as UnknownError."""
+    if type(error).__name__ == "UnknownError" and "Horovod" in str(error):
+        return "rank_lost"
+    return KINDS.get(type(error).__name__, "error")
+
+
+def _train(settings: RankSettings, channel: AnyChannel) -> bool:
     channel.phase("start")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # TensorFlow takes seconds to import: only now, when there is something to train.
-    import keras  # noqa: PLC0415
+    # TensorFlow takes seconds to import: only after the agent knows that something happens.
+    from replica.trainer import runtime  # noqa: PLC0415
+    from replica.trainer.collectives import open_collective  # noqa: PLC0415
+    from replica.trainer.prepared import PreparedTrial  # noqa: PLC0415
 
-    from replica.trainer import builder, runtime, weights  # noqa: PLC0415
-    from replica.trainer.data import open_source  # noqa: PLC0415
-    from replica.trainer.training import EpochResult, Training  # noqa: PLC0415
+    collective = open_collective(settings.ranks)
+    runtime.configure(settings.cpu_threads, collective.local_rank)
 
-    class Report:
-        phase = staticmethod(channel.phase)
-        progress = staticmethod(channel.progress)
+    def receive() -> bytes:
+        """The next message to rank 0, on every rank."""
+        return collective.broadcast(channel.receive_line() if isinstance(channel, Channel) else b"")
 
-        @staticmethod
-        def epoch(result: EpochResult) -> None:
-            fields = {name: getattr(result, name) for name in EpochResult.__slots__}
-            channel.epoch_completed(TrainerEpoch(monotonic_ms=now_ms(), **fields))
-
-    runtime.configure(request)
+    request = decode_train_request(receive())
     channel.phase("build")
-    architecture = read_architecture(Path(request.architecture_path))
-    source = open_source(request.dataset)
-    _check_fit(architecture, source.dataset.image_size, source.dataset.classes)
-    keras.utils.set_random_seed(request.seed)
-    model = builder.build_model(architecture)
-    builder.check_model(model, architecture)
-    if request.inherited is not None:
-        weights.write_model(model, weights.inherited(request.inherited, architecture, request.seed))
-    training = Training(model, source, request, Report())
-    early = training.run()
-    if request.save_weights_path is not None and training.best_weights is not None:
-        channel.phase("checkpoint")
-        model.set_weights(training.best_weights)
-        weights.save(Path(request.save_weights_path), weights.read_model(model, architecture))
+    prepared = PreparedTrial(request, collective)
+    channel.ready()
+    begin = decode_begin(receive())
+    yield_to_preparations()
+    early = prepared.run(begin, channel)
+    collective.close()
     return early
 
 
-def _check_fit(architecture: Architecture, image_size: int, classes: int) -> None:
-    wanted = ((image_size, image_size, 3), (classes,))
-    found = (architecture.input_shape, architecture.output_shape)
-    if wanted != found:
-        raise TrialFailedError(
-            "build", f"the architecture maps {found[0]} to {found[1]}; the data set needs {wanted[0]} to {wanted[1]}"
-        )
+def end(code: int) -> None:
+    """End at once: TensorFlow and Horovod take their time to be torn down, and nothing is left to be written."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -1,14 +1,17 @@
-"""A trainer's side of the pipe to its agent, shared by the real and the simulated trainer."""
+"""Rank 0's side of the socket to its agent, shared by the real and the simulated trainer."""
 
 from __future__ import annotations
 
 import os
+import queue
+import socket
 import sys
 import threading
 import time
-from typing import IO
 
+from aiperf.errors import MessageError
 from aiperf.messages import (
+    MAX_LINE_BYTES,
     Message,
     Phase,
     TrainerDone,
@@ -16,33 +19,41 @@ from aiperf.messages import (
     TrainerFailed,
     TrainerPhase,
     TrainerProgress,
-    TrainRequest,
-    decode_train_request,
+    TrainerReady,
     encode,
 )
+from aiperf.processes import peer_user
 
 ORPHANED_EXIT = 3
 """Exit code of a trainer whose agent is gone."""
 
 
 class Channel:
-    """Messages to the agent. Standard output is kept for them: whatever else prints goes to standard error."""
+    """Messages to and from the agent, which listens on a local socket without a name in the file system.
 
-    def __init__(self) -> None:
-        self._out: IO[bytes] = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    From the start this process ends at once when the agent closes the socket or dies.
+    Raises MessageError where whoever listens is another user.
+    """
 
-    def receive_request(self) -> TrainRequest:
-        """The one request. Raises MessageError."""
-        return decode_train_request(sys.stdin.buffer.readline())
+    def __init__(self, name: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(f"\0{name}")
+        if peer_user(self._socket) != os.getuid():
+            raise MessageError("the agent's socket belongs to another user")
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
 
-    def end_with_agent(self) -> None:
-        """From now on, end this process at once when the agent closes the pipe or dies."""
-        threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    def receive_line(self) -> bytes:
+        """The next message; waits for it."""
+        return self._lines.get()
 
     def phase(self, phase: Phase) -> None:
         """A phase begins."""
         self._send(TrainerPhase(monotonic_ms=now_ms(), phase=phase))
+
+    def ready(self) -> None:
+        """All is prepared."""
+        self._send(TrainerReady(monotonic_ms=now_ms()))
 
     def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
         """Images of the current epoch so far."""
@@ -69,18 +80,58 @@ class Channel:
 
     def _send(self, message: Message) -> None:
         try:
-            self._out.write(encode(message))
-        except BrokenPipeError:
+            self._socket.sendall(encode(message))
+        except OSError:
             os._exit(ORPHANED_EXIT)
+
+    def _listen(self) -> None:
+        pending = b""
+        while data := self._read():
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                self._lines.put(line)
+            if len(pending) > MAX_LINE_BYTES:
+                break
+        os._exit(ORPHANED_EXIT)
+
+    def _read(self) -> bytes:
+        try:
+            return self._socket.recv(65536)
+        except OSError:
+            return b""
+
+
+class SilentChannel:
+    """What ranks other than 0 have in place of a channel: their failures go to the log, which the agent reads."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def phase(self, phase: Phase) -> None:
+        """Nothing: rank 0 tells."""
+
+    def ready(self) -> None:
+        """Nothing: rank 0 tells."""
+
+    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
+        """Nothing: rank 0 tells."""
+
+    def epoch_completed(self, message: TrainerEpoch) -> None:
+        """Nothing: rank 0 tells."""
+
+    def done(self, early: bool) -> None:
+        """Nothing: rank 0 tells."""
+
+    def failed(self, kind: str, reason: str) -> None:
+        """One line of the log."""
+        failure = TrainerFailed(monotonic_ms=now_ms(), rank=self._rank, kind=kind, reason=reason[:2000])
+        sys.stderr.write(encode(failure).decode())
+        sys.stderr.flush()
+
+
+AnyChannel = Channel | SilentChannel
 
 
 def now_ms() -> int:
     """Milliseconds of the node's monotonic clock."""
     return time.monotonic_ns() // 1_000_000
-
-
-def _exit_at_end_of_input() -> None:
-    # Unbuffered: a thread that waits inside a buffered reader cannot be shut down with the interpreter.
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(ORPHANED_EXIT)

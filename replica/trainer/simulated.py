@@ -1,11 +1,12 @@
 """The simulated trainer: the protocol of the real one without training, for speed and scale.
 
-`python -m replica.trainer.simulated SETTINGS` with the JSON of `SimulatedSection`. Its accuracies are made up,
-which the report says: a run with it is never official.
+`python -m replica.trainer.simulated SETTINGS SIMULATED` with the JSON of `RankSettings` and `SimulatedSection`.
+Its accuracies are made up, which the report says: a run with it is never official.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -16,10 +17,13 @@ from pathlib import Path
 
 from aiperf.architecture_json import read_architecture
 from aiperf.config import SimulatedSection
-from aiperf.datasets import DATASETS
-from aiperf.messages import TrainerEpoch, TrainRequest
+from aiperf.datasets import find_dataset
+from aiperf.errors import AiperfError
+from aiperf.files import write_atomically
+from aiperf.messages import Begin, TrainerEpoch, TrainRequest, decode_begin, decode_train_request
 from replica.rounds import out_of_patience
 from replica.trainer.channel import Channel, now_ms
+from replica.trainer.settings import read_settings
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""
@@ -32,30 +36,35 @@ def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:
 
 def main() -> int:
     """Pretend to train one request."""
-    channel = Channel()
-    request = channel.receive_request()
-    channel.end_with_agent()
-    settings = SimulatedSection.model_validate_json(sys.argv[1], strict=False)
+    channel = Channel(read_settings().channel)
+    settings = SimulatedSection.model_validate_json(sys.argv[2], strict=False)
     channel.phase("start")
+    request = decode_train_request(channel.receive_line())
     channel.phase("build")
-    if request.trial in settings.fail_trials:
+    try:
+        architecture = read_architecture(Path(request.architecture_path))
+    except AiperfError as error:
+        channel.failed("input", str(error))
+        return 1
+    channel.ready()
+    begin = decode_begin(channel.receive_line())
+    if begin.trial in settings.fail_trials:
         channel.failed("build", "simulated.fail_trials names this trial")
-        return 0
-    architecture = read_architecture(Path(request.architecture_path))
+        return 1
     quality = random.Random(architecture.hash).uniform(0.75, 0.99)
-    channel.done(_pretend(request, settings, channel, quality))
+    channel.done(_pretend(request, begin, settings, channel, quality))
     return 0
 
 
-def _pretend(request: TrainRequest, settings: SimulatedSection, channel: Channel, quality: float) -> bool:
-    dataset = DATASETS[request.dataset]
-    accuracies: list[float] = []
-    for epoch in range(1, request.epochs + 1):
+def _pretend(request: TrainRequest, begin: Begin, settings: SimulatedSection, channel: Channel, quality: float) -> bool:
+    dataset = find_dataset(request.dataset, request.data_dir)
+    accuracies = _restored(begin)
+    for epoch in range(len(accuracies) + 1, request.epochs + 1):
         channel.phase("train")
         for report in range(1, PROGRESS_REPORTS):
             time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
             channel.progress(epoch, dataset.train_images * report // PROGRESS_REPORTS, 0)
-            _misbehave(request.trial, epoch, settings)
+            _misbehave(begin.trial, epoch, settings)
         time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
         channel.phase("evaluate")
         accuracies.append(accuracy_after(epoch, request.max_epochs, quality))
@@ -73,7 +82,18 @@ def _pretend(request: TrainRequest, settings: SimulatedSection, channel: Channel
         )
         if out_of_patience(accuracies, request.patience):
             return True
+        if begin.checkpoint_path is not None:
+            write_atomically(Path(begin.checkpoint_path), json.dumps(accuracies).encode())
     return False
+
+
+def _restored(begin: Begin) -> list[float]:
+    """The accuracies of the epochs before, from the checkpoint of the trial that is resumed."""
+    try:
+        found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [float(value) for value in found]
 
 
 def _misbehave(trial: int, epoch: int, settings: SimulatedSection) -> None:

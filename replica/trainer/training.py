@@ -1,27 +1,30 @@
-"""The training of one model on one rank: steps, epochs, evaluation, and the count of images that really ran."""
+"""The training of one model: steps, epochs, evaluation, checkpoints, and the count of images that really ran."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import Phase, TrainRequest
+from aiperf.messages import Begin, Phase, TrainRequest
 from replica.rounds import out_of_patience
-from replica.trainer.data.contract import Batches, DataSource
-
-Step = Callable[[Any, Any], Any]
+from replica.trainer.checkpoints import Checkpoint, Checkpoints
+from replica.trainer.collectives import Collective
+from replica.trainer.data.contract import Batches, DataSource, Shard
+from replica.trainer.data.epochs import Epochs
+from replica.trainer.steps import Step, Steps
 
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
-    """One epoch, in whole images; losses are means per image."""
+    """One epoch, in whole images of all ranks; losses are means per image."""
 
     epoch: int
     images_trained: int
@@ -53,104 +56,130 @@ def linear_decay(initial: float, max_epochs: int, steps_per_epoch: int) -> Any:
 
 
 class Training:
-    """Trains `model` as requested. Epoch results carry the number of images that were really processed."""
+    """Trains `model` as requested, together with the other ranks.
 
-    def __init__(self, model: Any, source: DataSource, request: TrainRequest, report: Reporter) -> None:
+    Epoch results carry the number of images that were really processed. Built and warmed up first
+    (`warm_up`), begun when the accelerators are free (`run`).
+    """
+
+    def __init__(self, model: Any, source: DataSource, collective: Collective, request: TrainRequest) -> None:
         self._model = model
-        self._source = source
+        self._collective = collective
         self._request = request
-        self._report = report
-        steps = math.ceil(source.dataset.train_images / request.batch_size)
-        self._schedule = linear_decay(request.learning_rate, request.max_epochs, steps)
-        self._optimizer = keras.optimizers.SGD(self._schedule, momentum=request.momentum)
+        images = source.dataset
+        global_batch = request.batch_size * collective.size
+        self._train_steps = math.ceil(images.train_images / global_batch)
+        self._evaluate_steps = math.ceil(images.validation_images / global_batch)
+        self._schedule = linear_decay(request.learning_rate, request.max_epochs, self._train_steps)
+        optimizer = keras.optimizers.SGD(self._schedule, momentum=request.momentum)
+        scaled = request.precision == "mixed_float16"
+        self._optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
         self._optimizer.build(model.trainable_variables)
-        self._train_step = _compiled(self._train, model, request.xla)
-        self._evaluate_step = _compiled(self._evaluate, model, request.xla)
+        self._steps = Steps(model, self._optimizer, collective, request)
+        self._epochs = Epochs(source, request, Shard(collective.rank, collective.size))
         self._reported_s = time.monotonic()
         self.best_weights: list[Any] | None = None
         """Weights of the best epoch in the model's order, where they are asked for."""
 
-    def run(self) -> bool:
+    def warm_up(self) -> None:
+        """Trace and optimise the graphs with a step on empty images, and fetch the first batch.
+
+        The model and the optimiser are as new afterwards; nothing of it is counted. Raises TrialFailedError.
+        """
+        variables = [*self._model.variables, *self._optimizer.variables]
+        before = [variable.numpy() for variable in variables]
+        images = tf.zeros((1, *self._model.input_shape[1:]))
+        labels = tf.one_hot([0], self._model.output_shape[-1])
+        self._steps.train(images, labels)
+        self._steps.evaluate(images, labels)
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        self._epochs.open(1)
+
+    def run(self, begin: Begin, report: Reporter) -> bool:
         """Train the epochs of the round; True where patience ended it. Raises TrialFailedError on a NaN loss.
 
         With `save_weights_path`, the weights of the best epoch are kept and `best_weights` gives them.
         """
-        accuracies: list[float] = []
-        for epoch in range(1, self._request.epochs + 1):
-            result = self._epoch(epoch)
-            self._report.epoch(result)
+        checkpoints = Checkpoints(begin, self._model, self._optimizer, self._collective)
+        try:
+            return self._train_epochs(begin, checkpoints, report)
+        finally:
+            checkpoints.close()
+
+    def _train_epochs(self, begin: Begin, checkpoints: Checkpoints, report: Reporter) -> bool:
+        accuracies = self._resume(checkpoints)
+        self._collective.broadcast_variables([*self._model.weights, *self._optimizer.variables])
+        for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
+            result = self._epoch(epoch, report)
+            report.epoch(result)
             accuracies.append(result.correct / result.images_evaluated)
-            if self._request.save_weights_path is not None and accuracies[-1] == max(accuracies):
+            if begin.save_weights_path is not None and accuracies[-1] == max(accuracies):
                 self.best_weights = self._model.get_weights()
             if out_of_patience(accuracies, self._request.patience):
                 return True
+            if epoch < self._request.epochs and checkpoints.due():
+                report.phase("checkpoint")
+                checkpoints.write(Checkpoint(accuracies, self.best_weights))
         return False
 
-    def _epoch(self, epoch: int) -> EpochResult:
-        request = self._request
-        self._report.phase("train")
+    def _resume(self, checkpoints: Checkpoints) -> list[float]:
+        restored = checkpoints.restore()
+        if restored is None:
+            return []
+        self.best_weights = restored.best_weights
+        return restored.accuracies
+
+    def _epoch(self, epoch: int, report: Reporter) -> EpochResult:
+        report.phase("train")
         learning_rate = float(self._schedule(self._optimizer.iterations))
-        trained, loss = 0, tf.constant(0.0)
-        for images, step_loss in self._steps(
-            self._train_step, self._source.train_batches(request.batch_size, request.seed, epoch)
-        ):
-            trained, loss = trained + images, loss + step_loss
-            self._maybe_report(epoch, trained, 0, loss)
-        training_loss = _finite(loss, epoch) / trained
-        self._report.phase("evaluate")
-        evaluated, totals = 0, tf.constant([0.0, 0.0])
-        for images, step_totals in self._steps(
-            self._evaluate_step, self._source.validation_batches(request.batch_size)
-        ):
-            evaluated, totals = evaluated + images, totals + step_totals
-            self._maybe_report(epoch, trained, evaluated, totals[0])
-        validation_loss, correct = (float(total) for total in totals)
+        totals, trained = np.zeros(2), 0
+        for sums, certain in self._walk(self._steps.train, self._epochs.train(epoch), self._train_steps, epoch):
+            totals, trained = totals + sums, trained + int(sums[-1])
+            if certain:
+                report.progress(epoch, trained, 0)
+        if epoch < self._request.epochs:
+            self._epochs.open(epoch + 1)
+        self._collective.average_variables(self._model.non_trainable_weights)
+        report.phase("evaluate")
+        scores, evaluated = np.zeros(3), 0
+        validation = self._epochs.validation()
+        for sums, certain in self._walk(self._steps.evaluate, validation, self._evaluate_steps, epoch):
+            scores, evaluated = scores + sums, evaluated + int(sums[-1])
+            if certain:
+                report.progress(epoch, trained, evaluated)
         return EpochResult(
-            epoch, trained, evaluated, round(correct), training_loss, validation_loss / evaluated, learning_rate
+            epoch=epoch,
+            images_trained=trained,
+            images_evaluated=evaluated,
+            correct=round(scores[1]),
+            loss=float(totals[0]) / trained,
+            validation_loss=float(scores[0]) / evaluated,
+            learning_rate=learning_rate,
         )
 
-    @staticmethod
-    def _steps(step: Step, batches: Batches) -> Iterator[tuple[int, Any]]:
-        for images, labels in batches:
-            yield int(images.shape[0]), step(images, labels)
+    def _walk(self, step: Step, batches: Batches, steps: int, epoch: int) -> Iterator[tuple[Any, bool]]:
+        """Sums of the steps that are done, in doubles, and whether to report them.
 
-    def _maybe_report(self, epoch: int, trained: int, evaluated: int, pending: Any) -> None:
-        now_s = time.monotonic()
-        if now_s - self._reported_s < self._request.progress_interval_s:
-            return
-        _finite(pending, epoch)  # waits for the device: only images that are done are reported
-        self._reported_s = time.monotonic()
-        self._report.progress(epoch, trained, evaluated)
+        The device is not waited for at every step: sums are read in groups, each within a reporting interval.
+        """
+        pending: list[Any] = []
+        for number in range(steps):
+            images, labels = next(batches, None) or self._nothing()
+            pending.append(step(images, labels))
+            due = time.monotonic() - self._reported_s >= self._request.progress_interval_s
+            if due or number == steps - 1:
+                sums = np.sum([sums.numpy().astype(np.float64) for sums in pending], axis=0)
+                pending = []
+                _check_finite(sums[0], epoch)
+                self._reported_s = time.monotonic() if due else self._reported_s
+                yield sums, due and number < steps - 1
 
-    def _train(self, images: Any, labels: Any) -> Any:
-        smoothing = self._request.label_smoothing
-        with tf.GradientTape() as tape:
-            losses = keras.losses.categorical_crossentropy(
-                labels, self._model(images, training=True), label_smoothing=smoothing
-            )
-            loss = tf.reduce_mean(losses)
-        variables = self._model.trainable_variables
-        self._optimizer.apply(tape.gradient(loss, variables), variables)
-        return tf.reduce_sum(losses)
-
-    def _evaluate(self, images: Any, labels: Any) -> Any:
-        outputs = self._model(images, training=False)
-        hits = tf.equal(tf.argmax(outputs, axis=-1), tf.argmax(labels, axis=-1))
-        losses = keras.losses.categorical_crossentropy(labels, outputs)
-        return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(hits, tf.float32))])
+    def _nothing(self) -> tuple[Any, Any]:
+        """An empty batch: this rank has had all its images, others have not."""
+        return tf.zeros((0, *self._model.input_shape[1:])), tf.zeros((0, self._model.output_shape[-1]))
 
 
-def _compiled(step: Step, model: Any, xla: bool) -> Step:
-    """The step as a graph, traced once for any batch size, before the clock of the first epoch runs."""
-    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
-    labels = tf.TensorSpec((None, model.output_shape[-1]), tf.float32)
-    function: Any = tf.function(step, input_signature=(images, labels), jit_compile=xla or None)
-    function.get_concrete_function()
-    return function  # type: ignore[no-any-return]
-
-
-def _finite(loss: Any, epoch: int) -> float:
-    value = float(loss)
-    if not math.isfinite(value):
-        raise TrialFailedError("nan", f"the loss is {value} in epoch {epoch}")
-    return value
+def _check_finite(loss: float, epoch: int) -> None:
+    if not math.isfinite(loss):
+        raise TrialFailedError("nan", f"the loss is {loss} in epoch {epoch}")

@@ -22,7 +22,6 @@ from aiperf.layers import (
     ZeroPad,
 )
 from replica.trainer.builder import build_model, check_model
-from replica.trainer.data import SOURCES, open_source
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 
@@ -98,30 +97,3 @@ def test_what_keras_cannot_build_fails_the_trial_naming_the_layer() -> None:
     )
     with pytest.raises(TrialFailedError, match=r"build: layer 'both' \(conv\): "):
         build_model(impossible)
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_every_data_source_gives_each_image_exactly_once(name: str) -> None:
-    source = open_source(name)
-    facts = source.dataset
-    for batches, images in (
-        (source.train_batches(50, seed=1, epoch=1), facts.train_images),
-        (source.validation_batches(50), facts.validation_images),
-    ):
-        seen = set()
-        for pixels, labels in batches:
-            assert pixels.shape[1:] == (facts.image_size, facts.image_size, 3)
-            assert labels.shape[1:] == (facts.classes,)
-            seen |= {image.tobytes() for image in pixels.numpy()}
-        # Distinct images of the set may be equal to the last pixel; a dropped batch would be far more.
-        assert images - 5 < len(seen) <= images
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_the_order_of_training_depends_on_seed_and_epoch(name: str) -> None:
-    def first(seed: int, epoch: int) -> bytes:
-        pixels, _ = next(iter(open_source(name).train_batches(20, seed, epoch)))
-        return bytes(pixels.numpy().tobytes())
-
-    assert first(1, 1) == first(1, 1)
-    assert len({first(1, 1), first(1, 2), first(2, 1)}) == 3

@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from aiperf.architecture import Architecture, Node
@@ -19,6 +21,7 @@ from aiperf.datasets import DIGITS
 from aiperf.errors import TrialFailedError
 from aiperf.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import (
+    Begin,
     FromTrainer,
     InheritedWeights,
     TrainerDone,
@@ -26,11 +29,8 @@ from aiperf.messages import (
     TrainerPhase,
     TrainerProgress,
     TrainRequest,
-    decode_from_trainer,
-    encode,
 )
-from replica.trainer.channel import ORPHANED_EXIT
-from replica.trainer_process import TrainerProcess, trainer_command
+from replica.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
 
@@ -52,6 +52,8 @@ def config(request: pytest.FixtureRequest) -> RunConfig:
     return load_config(overrides={"run.dataset": "digits", "training.trainer": request.param})
 
 
+BEGIN = Begin(trial=1)
+
 MakeRequest = Callable[..., TrainRequest]
 
 
@@ -61,9 +63,9 @@ def make_request(tmp_path: Path) -> MakeRequest:
         path = tmp_path / "architecture.json"
         path.write_text(to_json(architecture))
         fields: dict[str, Any] = {
-            "trial": 1, "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
+            "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
             "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
-            "label_smoothing": 0.1, "precision": "float32", "xla": False, "cpu_threads": 2,
+            "label_smoothing": 0.1, "precision": "float32", "xla": False,
             "progress_interval_s": 0.02,
         }  # fmt: skip
         return TrainRequest(**{**fields, **changes})
@@ -71,10 +73,16 @@ def make_request(tmp_path: Path) -> MakeRequest:
     return make
 
 
-async def collect(config: RunConfig, request: TrainRequest, log: Path) -> list[FromTrainer]:
-    trainer = await TrainerProcess.start(config, request, log)
+async def collect(
+    config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, ranks: int = 1
+) -> list[FromTrainer]:
+    trainer = await TrainerProcess.start(RankSetup(config, ranks, cpu_threads=2), request, log)
+    phases: list[FromTrainer] = []
+    trainer.listener = phases.append
     try:
-        return [message async for message in trainer.messages(120)]
+        await trainer.until_ready(120)
+        await trainer.begin(begin)
+        return phases + [message async for message in trainer.messages(120)]
     finally:
         await trainer.end()
 
@@ -110,7 +118,7 @@ def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> N
     assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
 
 
-@pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"xla": True}])
+@pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}])
 def test_the_real_trainer_learns_in_every_setting(
     make_request: MakeRequest, tmp_path: Path, setting: dict[str, Any]
 ) -> None:
@@ -126,9 +134,8 @@ def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
 ) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     kept = tmp_path / "weights.npz"
-    parent = asyncio.run(
-        collect(config, make_request(epochs=5, max_epochs=5, save_weights_path=str(kept)), tmp_path / "log")
-    )
+    begin = Begin(trial=1, save_weights_path=str(kept))
+    parent = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log", begin))
     (tmp_path / "parent.json").write_text(to_json(TINY))
     morph = Deepen("relu")
     inherited = InheritedWeights(
@@ -138,8 +145,8 @@ def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
         noise=0.0,
     )
     # A learning rate of next to nothing: what the child knows, it has inherited.
-    request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9, inherited=inherited)
-    child = asyncio.run(collect(config, request, tmp_path / "log"))
+    request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9)
+    child = asyncio.run(collect(config, request, tmp_path / "log", Begin(trial=2, inherited=inherited)))
     best = max(message.correct for message in parent if isinstance(message, TrainerEpoch))
     first = next(message.correct for message in child if isinstance(message, TrainerEpoch))
     assert first > 0.8 * best, "batch statistics of the new block are those of one epoch"
@@ -158,7 +165,10 @@ def test_a_killed_trainer_is_a_crash_with_the_signal_and_the_log(
     config: RunConfig, make_request: MakeRequest, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        trainer = await TrainerProcess.start(config, make_request(epochs=1000, max_epochs=1000), tmp_path / "log")
+        request = make_request(epochs=1000, max_epochs=1000)
+        trainer = await TrainerProcess.start(RankSetup(config), request, tmp_path / "log")
+        await trainer.until_ready(120)
+        await trainer.begin(Begin(trial=1))
         with pytest.raises(TrialFailedError, match=r"crash: the trainer ended with killed by SIGKILL; end of .*log"):
             async for message in trainer.messages(120):
                 if isinstance(message, TrainerEpoch):
@@ -168,30 +178,49 @@ def test_a_killed_trainer_is_a_crash_with_the_signal_and_the_log(
     asyncio.run(scenario())
 
 
-def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: MakeRequest) -> None:
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from aiperf.config import RunConfig
+from aiperf.messages import Begin, TrainerEpoch, TrainRequest
+from replica.trainer_process import RankSetup, TrainerProcess
+
+async def main():
+    setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))
+    request = TrainRequest.model_validate_json(sys.argv[2])
+    trainer = await TrainerProcess.start(setup, request, Path(sys.argv[3]))
+    await trainer.until_ready(120)
+    await trainer.begin(Begin(trial=1))
+    async for message in trainer.messages(120):
+        if isinstance(message, TrainerEpoch):
+            print(trainer.pid, flush=True)
+
+asyncio.run(main())
+"""
+"""An agent that trains and tells when the first epoch is over."""
+
+
+def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
     request = make_request(epochs=1000, max_epochs=1000)
-    with subprocess.Popen(trainer_command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
-        assert trainer.stdin is not None
-        assert trainer.stdout is not None
-        trainer.stdin.write(encode(request))
-        trainer.stdin.flush()
-        while not isinstance(decode_from_trainer(trainer.stdout.readline()), TrainerEpoch):
-            pass
-        trainer.stdin.close()
-        assert trainer.wait(20) == ORPHANED_EXIT
+    words = [sys.executable, "-c", ORPHAN, config.model_dump_json(), request.model_dump_json(), str(tmp_path / "log")]
+    with subprocess.Popen([*words, "1"], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        trainer = psutil.Process(int(agent.stdout.readline()))
+        agent.kill()
+        assert_gone([trainer])
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    left = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert left == []
 
 
 def test_a_corrupt_architecture_fails_the_trial(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
     request = make_request()
     Path(request.architecture_path).write_text("{")
     with pytest.raises(TrialFailedError):
-        asyncio.run(checked(config, request, tmp_path / "log"))
-
-
-async def checked(config: RunConfig, request: TrainRequest, log: Path) -> None:
-    messages = await collect(config, request, log)
-    if messages[-1].type == "failed":
-        raise TrialFailedError(messages[-1].kind, messages[-1].reason)
+        asyncio.run(collect(config, request, tmp_path / "log"))
 
 
 def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
@@ -200,10 +229,57 @@ def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
     config = load_config(overrides={"run.dataset": "digits"})
     nodes = tuple(Node(n.name, Dense(12) if n.name == "fc" else n.layer, n.inputs) for n in TINY.nodes)
     with pytest.raises(TrialFailedError, match=r"build: the architecture maps .* to \(12,\); the data set needs"):
-        asyncio.run(checked(config, make_request(Architecture(nodes)), tmp_path / "log"))
+        asyncio.run(collect(config, make_request(Architecture(nodes)), tmp_path / "log"))
 
 
 def test_the_real_trainer_ends_at_a_loss_that_is_no_number(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
-        asyncio.run(checked(config, make_request(learning_rate=3e38), tmp_path / "log"))
+        asyncio.run(collect(config, make_request(learning_rate=3e38), tmp_path / "log"))
+
+
+def test_the_real_trainer_goes_on_from_its_last_epoch(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    request = make_request(epochs=4, max_epochs=4)
+    whole = asyncio.run(collect(config, request, tmp_path / "log"))
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
+
+    async def broken_off() -> list[TrainerEpoch]:
+        trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, tmp_path / "log")
+        seen = []
+        try:
+            await trainer.until_ready(120)
+            await trainer.begin(begin)
+            async for message in trainer.messages(120):
+                if isinstance(message, TrainerEpoch):
+                    seen.append(message)
+                if len(seen) == 2 and isinstance(message, TrainerPhase) and message.phase == "train":
+                    while not (tmp_path / "checkpoint.npz").exists():
+                        await asyncio.sleep(0.01)
+                    os.kill(trainer.pid, signal.SIGKILL)
+        except TrialFailedError as error:
+            assert error.kind == "crash"
+        finally:
+            await trainer.end()
+        return seen
+
+    first = asyncio.run(broken_off())
+    rest = asyncio.run(collect(config, request, tmp_path / "log", begin))
+    resumed = [message for message in rest if isinstance(message, TrainerEpoch)]
+    assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
+    wanted = [message for message in whole if isinstance(message, TrainerEpoch)]
+    for found in resumed:
+        expected = wanted[found.epoch - 1]
+        assert found.learning_rate == pytest.approx(expected.learning_rate)
+        assert found.loss == pytest.approx(expected.loss, rel=0.05)
+    assert resumed[-1].epoch == 4
+    assert len(first) >= 2
+
+
+def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), checkpoint_interval_s=1e9)
+    messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
+    assert [message.epoch for message in messages if isinstance(message, TrainerEpoch)] == [1]
+    assert "cannot be used" in (tmp_path / "log").read_text()

@@ -13,7 +13,7 @@ from aiperf.errors import ArchitectureError
 from aiperf.messages import Job
 from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths
-from replica.planner import Planner
+from replica.planner import Memory, Planner
 from replica.proposer import Proposal
 from replica.search_demo import random_history
 from search_space.limits import growth_limits
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> HandMadeRun:
 
 
 def planner(run: HandMadeRun) -> Planner:
-    return Planner(0, run.config, run.paths, None)
+    return Planner(0, run.config, run.paths, Memory())
 
 
 def planned(run: HandMadeRun, trial: int, round_number: int) -> Proposal:
@@ -99,6 +99,29 @@ def test_a_candidate_that_another_replica_trains_meanwhile_is_not_used(run: Hand
     child = apply_all(INITIAL, [morph_from_data(data) for data in taken["morphs"]])
     trial(run, 2, child, 200, end=False)
     assert planned(run, 3, 2).architecture.hash != child.hash
+
+
+def test_a_plan_is_no_longer_new_once_another_replica_trains_the_same(run: HandMadeRun) -> None:
+    plans = planner(run)
+    plan = plans.plan(Job(trial=1, round=1, seed=1))
+    assert plans.still_new(plan)
+    run.hyperparameters = plan.point
+    trial(run, 1, INITIAL, 200, end=False)
+    assert not plans.still_new(plan)
+
+
+def test_a_repeat_that_was_planned_for_want_of_anything_new_stays_good(run: HandMadeRun) -> None:
+    # ResNet-50 has no kernels to tune, so that the digits space holds one training for each batch size.
+    ArchitectureStore(run.paths).save(INITIAL)
+    run.architecture = INITIAL
+    for number, batch in enumerate((32, 48, 64, 96), start=1):
+        point = planner(run).plan(Job(trial=1, round=1, seed=1)).point
+        run.hyperparameters = {**point, "batch_size": batch}
+        trial(run, number, INITIAL, 200)
+    plans = planner(run)
+    plan = plans.plan(Job(trial=5, round=1, point=1, base=1, seed=1))
+    assert plan.repeats
+    assert plans.still_new(plan)
 
 
 def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from aiperf.datasets import DIGITS, Dataset
-from replica.trainer.data.contract import Batches
+from replica.trainer.data.contract import Batches, Shard
 
 SPLIT_SEED = 0
 """The split is part of the data set: the same for every run."""
@@ -30,14 +30,14 @@ class DigitsSource:
         """Sizes and classes of the digits."""
         return DIGITS
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int) -> Batches:
-        """All training images once, shuffled over the whole set."""
+    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
+        """The shard's images, shuffled over the whole set: each rank takes its part of every global batch."""
         order = np.random.default_rng((seed, epoch)).permutation(len(self._train[0]))
-        return _batches(self._train, order, batch_size)
+        return _batches(self._train, order, batch_size, shard)
 
-    def validation_batches(self, batch_size: int) -> Batches:
-        """All validation images once, in a fixed order."""
-        return _batches(self._validation, np.arange(len(self._validation[0])), batch_size)
+    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
+        """The shard's validation images once, in a fixed order."""
+        return _batches(self._validation, np.arange(len(self._validation[0])), batch_size, shard)
 
 
 def _load() -> tuple[Split, Split]:
@@ -52,8 +52,12 @@ def _load() -> tuple[Split, Split]:
     return ((train - mean) / deviation, train_labels), ((validation - mean) / deviation, validation_labels)
 
 
-def _batches(split: Split, order: NDArray[np.intp], batch_size: int) -> Batches:
+def _batches(split: Split, order: NDArray[np.intp], batch_size: int, shard: Shard) -> Batches:
     images, labels = split
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        yield tf.constant(images[chosen]), tf.constant(labels[chosen])
+    global_batch = batch_size * shard.ranks
+    for start in range(0, len(order), global_batch):
+        together = order[start : start + global_batch]
+        share = shard.share(len(together))
+        chosen = together[share.start : share.stop]
+        if len(chosen):
+            yield tf.constant(images[chosen]), tf.constant(labels[chosen])

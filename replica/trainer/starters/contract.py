@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """What to start: the command line of one rank, and how many ranks."""
+    """What to start: the command line of one rank, how many ranks, and where."""
 
     command: tuple[str, ...]
     ranks: int = 1
+    hosts: tuple[str, ...] = ()
+    """Nodes that share the ranks evenly, this one first; empty: all ranks on this node."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that every rank gets."""
+    interface: str | None = None
+    """Network interface between the nodes; None: the starter's choice, and the loopback on one node."""
+
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks of one node. Raises ValueError where the nodes cannot share them evenly."""
+        nodes = max(1, len(self.hosts))
+        if self.ranks % nodes:
+            raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {nodes} nodes")
+        return self.ranks // nodes
 
 
 RankStarter = Callable[[RankRequest], list[str]]
-"""Gives the argument list that starts all ranks; rank 0 inherits standard input and output."""
+"""Gives the argument list that starts all ranks. Raises ValueError for a request that it cannot serve."""

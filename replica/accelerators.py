@@ -1,0 +1,96 @@
+"""The accelerators of this node, as the driver tells them: without TensorFlow, which would take them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pynvml
+
+from aiperf.config import Precision
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+BFLOAT16_CAPABILITY = (8, 0)
+FLOAT16_CAPABILITY = (7, 0)
+"""NVIDIA compute capabilities from which on matrix units take bfloat16 (Ampere) and float16 (Volta)."""
+
+BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One GPU. `index` is the driver's number of it."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]
+    driver: str
+
+
+def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
+    """The GPUs that this process may use; none where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        found = tuple(_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+    return visible(found, environment.get(VISIBLE))
+
+
+def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
+    """Those that CUDA_VISIBLE_DEVICES allows, by number; names of devices (UUIDs) are counted, not matched."""
+    if allowed is None:
+        return tuple(found)
+    words = [word.strip() for word in allowed.split(",") if word.strip()]
+    if all(word.isdigit() for word in words):
+        by_index = {accelerator.index: accelerator for accelerator in found}
+        return tuple(by_index[int(word)] for word in words if int(word) in by_index)
+    return tuple(found[: len(words)])
+
+
+def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
+    """What one of `share` replicas on this node takes: every share-th, or one by turns where there are too few."""
+    own = tuple(found[replica % share :: share])
+    return own or (tuple(found)[replica % len(found)],) if found else ()
+
+
+def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str] | None = None) -> Precision:
+    """The arithmetic that the accelerators do fastest without leaving the rules (16 bits at least)."""
+    if accelerators:
+        weakest = min(accelerator.capability for accelerator in accelerators)
+        if weakest >= BFLOAT16_CAPABILITY:
+            return "mixed_bfloat16"
+        return "mixed_float16" if weakest >= FLOAT16_CAPABILITY else "float32"
+    flags = read_cpu_flags() if cpu_flags is None else cpu_flags
+    return "mixed_bfloat16" if flags & BFLOAT16_CPU_FLAGS else "float32"
+
+
+def read_cpu_flags() -> frozenset[str]:
+    """The features of this machine's CPU as Linux names them; none where it does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    words = (line.partition(":")[2].split() for line in lines if line.startswith("flags"))
+    return frozenset(next(words, []))
+
+
+def _describe(index: int, driver: str) -> Accelerator:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    return Accelerator(index, _text(pynvml.nvmlDeviceGetName(handle)), memory, (major, minor), driver)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

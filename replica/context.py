@@ -1,0 +1,27 @@
+"""What all trials of a replica share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.config import Precision, RunConfig
+from aiperf.history import HistoryWriter
+from aiperf.messages import Message
+from aiperf.paths import RunPaths
+from replica.planner import Planner
+from replica.trainer_process import RankSetup
+
+
+@dataclass(frozen=True)
+class ReplicaContext:
+    """One replica: its configuration, its planner, how its ranks start, and whom it tells."""
+
+    replica: int
+    config: RunConfig
+    paths: RunPaths
+    writer: HistoryWriter
+    planner: Planner
+    ranks: RankSetup
+    precision: Precision
+    send: Callable[[Message], None]

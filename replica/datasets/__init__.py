@@ -1,0 +1,1 @@
+"""Making and checking directories of images: `aiperf dataset prepare|check|synthesize`."""

@@ -1,0 +1,36 @@
+"""Images as the trainer wants them: RGB JPEG. ImageNet has a PNG and 22 CMYK images among its JPEGs."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+JPEG_QUALITY = 100
+"""Of images that have to be encoded anew."""
+
+_START_OF_IMAGE = b"\xff\xd8"
+_FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
+
+
+def as_rgb_jpeg(data: bytes) -> bytes:
+    """The image itself where it is a JPEG with one or three components, else encoded anew.
+
+    Raises tensorflow.errors.InvalidArgumentError where it cannot be decoded.
+    """
+    if jpeg_components(data) in (1, 3):
+        tf.io.decode_jpeg(data, channels=3)  # to be sure that it decodes to its end
+        return data
+    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
+    return bytes(tf.io.encode_jpeg(pixels, quality=JPEG_QUALITY).numpy())
+
+
+def jpeg_components(data: bytes) -> int | None:
+    """Colour components as the frame header tells (ITU T.81, B.2.2); None where the data is no JPEG."""
+    if not data.startswith(_START_OF_IMAGE):
+        return None
+    position = 2
+    while position + 9 < len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker in _FRAME_MARKERS:
+            return data[position + 9]
+        position += 2 + int.from_bytes(data[position + 2 : position + 4])
+    return None

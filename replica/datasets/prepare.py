@@ -1,0 +1,141 @@
+"""Shards from a source: in parallel, resumable, with a checksum of every file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from aiperf.dataset_manifest import (
+    SPLITS,
+    DatasetManifest,
+    FileEntry,
+    Split,
+    SplitEntry,
+    write_dataset_manifest,
+)
+from aiperf.errors import DatasetError
+from replica.datasets.naming import shard_name
+from replica.datasets.sources import ImageSource, Place
+
+JOURNAL_NAME = ".prepare.jsonl"
+"""What is done: one line a shard, so that a broken-off preparation goes on where it was."""
+
+SHUFFLE_SEED = 2012
+"""Training images are spread over the shards once and for all: neighbours in a shard are of different classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """One shard to write."""
+
+    path: Path
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """A written shard, and the images that had to be left out."""
+
+    entry: FileEntry
+    undecodable: tuple[str, ...]
+
+
+Progress = Callable[[int, int], None]
+"""Told after every shard: how many are done, of how many."""
+
+
+def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, tell: Progress,
+            workers: int) -> DatasetManifest:  # fmt: skip
+    """Write all shards that are not there yet, then dataset.json. Raises DatasetError naming undecodable images."""
+    output.mkdir(parents=True, exist_ok=True)
+    jobs = {split: list(shard_jobs(source.places(split), split, shards[split], output)) for split in SPLITS}
+    everything = [job for split in SPLITS for job in jobs[split]]
+    done = _journal(output, _fingerprint(source, shards))
+    missing = [job for job in everything if not _is_done(job.path, done)]
+    bad: list[str] = []
+    with (output / JOURNAL_NAME).open("a", encoding="utf-8") as journal:
+        for count, result in enumerate(_write_all(missing, workers), start=len(everything) - len(missing) + 1):
+            bad += result.undecodable
+            if not result.undecodable:
+                done[result.entry.name] = result.entry
+                journal.write(result.entry.model_dump_json() + "\n")
+                journal.flush()
+            tell(count, len(everything))
+    if bad:
+        raise DatasetError(f"{len(bad)} image(s) cannot be decoded: {', '.join(sorted(bad)[:20])}")
+    manifest = DatasetManifest(
+        format="tfrecord",
+        source=source.description,
+        image_size=image_size,
+        class_names=source.class_names,
+        train=SplitEntry(files=tuple(done[job.path.name] for job in jobs["train"])),
+        validation=SplitEntry(files=tuple(done[job.path.name] for job in jobs["validation"])),
+    )
+    write_dataset_manifest(output, manifest)
+    (output / JOURNAL_NAME).unlink()
+    return manifest
+
+
+def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) -> Iterator[ShardJob]:
+    """The images dealt to `count` shards of sizes that differ by one at most. Raises DatasetError for too few."""
+    if len(places) < count:
+        raise DatasetError(f"{len(places)} {split} images cannot fill {count} shards; use fewer")
+    order = list(places)
+    if split == "train":
+        random.Random(SHUFFLE_SEED).shuffle(order)
+    for number in range(count):
+        start, stop = len(order) * number // count, len(order) * (number + 1) // count
+        yield ShardJob(output / shard_name(split, number, count), tuple(order[start:stop]))
+
+
+def write_job(job: ShardJob) -> ShardResult:
+    """Write one shard; images that cannot be decoded are left out and named."""
+    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+
+    from replica.datasets.encoding import as_rgb_jpeg  # noqa: PLC0415
+    from replica.datasets.shards import Image, write_shard  # noqa: PLC0415
+
+    bad: list[str] = []
+
+    def images() -> Iterator[Image]:
+        for place in job.places:
+            try:
+                yield Image(place.name, place.label, as_rgb_jpeg(place.read()))
+            except tf.errors.InvalidArgumentError:
+                bad.append(place.name)
+
+    return ShardResult(write_shard(job.path, images()), tuple(bad))
+
+
+def _write_all(jobs: Sequence[ShardJob], workers: int) -> Iterator[ShardResult]:
+    if not jobs:
+        return
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(write_job, job) for job in jobs]):
+            yield future.result()
+
+
+def _fingerprint(source: ImageSource, shards: dict[Split, int]) -> str:
+    return json.dumps([source.description, len(source.train), len(source.validation), shards])
+
+
+def _journal(output: Path, fingerprint: str) -> dict[str, FileEntry]:
+    """Shards of an earlier attempt at the same preparation. Raises DatasetError where it was another one."""
+    path = output / JOURNAL_NAME
+    if not path.exists():
+        path.write_text(fingerprint + "\n", encoding="utf-8")
+        return {}
+    first, *lines = path.read_text(encoding="utf-8").splitlines()
+    if first != fingerprint:
+        raise DatasetError(f"{output}: holds an unfinished preparation of other data; remove it or name another folder")
+    whole = (line for line in lines if line.endswith("}"))
+    return {entry.name: entry for entry in map(FileEntry.model_validate_json, whole)}
+
+
+def _is_done(path: Path, done: dict[str, FileEntry]) -> bool:
+    return path.name in done and path.exists() and path.stat().st_size == done[path.name].size_bytes

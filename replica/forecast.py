@@ -1,0 +1,37 @@
+"""When the current training will end at the earliest, from what it has reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replica.rounds import epochs_left
+
+
+class Forecast:
+    """Times are seconds of any one clock."""
+
+    def __init__(self, epochs: int, patience: int) -> None:
+        self._epochs = epochs
+        self._patience = patience
+        self._began_s: float | None = None
+        self._done = 0.0
+        self._reached_s = 0.0
+        self._end = float(epochs)
+
+    def began(self, now_s: float) -> None:
+        """The first step begins; later calls change nothing."""
+        if self._began_s is None:
+            self._began_s = now_s
+
+    def reached(self, now_s: float, accuracies: Sequence[float], fraction: float) -> None:
+        """Epochs with these accuracies are complete, and a fraction of the next one is done."""
+        self._done = len(accuracies) + fraction
+        self._reached_s = now_s
+        self._end = len(accuracies) + epochs_left(accuracies, self._epochs, self._patience)
+
+    def seconds_left(self, now_s: float) -> float | None:
+        """Seconds until the earliest end; None while nothing is known."""
+        if self._began_s is None or self._done <= 0:
+            return None
+        per_epoch = (self._reached_s - self._began_s) / self._done
+        return max(0.0, per_epoch * (self._end - self._done) - (now_s - self._reached_s))

@@ -1,0 +1,114 @@
+"""From encoded images to batches: decoding, the crops of the benchmark, normalisation (spec, section 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from aiperf.datasets import Dataset
+from aiperf.messages import TrainRequest
+from replica.trainer.data.contract import Batches
+
+MEAN = (123.675, 116.28, 103.53)
+DEVIATION = (58.395, 57.12, 57.375)
+"""Mean and standard deviation of ImageNet's training images by channel, of 255 (0.485, 0.456, 0.406; 0.229, ...)."""
+
+CROP_AREA = (0.08, 1.0)
+CROP_ASPECT = (3 / 4, 4 / 3)
+SHORT_SIDE = 256 / 224
+"""The short side of a validation image before the central crop, in crops."""
+
+CROP_ATTEMPTS = 10
+PREFETCHED_BATCHES = 2
+
+
+def train_image(encoded: Any, side: int, seed: Any) -> Any:
+    """A random crop of 0.08 to 1 of the area and aspect 3/4 to 4/3, resized to `side`, flipped half of the time.
+
+    uint8 string tensor -> (side, side, 3) float32, 0 to 255. Szegedy et al. 2015, section 6.
+    """
+    shape = tf.image.extract_jpeg_shape(encoded)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed=seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=CROP_ASPECT,
+        area_range=CROP_AREA,
+        max_attempts=CROP_ATTEMPTS,
+        use_image_if_no_bounding_boxes=True,
+    )
+    image = _cropped(encoded, begin[0], begin[1], size[0], size[1])
+    image = tf.image.resize(image, (side, side))
+    return tf.image.stateless_random_flip_left_right(image, seed + 1)
+
+
+def validation_image(encoded: Any, side: int) -> Any:
+    """Short side to 256, central crop of 224 (or in that ratio): (side, side, 3) float32, 0 to 255.
+
+    The central square of 224/256 of the short side is cropped first and then resized: the same pixels, less work.
+    """
+    shape = tf.cast(tf.image.extract_jpeg_shape(encoded), tf.float32)
+    crop = tf.minimum(shape[0], shape[1]) / SHORT_SIDE
+    size = tf.maximum(tf.cast(tf.round(crop), tf.int32), 1)
+    top = tf.cast((shape[0] - crop) / 2, tf.int32)
+    left = tf.cast((shape[1] - crop) / 2, tf.int32)
+    return tf.image.resize(_cropped(encoded, top, left, size, size), (side, side))
+
+
+def normalised(image: Any) -> Any:
+    """Mean 0 and standard deviation 1 by channel: (S, S, 3) float32.
+
+    By rows, because operations that repeat three numbers along the innermost axis are not vectorised.
+    """
+    side = image.shape[1]
+    scale = np.tile(1 / np.array(DEVIATION, np.float32), side)
+    shift = np.tile(np.array(MEAN, np.float32) / np.array(DEVIATION, np.float32), side)
+    return tf.reshape(tf.reshape(image, (side, 3 * side)) * scale - shift, (side, side, 3))
+
+
+def _cropped(encoded: Any, top: Any, left: Any, height: Any, width: Any) -> Any:
+    """Only the crop is decoded."""
+    return tf.image.decode_and_crop_jpeg(encoded, tf.stack([top, left, height, width]), channels=3)
+
+
+def train_dataset(examples: Any, dataset: Dataset, request: TrainRequest, seed: tuple[int, int]) -> Any:
+    """Shuffled, transformed, batched: from pairs of encoded image and label (from 0)."""
+    folded = tf.random.experimental.stateless_fold_in(tf.constant(seed, tf.int64), 0)
+
+    def transform(number: Any, example: tuple[Any, Any]) -> tuple[Any, Any]:
+        own = tf.random.experimental.stateless_fold_in(folded, number)
+        return normalised(train_image(example[0], dataset.image_size, own)), example[1]
+
+    shuffled = examples.shuffle(request.shuffle_buffer, seed=seed[0] + seed[1]).enumerate()
+    return _batched(shuffled.map(transform, num_parallel_calls=request.parallel_decode), dataset.classes, request)
+
+
+def validation_dataset(examples: Any, dataset: Dataset, request: TrainRequest) -> Any:
+    """In order, transformed, batched: from pairs of encoded image and label (from 0)."""
+
+    def transform(encoded: Any, label: Any) -> tuple[Any, Any]:
+        return normalised(validation_image(encoded, dataset.image_size)), label
+
+    return _batched(examples.map(transform, num_parallel_calls=request.parallel_decode), dataset.classes, request)
+
+
+def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
+    def one_hot(batch: Any, labels: Any) -> tuple[Any, Any]:
+        return batch, tf.one_hot(labels, classes)
+
+    batches = images.batch(request.batch_size).map(one_hot)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = request.parallel_decode
+    batches = batches.with_options(options)
+    devices = tf.config.list_logical_devices("GPU")
+    if devices:
+        return batches.apply(tf.data.experimental.prefetch_to_device(devices[0].name, PREFETCHED_BATCHES))
+    return batches.prefetch(PREFETCHED_BATCHES)
+
+
+def iterate(batches: Any) -> Batches:
+    """Batches as they come."""
+    yield from batches

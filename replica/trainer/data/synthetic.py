@@ -1,0 +1,31 @@
+"""Images made once on the device: no input pipeline, to tell compute from input. Nothing can be learned from them."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from aiperf.datasets import Dataset
+from replica.trainer.data.contract import Batches, Shard
+
+
+class SyntheticSource:
+    """As many images an epoch as the data set has, all of them the same batch of noise."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
+        """The shard's number of training images."""
+        return self._batches(batch_size, len(shard.share(self.dataset.train_images)))
+
+    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
+        """The shard's number of validation images."""
+        return self._batches(batch_size, len(shard.share(self.dataset.validation_images)))
+
+    def _batches(self, batch_size: int, total: int) -> Batches:
+        side = self.dataset.image_size
+        images = tf.random.stateless_normal((batch_size, side, side, 3), seed=(1, 2))
+        labels = tf.one_hot(tf.range(batch_size) % self.dataset.classes, self.dataset.classes)
+        for start in range(0, total, batch_size):
+            count = min(batch_size, total - start)
+            yield (images, labels) if count == batch_size else (images[:count], labels[:count])

@@ -1,0 +1,109 @@
+"""ImageNet's usual form: shards of TFRecords with `image/encoded` and `image/class/label` (1 to classes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from aiperf.dataset_manifest import DatasetManifest, FileEntry, Split
+from aiperf.datasets import Dataset
+from aiperf.errors import DatasetError, TrialFailedError
+from aiperf.messages import TrainRequest
+from replica.trainer.data.contract import Batches, Shard
+from replica.trainer.data.images import iterate, train_dataset, validation_dataset
+
+OPEN_SHARDS = 16
+"""Shards that a rank reads at the same time."""
+
+READ_BUFFER_BYTES = 8 << 20
+
+FEATURES = {
+    "image/encoded": tf.io.FixedLenFeature((), tf.string),
+    "image/class/label": tf.io.FixedLenFeature((), tf.int64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of images in one file."""
+
+    file: str
+    skip: int
+    take: int
+
+
+def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
+    """The parts of `files`, one after the other, that hold the images of `share`."""
+    start = 0
+    for file in files:
+        first, last = max(share.start, start), min(share.stop, start + file.images)
+        if first < last:
+            yield Piece(file.name, first - start, last - first)
+        start += file.images
+
+
+class TFRecordSource:
+    """Each rank takes an equal share of the images of an epoch; the order of the shards is new in every epoch."""
+
+    def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
+        self.dataset = dataset
+        self._folder = folder
+        self._manifest = manifest
+        self._request = request
+        for split in ("train", "validation"):
+            missing = [f.name for f in manifest.split(split).files if not (folder / f.name).is_file()]
+            if missing:
+                raise DatasetError(f"{folder}: {len(missing)} shard(s) are missing, such as {missing[0]}")
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
+        """The shard's images once: shards of files in random order, interleaved, and shuffled in a buffer."""
+        files = self._manifest.train.files
+        order = np.random.default_rng((seed, epoch)).permutation(len(files))
+        examples = self._examples("train", [files[index] for index in order], shard, OPEN_SHARDS)
+        own = (seed, epoch * shard.ranks + shard.rank)
+        batches = train_dataset(examples, self.dataset, self._request, own)
+        return self._checked(batches, "train")
+
+    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
+        """The shard's validation images once, in the order of the files."""
+        examples = self._examples("validation", self._manifest.validation.files, shard, 1)
+        batches = validation_dataset(examples, self.dataset, self._request)
+        return self._checked(batches, "validation")
+
+    def _examples(self, split: Split, files: Sequence[FileEntry], shard: Shard, cycle: int) -> Any:
+        own = list(pieces(files, shard.share(self._manifest.split(split).images)))
+        listed = tf.data.Dataset.from_tensor_slices(
+            (
+                tf.constant([str(self._folder / piece.file) for piece in own], tf.string),
+                tf.constant([piece.skip for piece in own], tf.int64),
+                tf.constant([piece.take for piece in own], tf.int64),
+            )
+        )
+        records = listed.interleave(
+            lambda file, skip, take: tf.data.TFRecordDataset(file, buffer_size=READ_BUFFER_BYTES).skip(skip).take(take),
+            cycle_length=cycle,
+            block_length=8,
+            num_parallel_calls=cycle,
+            deterministic=True,
+        )
+        return records.map(_parse, num_parallel_calls=2)
+
+    def _checked(self, batches: Any, split: Split) -> Batches:
+        """Damage is a failure with the split's name: TensorFlow does not tell the file."""
+        try:
+            yield from iterate(batches)
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            first = str(error.message).splitlines()[0][:300]
+            raise TrialFailedError(
+                "data", f"{self._folder}, {split}: {first}; find it with: aiperf dataset check {self._folder}"
+            ) from None
+
+
+def _parse(record: Any) -> tuple[Any, Any]:
+    example = tf.io.parse_single_example(record, FEATURES)
+    return example["image/encoded"], example["image/class/label"] - 1

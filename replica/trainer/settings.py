@@ -1,0 +1,58 @@
+"""What a rank is told on its command line, before it imports anything heavy."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+TRAINING_NICENESS = 5
+"""Beside a thread of usual priority, one with this niceness gets a quarter of a core."""
+
+_PR_SET_PDEATHSIG = 1
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK")
+
+
+class RankSettings(BaseModel):
+    """Settings that hold from the start of a rank."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    channel: str
+    """Name of the agent's socket, for rank 0."""
+    ranks: int = 1
+    cpu_threads: int = 1
+
+
+def read_settings() -> RankSettings:
+    """Settings from the first argument."""
+    return RankSettings.model_validate_json(sys.argv[1])
+
+
+def rank_of_environment(environment: Mapping[str, str] = os.environ) -> int:
+    """The rank that a starter has given this process. Raises KeyError where none has."""
+    for name in _RANK_VARIABLES:
+        if name in environment:
+            return int(environment[name])
+    raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter has given no rank")
+
+
+def yield_to_preparations() -> None:
+    """Let the ranks that get ready for the next trial go first where they share CPUs with this one that trains.
+
+    They have little to do, and all wait for them if they come too late. Linux has a priority for each thread.
+    """
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), TRAINING_NICENESS)
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when whoever started it dies: no rank outlives its starter."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,23 @@
+"""Ranks through `horovodrun` with Gloo: needs nothing but Horovod; nodes other than this one are reached by ssh."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from replica.trainer.starters.contract import RankRequest
+
+
+def start_with_horovodrun(request: RankRequest) -> list[str]:
+    """Horovod's own launcher, that of this very Python environment."""
+    hosts = request.hosts or ("localhost",)
+    interface = request.interface or (None if request.hosts else "lo")
+    slots = ",".join(f"{host}:{request.ranks_per_host}" for host in hosts)
+    return [
+        str(Path(sys.executable).parent / "horovodrun"),
+        "--gloo",
+        "-np", str(request.ranks),
+        "-H", slots,
+        *(("--network-interfaces", interface) if interface else ()),
+        *request.command,
+    ]  # fmt: skip

@@ -1,0 +1,49 @@
+"""Small directories of real JPEG images, and requests to train from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from aiperf.dataset_manifest import DatasetManifest
+from aiperf.messages import TrainRequest
+from replica.datasets.synthesize import Recipe, draw, synthesize
+
+TRAIN, VALIDATION, CLASSES, SIDE = 46, 13, 3, 32
+"""Numbers that nothing divides evenly."""
+
+RECIPE = Recipe(
+    {"train": TRAIN, "validation": VALIDATION}, {"train": 4, "validation": 2}, CLASSES, 40, 56, SIDE, seed=1
+)
+
+
+def silent(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def make_shards(folder: Path) -> DatasetManifest:
+    return synthesize(RECIPE, folder, silent, workers=1)
+
+
+def make_folders(folder: Path, train: int = TRAIN, validation: int = VALIDATION) -> None:
+    """The same kind of images as one file each."""
+    for split, count in (("train", train), ("validation", validation)):
+        for index in range(count):
+            label = index % CLASSES + 1
+            pixels = draw(RECIPE, label, np.random.default_rng((1, 0 if split == "train" else 1, index)))
+            path = folder / split / f"class{label}" / f"{index:04d}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
+
+
+def request_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> TrainRequest:
+    fields: dict[str, Any] = {
+        "architecture_path": "", "dataset": dataset, "data_dir": str(data_dir) if data_dir else None,
+        "batch_size": 8, "epochs": 1, "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1,
+        "momentum": 0.9, "label_smoothing": 0.1, "precision": "float32", "xla": False, "progress_interval_s": 1.0,
+        "parallel_decode": 2, "shuffle_buffer": 64,
+    }  # fmt: skip
+    return TrainRequest(**{**fields, **changes})

@@ -1,0 +1,124 @@
+"""Build Horovod for the installed TensorFlow, or give the wheel that was built before.
+
+Prints the path of the wheel. Horovod's last release (0.28.1) is older than today's TensorFlow and needs three
+settings that its own build does not make; docs/performance.md explains them. Environment variables of Horovod's
+build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_NCCL_HOME, HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+VERSION = "0.28.1"
+SOURCE_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+XLA_LINE = 'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n'
+"""Does not compile with today's XLA headers; only Horovod's own XLA operations need it."""
+
+FRAMEWORKS = {
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_GLOO": "1",
+}
+
+
+def settings() -> dict[str, str]:
+    """Horovod's build settings: TensorFlow and Gloo, MPI where it is installed, and what the user has set."""
+    mpi = {"HOROVOD_WITH_MPI": "1"} if shutil.which("mpicxx") else {"HOROVOD_WITHOUT_MPI": "1"}
+    users = {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
+    return {**FRAMEWORKS, **mpi, **users}
+
+
+def tensorflow_version() -> str:
+    """The installed TensorFlow, whichever distribution it comes from."""
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            return f"{name}-{metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    sys.exit("install TensorFlow first: Horovod is built against it")
+
+
+def cache_folder() -> Path:
+    """Where wheels of this very combination lie: anything that changes the binary changes the folder."""
+    key = repr((VERSION, tensorflow_version(), sys.implementation.cache_tag, sorted(settings().items())))
+    key += Path(__file__).read_text(encoding="utf-8")
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return base / "aiperf" / f"horovod-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def fetch(folder: Path) -> Path:
+    """Download and unpack the source distribution, checked by its hash."""
+    requirement = folder / "horovod.txt"
+    requirement.write_text(f"horovod=={VERSION} --hash=sha256:{SOURCE_SHA256}\n", encoding="utf-8")
+    run = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run(
+        [*run, "--no-build-isolation", "--require-hashes", "-r", str(requirement), "-d", str(folder)],
+        check=True,
+        stdout=sys.stderr,
+    )
+    with tarfile.open(folder / f"horovod-{VERSION}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"horovod-{VERSION}"
+
+
+def patch(source: Path) -> None:
+    """Leave out the file that today's TensorFlow has no headers for."""
+    cmake = source / "horovod/tensorflow/CMakeLists.txt"
+    text = cmake.read_text(encoding="utf-8")
+    if XLA_LINE not in text:
+        sys.exit(f"{cmake}: the line to leave out is not there")
+    cmake.write_text(text.replace(XLA_LINE, ""), encoding="utf-8")
+
+
+def build(source: Path, folder: Path) -> None:
+    """Compile the wheel into `folder`."""
+    include = Path(sysconfig.get_path("purelib")) / "tensorflow/include/external"
+    environment = {
+        **os.environ,
+        **settings(),
+        "CPLUS_INCLUDE_PATH": f"{include / 'highwayhash'}:{include / 'farmhash_archive/src'}",
+        "MAKEFLAGS": os.environ.get("MAKEFLAGS", f"-j{os.cpu_count()}"),
+        "SOURCE_DATE_EPOCH": "315532800",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), "."]
+    with (folder / "build.log").open("w", encoding="utf-8") as log:
+        result = subprocess.run(command, cwd=source, env=environment, stdout=log, stderr=log, check=False)
+    if result.returncode:
+        kept = Path(tempfile.gettempdir()) / "horovod-build.log"
+        shutil.copy(folder / "build.log", kept)
+        sys.exit(f"Horovod could not be built; the log is {kept}")
+
+
+def main() -> int:
+    """Print the wheel's path, building it where the cache has none."""
+    cache = cache_folder()
+    if not list(cache.glob("*.whl")):
+        print("building Horovod (about 2 minutes) ...", file=sys.stderr)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            source = fetch(folder)
+            patch(source)
+            build(source, folder)
+            cache.mkdir(exist_ok=True)
+            for wheel in folder.glob("*.whl"):
+                part = cache / f"{wheel.name}.part"
+                shutil.copy(wheel, part)
+                part.replace(cache / wheel.name)
+    print(next(cache.glob("*.whl")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

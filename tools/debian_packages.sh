@@ -1,0 +1,22 @@
+#!/bin/sh
+# Installs the Debian packages that tests need, if this is root on Debian; otherwise says which tests will be skipped.
+set -eu
+PACKAGES="libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client sshfs"
+
+missing=""
+for package in $PACKAGES; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "installing Debian packages:$missing"
+  apt-get update -qq
+  # shellcheck disable=SC2086
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+else
+  echo "********************************************************************************" >&2
+  echo "NOT INSTALLED, because this is not root on Debian:$missing" >&2
+  echo "Tests of MPI, SLURM, ssh and network file systems are skipped where these are missing." >&2
+  echo "As root: apt-get install$missing" >&2
+  echo "********************************************************************************" >&2
+fi
