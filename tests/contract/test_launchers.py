@@ -11,19 +11,40 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aiperf.config import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
-from primary.launchers import LAUNCHERS, Launcher, ReplicaSpec
+from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
+from tests.sshd import Hosts
 
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 STUBBORN = (
-    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
+    "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print(os.getpid(), flush=True)\ntime.sleep(600)"
 )
 PARENT = "import subprocess, sys, time\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\ntime.sleep(600)"
 
+WAYS = ("local", "slurm job", "slurm step", "ssh")
+"""Every launcher, SLURM's both inside and outside of an allocation."""
 
-@pytest.fixture(params=sorted(LAUNCHERS))
-def launcher(request: pytest.FixtureRequest) -> Launcher:
-    return LAUNCHERS[request.param]()
+
+def config_for(way: str, request: pytest.FixtureRequest) -> RunConfig:
+    overrides: dict[str, object] = {"run.dataset": "digits", "run.launcher": way.split(maxsplit=1)[0]}
+    if way == "slurm job":
+        request.getfixturevalue("slurm")
+    elif way == "slurm step":
+        request.getfixturevalue("allocation")
+        overrides |= {"replica.per_node": 16}
+    elif way == "ssh":
+        hosts: Hosts = request.getfixturevalue("ssh_hosts")
+        overrides |= {"replica.per_node": 20}
+        overrides |= {f"ssh.{name}": value for name, value in hosts.settings.model_dump().items()}
+    return load_config(overrides=overrides)
+
+
+@pytest.fixture(params=WAYS)
+def start(request: pytest.FixtureRequest) -> Callable[[], Launcher]:
+    config = config_for(request.param, request)
+    return lambda: make_launcher(config)
 
 
 @pytest.fixture
@@ -35,67 +56,76 @@ def spec(tmp_path: Path) -> Callable[[str], ReplicaSpec]:
 
 
 Make = Callable[..., ReplicaSpec]
+Start = Callable[[], Launcher]
 
 
-def test_messages_go_both_ways_and_the_exit_code_comes_back(launcher: Launcher, spec: Make) -> None:
+def test_messages_go_both_ways_and_the_exit_code_comes_back(start: Start, spec: Make) -> None:
     async def scenario() -> None:
+        launcher = start()
         process = await launcher.start(spec(ECHO))
         for text in (b"one\n", "zwei é 三\n".encode()):
             await process.send(text)
             assert await process.receive() == b"got " + text
-        assert await process.cancel(5) == -signal.SIGTERM
+        await process.cancel(5)
         ended = await launcher.start(spec("import sys; print('last'); sys.exit(7)"))
-        assert await ended.wait() == 7
+        assert (await ended.wait()).code == 7
         assert [await ended.receive() for _ in range(3)] == [b"last\n", b"", b""], "output outlives its process"
         await ended.send(b"too late\n")
+        well = await launcher.start(spec("pass"))
+        assert await well.wait() == Exit(0)
 
     asyncio.run(scenario())
 
 
-def test_death_by_a_signal_is_told_as_such(launcher: Launcher, spec: Make) -> None:
+def test_death_by_a_signal_is_told_as_such(start: Start, spec: Make) -> None:
     async def scenario() -> None:
-        process = await launcher.start(spec("import os; os.kill(os.getpid(), 9)"))
+        process = await start().start(spec("import os; os.kill(os.getpid(), 9)"))
         assert await process.receive() == b""
-        assert await process.wait() == -signal.SIGKILL
+        assert (await process.wait()).code == -signal.SIGKILL
 
     asyncio.run(scenario())
 
 
-def test_cancel_ends_stubborn_processes_and_children(launcher: Launcher, spec: Make) -> None:
+def test_cancel_ends_stubborn_processes_and_children(start: Start, spec: Make) -> None:
     async def scenario() -> None:
+        launcher = start()
         stubborn = await launcher.start(spec(STUBBORN))
-        assert await stubborn.receive() == b"ready\n"
-        assert await stubborn.cancel(0.2) == -signal.SIGKILL
-        assert await stubborn.cancel(0.2) == -signal.SIGKILL, "cancelling twice does no harm"
+        pid = int(await stubborn.receive())
+        await stubborn.cancel(0.2)
+        await stubborn.cancel(0.2)  # cancelling twice does no harm
+        await assert_gone(pid)
         parent = await launcher.start(spec(PARENT))
         child = int(await parent.receive())
         await parent.cancel(5)
-        for _ in range(100):
-            if not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
-                break
-            await asyncio.sleep(0.05)
-        else:
-            pytest.fail(f"child {child} lives on")
+        await assert_gone(child)
 
     asyncio.run(scenario())
 
 
-def test_standard_error_is_kept_and_odd_characters_arrive(launcher: Launcher, tmp_path: Path) -> None:
+async def assert_gone(pid: int) -> None:
+    for _ in range(200):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"process {pid} lives on")
+
+
+def test_standard_error_is_kept_and_odd_characters_arrive(start: Start, tmp_path: Path) -> None:
     async def scenario() -> None:
         log = tmp_path / "odd $name 'é.log"
         code = "import os, sys; print(sys.argv[1], os.environ['ODD']); print('to the log', file=sys.stderr)"
         odd = """a "b" $c 'd' \\ é"""
-        process = await launcher.start(ReplicaSpec(0, (sys.executable, "-c", code, odd), log, {"ODD": odd}))
+        process = await start().start(ReplicaSpec(0, (sys.executable, "-c", code, odd), log, {"ODD": odd}))
         assert (await process.receive()).decode() == f"{odd} {odd}\n"
         await process.wait()
-        assert log.read_text() == "to the log\n"
+        assert "to the log\n" in log.read_text()
 
     asyncio.run(scenario())
 
 
-def test_an_endless_line_is_an_error_and_not_all_the_memory(launcher: Launcher, spec: Make) -> None:
+def test_an_endless_line_is_an_error_and_not_all_the_memory(start: Start, spec: Make) -> None:
     async def scenario() -> None:
-        process = await launcher.start(spec("print('x' * 3_000_000)"))
+        process = await start().start(spec("print('x' * 3_000_000)"))
         with pytest.raises(MessageError, match="endless line"):
             await process.receive()
         await process.cancel(1)
@@ -103,16 +133,23 @@ def test_an_endless_line_is_an_error_and_not_all_the_memory(launcher: Launcher, 
     asyncio.run(scenario())
 
 
-def test_a_program_that_does_not_exist_is_a_launch_error(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_told(start: Start, tmp_path: Path) -> None:
     async def scenario() -> None:
-        with pytest.raises(LaunchError, match=r"replica 3: /no/such/program: No such file"):
-            await launcher.start(ReplicaSpec(3, ("/no/such/program",), tmp_path / "log"))
+        log = tmp_path / "log"
+        try:
+            process = await start().start(ReplicaSpec(3, ("/no/such/program",), log))
+        except LaunchError as error:
+            assert "replica 3: /no/such/program: No such file" in str(error)
+            return
+        assert await process.receive() == b""
+        assert (await process.wait()).code not in (0, None)
+        assert "/no/such/program" in log.read_text()
 
     asyncio.run(scenario())
 
 
-def test_fifty_at_once(launcher: Launcher, spec: Make) -> None:
-    async def one(replica: int) -> bytes:
+def test_fifty_at_once(start: Start, spec: Make) -> None:
+    async def one(launcher: Launcher, replica: int) -> bytes:
         process = await launcher.start(ReplicaSpec(replica, ("cat",), spec("", replica).log))
         await process.send(b"%d\n" % replica)
         answer = await process.receive()
@@ -120,7 +157,26 @@ def test_fifty_at_once(launcher: Launcher, spec: Make) -> None:
         return answer
 
     async def scenario() -> None:
-        answers = await asyncio.gather(*(one(replica) for replica in range(50)))
+        launcher = start()
+        answers = await asyncio.gather(*(one(launcher, replica) for replica in range(50)))
         assert answers == [b"%d\n" % replica for replica in range(50)]
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_connection_is_no_death(ssh_hosts: Hosts, spec: Make, request: pytest.FixtureRequest) -> None:
+    config = config_for("ssh", request)
+
+    async def scenario() -> None:
+        process = await make_launcher(config).start(spec("import os, time; print(os.getpid()); time.sleep(600)"))
+        for session in ssh_hosts.sessions("h0"):
+            for member in [session, *session.children(recursive=True)]:
+                if member.name() == "sshd":
+                    member.kill()
+        await process.receive()
+        found = await process.wait()
+        assert found.code is None
+        assert str(found) == "cannot be reached: the connection is lost"
+        assert await process.explain() == "host h0"
 
     asyncio.run(scenario())

@@ -1,0 +1,52 @@
+"""A replica behind a child process of the primary: its own process, or srun, which passes everything on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from aiperf.errors import LaunchError, MessageError
+from aiperf.processes import end_group, spawn
+from primary.launchers.contract import Exit, ReplicaSpec
+
+
+class PipeProcess:
+    """Standard input and output are pipes; standard error is appended to the replica's log."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; nothing happens once it is gone."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+
+    async def receive(self) -> bytes:
+        """The next line of its standard output, b"" at its end. Raises MessageError on an endless line."""
+        assert self._process.stdout is not None
+        try:
+            return await self._process.stdout.readline()
+        except ValueError as error:
+            raise MessageError(f"the replica sent an endless line: {error}") from None
+
+    async def wait(self) -> Exit:
+        """How it ended."""
+        return Exit(await self._process.wait())
+
+    async def explain(self) -> str:
+        """Nothing: its exit code says it all."""
+        return ""
+
+    async def cancel(self, grace_s: float) -> Exit:
+        """Terminate its group, kill what is left after `grace_s`."""
+        return Exit(await end_group(self._process, grace_s))
+
+
+async def start_child(spec: ReplicaSpec, command: list[str], environment: dict[str, str]) -> asyncio.subprocess.Process:
+    """Start the child. Raises LaunchError naming the program that cannot be started."""
+    try:
+        return await spawn(command, spec.log, environment)
+    except OSError as error:
+        raise LaunchError(f"cannot start replica {spec.replica}: {command[0]}: {error.strerror}") from error

@@ -1,0 +1,168 @@
+"""Replicas on other machines by ssh, one connection each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import paramiko
+
+from aiperf.config import RunConfig
+from aiperf.errors import LaunchError, MessageError, UsageError
+from aiperf.messages import MAX_LINE_BYTES
+from aiperf.placement import nodes_needed, nodes_of
+from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
+from primary.ssh_client import connect
+
+_T = TypeVar("_T")
+
+CONNECTING_AT_ONCE = 8
+"""sshd refuses when too many connections are being set up (MaxStartups 10)."""
+
+GROUP_PREFIX = "aiperf-group "
+SIGNAL_EXIT = 128
+NO_STATUS = -1
+"""What paramiko gives where no exit code came."""
+
+
+class SshLauncher:
+    """Starts replica i on host i, or on the hosts from i x replica.nodes on."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self.per_node = config.replica.per_node
+        needed = nodes_needed(config)
+        if len(config.ssh.hosts) < needed:
+            raise UsageError(
+                f"ssh.hosts names {len(config.ssh.hosts)} host(s); {config.run.replicas} replica(s) need {needed}"
+            )
+        self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
+        """Start a replica. Raises LaunchError: host unknown, key refused, no connection, no such program."""
+        hosts = nodes_of(spec.replica, self._config, self._config.ssh.hosts)
+        async with self._connecting:
+            client = await asyncio.to_thread(connect, hosts[0], self._config.ssh)
+            process = SshProcess(client, hosts[0])
+            try:
+                await process.begin(remote_command(spec, hosts))
+            except BaseException:
+                client.close()
+                raise
+        return process
+
+
+def remote_command(spec: ReplicaSpec, hosts: tuple[str, ...]) -> str:
+    """What the remote shell does: tell its process group, keep standard error, run the replica, tell its exit code.
+
+    sshd starts it as the leader of a session, so its process id is that of the group of all that it starts. It
+    outlives the signal that ends the group, to tell how the replica ended.
+    """
+    told = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
+    variables = [f"{name}={value}" for name, value in spec.environment.items()]
+    command = shlex.join(["env", *variables, *spec.command, *told])
+    log, folder = shlex.quote(str(spec.log.absolute())), shlex.quote(os.getcwd())  # noqa: PTH109
+    return f"echo {GROUP_PREFIX}$$; exec 2>>{log}; cd {folder} 2>/dev/null; trap : TERM; {command}"
+
+
+class SshProcess:
+    """A replica behind a channel of its own connection. paramiko blocks, so a thread reads."""
+
+    def __init__(self, client: paramiko.SSHClient, host: str) -> None:
+        self._client = client
+        self._host = host
+        self._group: int | None = None
+        self._reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+        self._channel: Any = None
+        self._cancelled: Exit | None = None
+
+    async def begin(self, command: str) -> None:
+        """Start the command. Raises LaunchError where the host does not let it."""
+        try:
+            self._channel = await asyncio.to_thread(self._open, command)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise LaunchError(f"{self._host}: {error or type(error).__name__}") from None
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+        line = (await self.receive()).decode(errors="replace")
+        if not line.startswith(GROUP_PREFIX):
+            raise LaunchError(f"{self._host}: its shell did not start the replica: {line.strip() or 'no answer'}")
+        self._group = int(line.removeprefix(GROUP_PREFIX))
+
+    def _open(self, command: str) -> Any:
+        transport = self._client.get_transport()
+        assert transport is not None
+        channel = transport.open_session()
+        channel.exec_command(command)
+        return channel
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with contextlib.suppress(OSError, EOFError):
+                while data := self._channel.recv(65536):
+                    loop.call_soon_threadsafe(self._reader.feed_data, data)
+            loop.call_soon_threadsafe(self._reader.feed_eof)
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; nothing happens once it is gone."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            await asyncio.to_thread(self._channel.sendall, data)
+
+    async def receive(self) -> bytes:
+        """The next line of its standard output, b"" at its end. Raises MessageError on an endless line."""
+        try:
+            return await self._reader.readline()
+        except ValueError as error:
+            raise MessageError(f"the replica sent an endless line: {error}") from None
+
+    async def wait(self) -> Exit:
+        """How it ended; without a code where the connection went before that was told."""
+        code = await asyncio.to_thread(self._channel.recv_exit_status)
+        if code != NO_STATUS:
+            return Exit(SIGNAL_EXIT - code if code > SIGNAL_EXIT else code)
+        # The shell was killed with its group, or nobody can tell any more.
+        alive = await self._run("true") == 0
+        return Exit(-signal.SIGKILL) if alive else Exit(None)
+
+    async def explain(self) -> str:
+        """Which host it was."""
+        return f"host {self._host}"
+
+    async def cancel(self, grace_s: float) -> Exit:
+        """Terminate its group, kill what is left after `grace_s`, and close the connection."""
+        if self._cancelled is not None:
+            return self._cancelled
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+        if self._group is not None:
+            await self._run(f"kill -TERM -- -{self._group}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._channel.status_event.wait, grace_s), grace_s + 1)
+            await self._run(f"kill -KILL -- -{self._group}")
+        self._cancelled = await self.wait()
+        self._client.close()
+        return self._cancelled
+
+    async def _run(self, command: str) -> int | None:
+        """The exit code of a short command on the host; None where there is no connection any more."""
+
+        def run() -> int | None:
+            try:
+                channel = self._open(command)
+                return int(channel.recv_exit_status())
+            except (paramiko.SSHException, OSError, EOFError):
+                return None
+
+        return await _in_time(run)
+
+
+async def _in_time(work: Callable[[], _T | None], limit_s: float = 20.0) -> _T | None:
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(work), limit_s)
+    except TimeoutError:
+        return None

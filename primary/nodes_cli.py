@@ -1,0 +1,76 @@
+"""The verb `aiperf nodes`: what the machines are that a run could use."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from aiperf import __version__
+from aiperf.cli import Command, add_format
+from aiperf.config import SshSection
+from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from primary.nodes import Inventory, ProbeRequest, probe
+from slurm.hostlists import expand
+
+GIB = 2**30
+CLOCK_WARNING_MS = 1000
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="probe")
+    asked = actions.add_parser("probe", help="ask nodes over ssh what they are, in parallel")
+    asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists as gpu[01-16]")
+    asked.add_argument("--shared", default="", metavar="DIR", help="shared directory: visible and writable?")
+    asked.add_argument("--data-dir", default="", metavar="DIR", help="directory of the data set: present?")
+    asked.add_argument("--python", default="python3", help="Python of the nodes (default: %(default)s)")
+    defaults = SshSection()
+    asked.add_argument("--ssh-config", default=defaults.config_file, metavar="FILE", help="(default: %(default)s)")
+    asked.add_argument("--known-hosts", default=defaults.known_hosts, metavar="FILE", help="(default: %(default)s)")
+    add_format(asked)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    hosts = [host for text in arguments.hosts for host in expand(text)]
+    settings = SshSection(config_file=arguments.ssh_config, known_hosts=arguments.known_hosts)
+    inventory = probe(hosts, ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir))
+    if arguments.format == "json":
+        print(inventory.as_json())  # noqa: T201
+    else:
+        Console(width=None if sys.stdout.isatty() else 200).print(_table(inventory))
+    for reason in inventory.failures.values():
+        print(f"failed: {reason}", file=sys.stderr)  # noqa: T201
+    return EXIT_FAILED if inventory.failures else EXIT_DONE
+
+
+def _table(inventory: Inventory) -> Table:
+    table = Table("node", "CPUs", "memory", "accelerators", "network", "clock", "Python", "aiperf", "TensorFlow",
+                  "shared", "data")  # fmt: skip
+    for name, facts in inventory.nodes.items():
+        packages, accelerators = facts["packages"], [gpu["name"] for gpu in facts["accelerators"]]
+        version = packages.get("aiperf-hpc")
+        offset = facts["clock_offset_ms"]
+        table.add_row(
+            name,
+            f"{facts['cpu_count']} x {facts['cpu_model']}",
+            f"{(facts['memory_bytes'] or 0) / GIB:.0f} GiB",
+            f"{len(accelerators)} x {accelerators[0]}" if accelerators else "none",
+            ", ".join(facts["network"]) or "none",
+            f"{offset / 1000:+.1f} s" + (" (!)" if abs(offset) > CLOCK_WARNING_MS else ""),
+            facts["python"],
+            "none" if version is None else version if version == __version__ else f"{version} (!)",
+            packages.get("tensorflow") or packages.get("tensorflow-cpu") or "none",
+            facts["shared"] or "-",
+            facts["data"] or "-",
+        )
+    return table
+
+
+NODES = Command(
+    description="Ask nodes over ssh what they are. Keys and agent only; known hosts only. Nothing is installed there.",
+    example="aiperf nodes probe gpu[01-16] --shared /shared --format json > inventory.json",
+    configure=_configure,
+    execute=_execute,
+)

@@ -1,0 +1,131 @@
+"""Runs on a node, by any Python 3.6 or later and nothing else: prints what the node is as one line of JSON.
+
+It is sent over ssh and read from standard input, so that nothing has to be installed before.
+Arguments: the shared directory and the directory of the data set, each may be empty.
+"""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+
+
+def _read(path):
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _run(*words):
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _cpu():
+    blocks = [
+        dict(p.split(":", 1) for p in b.splitlines() if ":" in p) for b in _read("/proc/cpuinfo").split("\n\n") if b
+    ]
+    facts = [{k.strip(): v.strip() for k, v in block.items()} for block in blocks]
+    sockets = {f.get("physical id", "0") for f in facts} or {"0"}
+    cores = {(f.get("physical id", "0"), f.get("core id", str(n))) for n, f in enumerate(facts)} or {("0", "0")}
+    count = os.cpu_count() or 1
+    return {
+        "cpu_model": next((f["model name"] for f in facts if "model name" in f), platform.machine()),
+        "cpu_count": count,
+        "sockets": len(sockets),
+        "cores_per_socket": max(1, len(cores) // len(sockets)),
+        "threads_per_core": max(1, count // len(cores)),
+    }
+
+
+def _memory():
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _accelerators():
+    shown = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    rows = [line.split(", ") for line in shown.splitlines() if line.count(", ") == 2]
+    return [{"name": name, "memory_bytes": int(float(size)) * 2**20, "driver": driver} for name, size, driver in rows]
+
+
+def _network():
+    found = {}
+    root = "/sys/class/net"
+    for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
+        if name == "lo" or _read(os.path.join(root, name, "operstate")).strip() == "down":
+            continue
+        speed = _read(os.path.join(root, name, "speed")).strip()
+        found[name] = int(speed) if speed.lstrip("-").isdigit() and int(speed) > 0 else None
+    infiniband = "/sys/class/infiniband"
+    for name in sorted(os.listdir(infiniband)) if os.path.isdir(infiniband) else []:
+        found[name] = (_read(os.path.join(infiniband, name, "ports/1/rate")).split("(")[0].strip()) or None
+    return found
+
+
+def _packages():
+    try:
+        from importlib import metadata
+    except ImportError:
+        return {}
+    found = {}
+    for name in ("aiperf-hpc", "tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _shared(folder):
+    if not folder:
+        return None
+    if not os.path.isdir(folder):
+        return "missing"
+    probe = os.path.join(folder, ".aiperf-probe-%s-%d" % (socket.gethostname(), os.getpid()))
+    try:
+        with open(probe, "w") as stream:
+            stream.write("probe")
+        os.remove(probe)
+    except OSError as error:
+        return "not writable: %s" % error.strerror
+    return "writable"
+
+
+def _data(folder):
+    if not folder:
+        return None
+    return "present" if os.path.isfile(os.path.join(folder, "dataset.json")) else "missing"
+
+
+def main():
+    facts = {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "memory_bytes": _memory(),
+        "accelerators": _accelerators(),
+        "network": _network(),
+        "python": platform.python_version(),
+        "packages": _packages(),
+        "slurm": _run("slurmd", "-V").strip() or None,
+        "mpi": (_run("mpirun", "--version").splitlines() or [None])[0],
+        "shared": _shared(sys.argv[1] if len(sys.argv) > 1 else ""),
+        "data": _data(sys.argv[2] if len(sys.argv) > 2 else ""),
+    }
+    facts.update(_cpu())
+    facts["utc_ms"] = int(time.time() * 1000)
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()

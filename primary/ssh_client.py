@@ -1,0 +1,137 @@
+"""Connections by ssh: keys and agent only, known hosts only, options from ~/.ssh/config, jump hosts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+from aiperf.config import SshSection
+from aiperf.errors import LaunchError
+
+DEFAULT_PORT = 22
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
+MAX_JUMPS = 8
+
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what goes wrong is raised, and told once
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to connect, with everything that the configuration of ssh says of it."""
+
+    name: str
+    host: str
+    port: int
+    user: str | None
+    keys: tuple[str, ...]
+    jumps: tuple[str, ...]
+    command: str | None
+
+    @property
+    def key_name(self) -> str:
+        """How known_hosts names it."""
+        return self.host if self.port == DEFAULT_PORT else f"[{self.host}]:{self.port}"
+
+
+def find_target(name: str, settings: SshSection) -> Target:
+    """A host as a user writes it: an alias of ~/.ssh/config, or [user@]host[:port]. Raises LaunchError."""
+    user, _, rest = name.rpartition("@")
+    host, colon, port = rest.rpartition(":") if rest.count(":") == 1 else (rest, "", "")
+    if colon and not port.isdigit():
+        raise LaunchError(f"host {name!r}: {port!r} is no port")
+    options = _options(host if colon else rest, settings)
+    jump = options.get("proxyjump")
+    return Target(
+        name=name,
+        host=options.get("hostname", host if colon else rest),
+        port=int(port or options.get("port", DEFAULT_PORT)),
+        user=user or options.get("user"),
+        keys=tuple(options.get("identityfile", ())),
+        jumps=() if jump in (None, "none") else tuple(jump.split(",")),
+        command=options.get("proxycommand"),
+    )
+
+
+def _options(host: str, settings: SshSection) -> dict[str, Any]:
+    path = Path(settings.config_file).expanduser()
+    if not path.exists():
+        return {}
+    try:
+        return dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
+    except paramiko.SSHException as error:
+        raise LaunchError(f"{path}: {error}") from None
+
+
+def connect(name: str, settings: SshSection, depth: int = 0) -> paramiko.SSHClient:
+    """A connection that is authenticated on both sides. Blocks. Raises LaunchError that says how to mend it."""
+    if depth > MAX_JUMPS:
+        raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they lead in a circle?")
+    target = find_target(name, settings)
+    if not target.jumps:
+        return _connect_to(target, settings, paramiko.ProxyCommand(target.command) if target.command else None)
+    first, *others = target.jumps
+    client = connect(first, settings, depth + 1)
+    for following in [*(find_target(other, settings) for other in others), target]:
+        client = _connect_to(following, settings, _tunnel(client, following))
+    return client
+
+
+def _connect_to(target: Target, settings: SshSection, through: Any) -> paramiko.SSHClient:
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    known = Path(settings.known_hosts).expanduser()
+    try:
+        if Path(SYSTEM_KNOWN_HOSTS).exists():
+            client.load_system_host_keys(SYSTEM_KNOWN_HOSTS)
+        if known.exists():
+            client.load_system_host_keys(str(known))
+        client.connect(
+            target.host,
+            target.port,
+            username=target.user,
+            key_filename=[str(Path(key).expanduser()) for key in target.keys] or None,  # type: ignore[arg-type]
+            sock=through,
+            timeout=settings.connect_timeout,
+            banner_timeout=settings.connect_timeout,
+            auth_timeout=settings.connect_timeout,
+        )
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        client.close()
+        raise LaunchError(_explained(target, settings, error)) from None
+    transport = client.get_transport()
+    assert transport is not None
+    transport.set_keepalive(max(1, round(settings.keep_alive)))
+    return client
+
+
+def _tunnel(client: paramiko.SSHClient, target: Target) -> Any:
+    transport = client.get_transport()
+    assert transport is not None
+    try:
+        channel = transport.open_channel("direct-tcpip", (target.host, target.port), ("127.0.0.1", 0))
+    except paramiko.SSHException as error:
+        raise LaunchError(f"{target.name}: the jump host cannot reach {target.host}:{target.port}: {error}") from None
+    channel.jump_client = client  # type: ignore[attr-defined]  # lives as long as the tunnel
+    return channel
+
+
+def _explained(target: Target, settings: SshSection, error: Exception) -> str:
+    """One line: what went wrong, and the command that would mend it."""
+    where = f"{target.name} ({target.host}:{target.port})"
+    known, name = Path(settings.known_hosts).expanduser(), target.key_name
+    scan = f"ssh-keyscan -p {target.port} {target.host} >> {known}"
+    if isinstance(error, paramiko.BadHostKeyException):
+        return (
+            f"{where}: its host key has CHANGED: another machine, or somebody in between. If you know why: "
+            f"ssh-keygen -f {known} -R '{name}' && {scan}"
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        copy = f"ssh-copy-id -p {target.port} {target.host}"
+        return f"{where}: no key is accepted; passwords are not used. Install one with: {copy}"
+    if "not found in known_hosts" in str(error):
+        return f"{where}: its host key is not known. Verify it, then: {scan}"
+    return f"{where}: {error or type(error).__name__}"

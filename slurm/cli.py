@@ -1,0 +1,104 @@
+"""The verb `aiperf slurm`: job scripts, the configuration of a cluster, a cluster on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from aiperf.cli import Command
+from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.placement import nodes_needed
+from aiperf.run_options import add_run_options, read_run_options, words_of
+from slurm.configure import gres_conf, read_inventory, slurm_conf
+from slurm.script import ScriptRequest, job_script
+from slurm.testcluster import TestCluster
+
+MAX_TEST_NODES = 64
+
+
+def default_folder() -> Path:
+    """Where the test cluster lies unless told otherwise."""
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    return Path(cache) / "aiperf" / "testcluster"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="script|configure|testcluster")
+    script = actions.add_parser("script", help="write the job script of a run, ready for sbatch")
+    add_run_options(script)
+    script.add_argument("--output", type=Path, required=True, metavar="DIR", help="run directory of the run")
+    script.add_argument("--file", type=Path, metavar="FILE", help="where to write the script (default: print it)")
+    script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
+    configure = actions.add_parser("configure", help="write slurm.conf and gres.conf for nodes without SLURM")
+    configure.add_argument("inventory", type=Path, help="JSON of: aiperf nodes probe --format json")
+    configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the files go")
+    configure.add_argument("--cluster", default="aiperf", metavar="NAME", help="name of the cluster (%(default)s)")
+    configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
+    cluster = actions.add_parser("testcluster", help="a real SLURM cluster of several nodes on this machine")
+    cluster.add_argument("what", choices=("start", "stop", "status"))
+    cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes n1, n2, ... (%(default)s)")
+    cluster.add_argument("--cpus", type=int, default=os.cpu_count() or 1, metavar="N", help="claimed CPUs of a node")
+    cluster.add_argument("--folder", type=Path, default=default_folder(), metavar="DIR", help="(%(default)s)")
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    return {"script": _script, "configure": _write_configuration, "testcluster": _testcluster}[arguments.action](
+        arguments
+    )
+
+
+def _script(arguments: argparse.Namespace) -> int:
+    config = read_run_options(arguments)
+    words = (*words_of(arguments), "--output", str(arguments.output.absolute()))
+    python = config.environment.python or sys.executable
+    text = job_script(ScriptRequest(config, words, python, arguments.log))
+    if arguments.file is None:
+        print(text, end="")  # noqa: T201
+        return EXIT_DONE
+    arguments.file.write_text(text, encoding="utf-8")
+    print(f"{arguments.file}: {nodes_needed(config)} node(s); submit it with: sbatch {arguments.file}")  # noqa: T201
+    return EXIT_DONE
+
+
+def _write_configuration(arguments: argparse.Namespace) -> int:
+    try:
+        document = json.loads(arguments.inventory.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{arguments.inventory}: is no inventory: {error}") from None
+    nodes = read_inventory(document)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    files = {
+        "slurm.conf": slurm_conf(nodes, arguments.cluster, arguments.controller),
+        "gres.conf": gres_conf(nodes),
+    }
+    for name, text in files.items():
+        if text:
+            (arguments.output / name).write_text(text, encoding="utf-8")
+            print(arguments.output / name)  # noqa: T201
+    return EXIT_DONE
+
+
+def _testcluster(arguments: argparse.Namespace) -> int:
+    if not 1 <= arguments.nodes <= MAX_TEST_NODES:
+        raise UsageError(f"--nodes {arguments.nodes}: 1 to {MAX_TEST_NODES} are allowed")
+    cluster = TestCluster(arguments.folder)
+    if arguments.what == "start":
+        cluster.start(arguments.nodes, arguments.cpus)
+        print(f"export SLURM_CONF={cluster.configuration}")  # noqa: T201
+    elif arguments.what == "stop":
+        cluster.stop()
+    else:
+        daemons = [process.name() for process in cluster.processes()]
+        print(f"{arguments.folder}: {daemons.count('slurmd')} node(s) running")  # noqa: T201
+    return EXIT_DONE
+
+
+SLURM = Command(
+    description="Job scripts for a run, configuration of a cluster from an inventory, a test cluster on one machine.",
+    example="aiperf slurm script --preset quick --replicas 4 --output runs/four --file job.sh && sbatch job.sh",
+    configure=_configure,
+    execute=_execute,
+)

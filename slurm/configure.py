@@ -1,0 +1,120 @@
+"""A slurm.conf and gres.conf from an inventory of nodes: for machines that have no SLURM cluster yet.
+
+Nodes are described as they are; nodes that are alike share a line. Nothing but text is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf.errors import UsageError
+
+MEBIBYTE = 2**20
+MEMORY_SHARE = 0.95
+"""The system keeps the rest: a node that has less than its configured memory is drained."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHardware:
+    """What SLURM has to know of a node."""
+
+    host: str
+    address: str
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int
+    memory_mib: int
+    gpus: tuple[str, ...]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Nodes of one kind share a line."""
+        return (self.sockets, self.cores_per_socket, self.threads_per_core, self.memory_mib, self.gpus)
+
+
+def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
+    """The nodes of an inventory of `aiperf nodes probe`. Raises UsageError naming what is missing of which node."""
+    nodes, problems = [], []
+    for name, facts in document.get("nodes", {}).items():
+        try:
+            nodes.append(
+                NodeHardware(
+                    host=str(facts["host"]).split(".")[0],
+                    address=str(facts["address"]),
+                    sockets=int(facts["sockets"]),
+                    cores_per_socket=int(facts["cores_per_socket"]),
+                    threads_per_core=int(facts["threads_per_core"]),
+                    memory_mib=int(facts["memory_bytes"] * MEMORY_SHARE) // MEBIBYTE,
+                    gpus=tuple(_gpu_type(gpu["name"]) for gpu in facts["accelerators"]),
+                )
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            problems.append(f"node {name}: {error!r} is missing or wrong")
+    if problems:
+        raise UsageError("\n".join(problems))
+    if not nodes:
+        raise UsageError("the inventory names no node that could be reached")
+    return tuple(nodes)
+
+
+def _gpu_type(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower().removeprefix("nvidia ")).strip("_")
+
+
+def slurm_conf(nodes: tuple[NodeHardware, ...], cluster: str, controller: str) -> str:
+    """The cluster as slurm.conf."""
+    gpus = any(node.gpus for node in nodes)
+    lines = [
+        "# Made by `aiperf slurm configure`. The same file goes to /etc/slurm on every node.",
+        f"ClusterName={cluster}",
+        f"SlurmctldHost={controller}",
+        "SlurmUser=slurm",
+        "AuthType=auth/munge",
+        "StateSaveLocation=/var/spool/slurmctld",
+        "SlurmdSpoolDir=/var/spool/slurmd",
+        "ProctrackType=proctrack/cgroup",
+        "TaskPlugin=task/cgroup,task/affinity",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "SchedulerType=sched/backfill",
+        "ReturnToService=1",
+        "SlurmdTimeout=60",
+        *(("GresTypes=gpu",) if gpus else ()),
+        "",
+        *(_node_line(alike) for alike in _by_kind(nodes)),
+        f"PartitionName=aiperf Nodes={','.join(node.host for node in nodes)} Default=YES MaxTime=INFINITE State=UP",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def gres_conf(nodes: tuple[NodeHardware, ...]) -> str:
+    """The accelerators as gres.conf; empty where there are none."""
+    lines = []
+    for alike in _by_kind(nodes):
+        names = ",".join(node.host for node in alike)
+        for kind in dict.fromkeys(alike[0].gpus):
+            devices = [number for number, gpu in enumerate(alike[0].gpus) if gpu == kind]
+            files = ",".join(f"/dev/nvidia{number}" for number in devices)
+            lines.append(f"NodeName={names} Name=gpu Type={kind} File={files}")
+    return "\n".join(["# Made by `aiperf slurm configure`.", *lines]) + "\n" if lines else ""
+
+
+def _by_kind(nodes: tuple[NodeHardware, ...]) -> list[list[NodeHardware]]:
+    kinds: dict[tuple[Any, ...], list[NodeHardware]] = defaultdict(list)
+    for node in nodes:
+        kinds[node.kind].append(node)
+    return list(kinds.values())
+
+
+def _node_line(alike: list[NodeHardware]) -> str:
+    first = alike[0]
+    counts = {kind: first.gpus.count(kind) for kind in dict.fromkeys(first.gpus)}
+    gres = ",".join(f"gpu:{kind}:{count}" for kind, count in counts.items())
+    return (
+        f"NodeName={','.join(node.host for node in alike)} NodeAddr={','.join(node.address for node in alike)} "
+        f"Sockets={first.sockets} CoresPerSocket={first.cores_per_socket} ThreadsPerCore={first.threads_per_core} "
+        f"RealMemory={first.memory_mib}{f' Gres={gres}' if gres else ''} State=UNKNOWN"
+    )

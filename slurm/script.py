@@ -1,0 +1,63 @@
+"""The job script of a run: ready for sbatch; the run inside finds its allocation by itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.config import RunConfig
+from aiperf.placement import nodes_needed
+from slurm.commands import resource_options
+
+STOP_SIGNAL_S = 120
+"""SLURM warns the run so many seconds before the time limit, for an orderly end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRequest:
+    """What the script runs: words after `aiperf run`, and the folder of its output."""
+
+    config: RunConfig
+    words: tuple[str, ...]
+    python: str
+    log: str
+
+
+def job_script(request: ScriptRequest) -> str:
+    """The script as text."""
+    config = request.config
+    directives = [
+        f"--job-name=aiperf-{_safe(config.run.name)}",
+        f"--nodes={nodes_needed(config)}",
+        f"--output={request.log}",
+        # The batch shell gets it, and so does the run in it.
+        f"--signal=B:TERM@{STOP_SIGNAL_S}",
+        # A run that is put back into the queue would begin anew in a directory that is in use.
+        "--no-requeue",
+        *resource_options(config.slurm),
+    ]
+    command = [request.python, "-m", "aiperf", "run", *request.words, "--launcher", "slurm"]
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {directive}" for directive in directives),
+        "",
+        "set -eu",
+        *_activation(config.environment.activate),
+        "# SLURM's warning before the time limit reaches this shell: pass it on, then wait for the orderly end.",
+        f"{shlex.join(command)} &",
+        "run=$!",
+        "trap 'kill -TERM $run' TERM",
+        "wait $run && exit 0",
+        "wait $run",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _activation(line: str | None) -> Sequence[str]:
+    return (line,) if line else ()
+
+
+def _safe(name: str) -> str:
+    return "".join(character if character.isalnum() or character in "-_." else "-" for character in name)

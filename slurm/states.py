@@ -1,0 +1,60 @@
+"""What SLURM says of jobs, steps and nodes, in words: pure functions over the output of squeue and sinfo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JOB_FORMAT = "%i|%j|%T|%r"
+"""For squeue: id, name, state, reason."""
+
+MEANINGS = {
+    "BOOT_FAIL": "a node did not boot",
+    "CANCELLED": "it was cancelled",
+    "DEADLINE": "its deadline has passed",
+    "FAILED": "it ended with an error",
+    "NODE_FAIL": "a node failed",
+    "OUT_OF_MEMORY": "it ran out of memory",
+    "PREEMPTED": "it was preempted by another job",
+    "REQUEUED": "it was put back into the queue",
+    "REQUEUE_HOLD": "it was put back into the queue and is held",
+    "REVOKED": "another cluster took it",
+    "SUSPENDED": "it is suspended",
+    "TIMEOUT": "it reached its time limit",
+}
+"""Ends of a job that are not its own doing, and errors."""
+
+BROKEN_NODE_STATES = ("down", "drain", "fail", "not_resp", "unk", "power", "reboot")
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One job or step."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+
+
+def parse_jobs(output: str) -> tuple[JobState, ...]:
+    """Lines of `squeue --noheader --format` with JOB_FORMAT. Lines that are none are left out."""
+    rows = (line.strip().split("|", 3) for line in output.splitlines())
+    return tuple(JobState(*row) for row in rows if len(row) == 4)
+
+
+def job_in_words(jobs: tuple[JobState, ...]) -> str:
+    """What became of the newest of these jobs, where SLURM ended it; else empty."""
+    if not jobs:
+        return ""
+    job = jobs[-1]
+    meaning = MEANINGS.get(job.state)
+    if meaning is None:
+        return ""
+    reason = f", reason {job.reason}" if job.reason not in ("None", "") else ""
+    return f"SLURM job {job.id} is {job.state}: {meaning}{reason}"
+
+
+def node_in_words(node: str, state: str) -> str:
+    """What is wrong with a node by its state in sinfo (`%T`), else empty."""
+    broken = any(word in state.lower() for word in BROKEN_NODE_STATES) or state.endswith("*")
+    return f"SLURM node {node} is {state.upper()}: a node failed" if broken else ""

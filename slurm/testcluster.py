@@ -1,0 +1,226 @@
+"""A real SLURM cluster of several nodes on one machine, for tests and rehearsals. System configuration is not touched.
+
+All nodes are slurmd daemons of this host, each under a name and port of its own; everything lies in one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+NODE_TIMEOUT_S = 10
+"""Seconds without an answer after which the controller takes a node for dead."""
+
+SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin"
+DAEMONS = ("munged", "slurmctld", "slurmd")
+
+
+class TestClusterError(AiperfError):
+    """The test cluster could not be started. Raised by `TestCluster.start` with the end of the logs."""
+
+    __test__ = False  # no test of pytest's
+
+
+@dataclass(frozen=True)
+class TestCluster:
+    """A test cluster in a folder. Nodes are n1, n2, ..."""
+
+    __test__ = False  # no test of pytest's
+
+    folder: Path
+
+    @property
+    def configuration(self) -> Path:
+        """The slurm.conf; SLURM's commands find the cluster by SLURM_CONF."""
+        return self.folder / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command needs to talk to this cluster."""
+        return {"SLURM_CONF": str(self.configuration)}
+
+    def start(self, nodes: int, cpus: int) -> None:
+        """Start all daemons and wait until every node is idle.
+
+        Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM, TestClusterError.
+        """
+        missing = [name for name in DAEMONS if _program(name) is None]
+        if missing:
+            raise EnvironmentNotReadyError([f"not installed: {', '.join(missing)} (Debian: slurm-wlm, munge)"])
+        if self.processes():
+            raise UsageError(f"{self.folder}: a test cluster is running there; stop it first")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("munge", "state", *(f"n{number}" for number in range(1, nodes + 1))):
+            (self.folder / name).mkdir(parents=True, mode=0o700)
+        self.folder.chmod(0o755)
+        self.configuration.write_text(configuration(self.folder, nodes, cpus), encoding="utf-8")
+        self._start_munge()
+        self._daemon("slurmctld", "-f", str(self.configuration), "-L", str(self.folder / "slurmctld.log"))
+        for number in range(1, nodes + 1):
+            self.start_node(f"n{number}")
+        self._wait_until_idle(nodes)
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of one node."""
+        self._daemon("slurmd", "-f", str(self.configuration), "-N", name, "-L", str(self.folder / name / "slurmd.log"))
+
+    def kill_node(self, name: str) -> None:
+        """As if the node lost power: its daemon, its steps and all their processes at once."""
+        spool = str(self.folder / name)
+        daemons = [p for p in self.processes() if any(spool in word for word in p.cmdline())]
+        for process in [*daemons, *self._steps(name)]:
+            _signal(process, signal.SIGKILL)
+
+    def _steps(self, node: str | None = None) -> list[psutil.Process]:
+        """What runs in job steps, on one node or on all, and the daemons of these steps."""
+        found: list[psutil.Process] = []
+        for process in psutil.process_iter(["environ"]):
+            environ = process.info["environ"] or {}
+            where = environ.get("SLURMD_NODENAME")
+            if environ.get("SLURM_CONF") == str(self.configuration) and where and node in (None, where):
+                found.append(process)
+        parents = [parent for process in found if (parent := process.parent()) is not None]
+        return [*(parent for parent in parents if parent.name() == "slurmstepd"), *found]
+
+    def stop(self) -> None:
+        """End all daemons and whatever they have started, and remove the folder."""
+        family = {*self._steps(), *self.processes()}
+        for process in family:
+            _signal(process, signal.SIGTERM)
+        _, alive = psutil.wait_procs(family, timeout=STOP_TIMEOUT_S)
+        for process in alive:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def processes(self) -> list[psutil.Process]:
+        """The daemons and job steps of this cluster."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "name", "environ"]):
+            words, environ = process.info["cmdline"] or [], process.info["environ"] or {}
+            daemon = process.info["name"] in (*DAEMONS, "slurmstepd")
+            ours = any(str(self.folder) in word for word in words) or environ.get("SLURM_CONF") == str(
+                self.configuration
+            )
+            if daemon and ours:
+                found.append(process)
+        return found
+
+    def _start_munge(self) -> None:
+        munge = self.folder / "munge"
+        key = munge / "munge.key"
+        key.write_bytes(secrets.token_bytes(1024))
+        key.chmod(0o400)
+        munge.chmod(0o755)  # the socket is for everybody; the key is not
+        self._daemon(
+            "munged", "--force", f"--key-file={key}", f"--socket={munge / 'socket'}", f"--pid-file={munge / 'pid'}",
+            f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
+        )  # fmt: skip
+
+    def _daemon(self, name: str, *words: str) -> None:
+        program = _program(name)
+        assert program is not None
+        result = subprocess.run(
+            [program, *words],
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise TestClusterError(f"{name} ended with exit code {result.returncode}: {result.stderr.strip()[-1000:]}")
+
+    def _wait_until_idle(self, nodes: int) -> None:
+        end = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end:
+            shown = subprocess.run(
+                ["sinfo", "--noheader", "--Node", "--format=%T"],
+                env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
+            ).stdout.split()  # fmt: skip
+            if shown == ["idle"] * nodes:
+                return
+            time.sleep(0.2)
+        raise TestClusterError(f"the nodes are {shown} after {START_TIMEOUT_S:.0f} s; logs are in {self.folder}")
+
+
+def configuration(folder: Path, nodes: int, cpus: int) -> str:
+    """The slurm.conf: `nodes` nodes of `cpus` claimed CPUs each on this host, talking over the loopback."""
+    host = socket.gethostname().split(".")[0]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    controller, *ports = _free_ports(nodes + 1)
+    lines = [
+        "ClusterName=aiperf-test",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={controller}",
+        f"SlurmUser={user}",
+        f"SlurmdUser={user}",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={folder / 'munge' / 'socket'}",
+        "CredType=cred/munge",
+        f"StateSaveLocation={folder / 'state'}",
+        f"SlurmdSpoolDir={folder}/%n",
+        f"SlurmctldPidFile={folder / 'slurmctld.pid'}",
+        f"SlurmdPidFile={folder}/%n/slurmd.pid",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "SwitchType=switch/none",
+        "MpiDefault=none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU",
+        "SchedulerType=sched/backfill",
+        "SlurmdParameters=config_overrides",
+        "JobAcctGatherType=jobacct_gather/none",
+        "AccountingStorageType=accounting_storage/none",
+        "ReturnToService=2",
+        f"SlurmdTimeout={NODE_TIMEOUT_S}",
+        "SlurmctldTimeout=30",
+        "KillWait=5",
+        "MinJobAge=300",
+        "InactiveLimit=0",
+    ]
+    lines += _node_lines(host, ports, cpus)
+    lines.append("PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+    return "\n".join(lines) + "\n"
+
+
+def _node_lines(host: str, ports: list[int], cpus: int) -> list[str]:
+    return [
+        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=1024"
+        for number, port in enumerate(ports, start=1)
+    ]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,203 @@
+"""Runs on a real SLURM cluster of four nodes: inside and outside of allocations, dying nodes, cancelled runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from slurm.testcluster import TestCluster
+from tests.helpers import SIMULATED, aiperf
+from tests.needs import need
+
+SLURM = ("--launcher", "slurm")
+
+
+def report(output: Path) -> dict[str, Any]:
+    return dict(json.loads((output / "report" / "report.json").read_text()))
+
+
+def history(output: Path) -> str:
+    return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
+
+
+def queue(*options: str) -> list[str]:
+    words = ["squeue", "--noheader", "--format=%i %j %T", *options]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail("waited in vain")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, replicas: int) -> None:
+    output = tmp_path / "run"
+    result = aiperf("run", *SIMULATED, *SLURM, "--replicas", replicas, "--duration", "6s", "--output", output)
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    assert (found["replicas"], found["accelerators"], found["ended"]) == (replicas, replicas, "deadline")
+    assert all(detail["operations"] > 0 for detail in found["replica_details"])
+    assert f"replicas={replicas} " in result.stdout.splitlines()[-1]
+    assert len(queue("--steps", f"--jobs={allocation}")) == 0, "no step is left behind"
+
+
+def test_replicas_of_two_nodes_train_together(allocation: str, tmp_path: Path) -> None:
+    need("mpirun")
+    output = tmp_path / "run"
+    words = ["run", "--dataset", "digits", *SLURM, "--replicas", "2", "--duration", "10m", "--output", str(output)]
+    settings = ["replica.nodes=2", "replica.cpu_threads=1", "training.max_epochs=4", "replica.warm_up=false"]
+    command = [sys.executable, "-m", "aiperf", *words, *(word for each in settings for word in ("--set", each))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False, 240)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    found = report(output)
+    assert found["accelerators"] == 4, out
+    epochs = [trial for trial in found["trials"] if trial["epochs"] == 1]
+    assert epochs, out
+    assert (epochs[0]["images_trained"], epochs[0]["images_evaluated"]) == (1437, 360)
+    assert len(queue("--steps", f"--jobs={allocation}")) == 0
+
+
+def test_the_generated_script_runs_by_sbatch(slurm: TestCluster, tmp_path: Path) -> None:
+    output, script = tmp_path / "run", tmp_path / "job.sh"
+    made = aiperf(
+        "slurm", "script", *SIMULATED, "--replicas", 3, "--duration", "6s", "--name", "odd name",
+        "--output", output, "--file", script, "--log", tmp_path / "job.log", "--set", "slurm.time=00:05:00",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert "3 node(s); submit it with: sbatch" in made.stdout
+    subprocess.run(["sbatch", str(script)], check=True)
+    wait_for(lambda: queue() == [])
+    found = report(output)
+    assert (found["name"], found["ended"], found["replicas"]) == ("odd name", "deadline", 3)
+    assert (tmp_path / "job.log").read_text().splitlines()[-1].startswith("AIPerf: score=")
+
+
+def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: TestCluster, tmp_path: Path) -> None:
+    output, script = tmp_path / "run", tmp_path / "job.sh"
+    made = aiperf("slurm", "script", *SIMULATED, "--duration", "10m", "--output", output, "--file", script,
+                  "--log", tmp_path / "job.log")  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    submitted = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=True)
+    wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+    subprocess.run(["scancel", "--batch", "--signal=TERM", submitted.stdout.strip()], check=True)
+    wait_for(lambda: queue() == [])
+    assert report(output)["ended"] == "interrupted"
+    assert "status=FAILED" in (tmp_path / "job.log").read_text().splitlines()[-1]
+
+
+def start(output: Path, *words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "aiperf", "run", *SIMULATED, *SLURM, "--output", str(output), *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: TestCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 4, "--duration", "20s", "--set", "run.replica_silence=4s") as process:
+        wait_for(lambda: history(output).count('"type":"epoch"') > 8 if (output / "history").exists() else False)
+        slurm.kill_node("n3")
+        _, err = process.communicate(timeout=90)
+    try:
+        assert process.returncode == 0, err
+        details = report(output)["replica_details"]
+        assert [detail["state"] for detail in details] == ["finished", "finished", "lost", "finished"]
+        assert all(detail["operations"] > 0 for detail in details)
+        assert report(output)["ended"] == "deadline"
+        assert "replica 2 LOST" in err
+    finally:
+        slurm.start_node("n3")
+        wait_for(lambda: "n3" in ready_nodes())
+
+
+def ready_nodes() -> str:
+    words = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return " ".join(line for line in lines if line.endswith(("idle", "allocated", "mixed")))
+
+
+def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: TestCluster, tmp_path: Path) -> None:
+    blocker = subprocess.Popen(["srun", "--nodes=2", "--exclusive", "sleep", "600"])
+    wait_for(lambda: any("RUNNING" in line for line in queue()))
+    output = tmp_path / "run"
+    with start(output, "--replicas", 3, "--duration", "20s", "--set", "slurm.exclusive=true",
+               "--set", "run.start_timeout=3s") as process:  # fmt: skip
+        wait_for(lambda: "run_released" in history(output) if (output / "history").exists() else False)
+        assert len([line for line in queue("--states=PENDING") if "aiperf" in line]) == 1
+        subprocess.run(["scancel", "--name=sleep"], check=True)
+        blocker.wait()
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "1 replica(s) not ready within 3 s; starting without" in err
+    assert all(detail["operations"] > 0 for detail in report(output)["replica_details"]), "the late one joined"
+    wait_for(lambda: queue() == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_cancelled_run_leaves_no_job_behind(slurm: TestCluster, tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "10m", "--set", "replica.nodes=2") as process:
+        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        assert len(queue("--states=RUNNING")) == 2
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    wait_for(lambda: queue() == [])
+    wait_for(lambda: leftovers(output) == [])
+    assert aiperf("report", output).returncode == 0
+
+
+def leftovers(output: Path) -> list[str]:
+    commands = (" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    return [command for command in commands if str(output) in command]
+
+
+def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: TestCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 1, "--duration", "10m", "--set", "replica.restarts=0") as process:
+        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        job = queue("--states=RUNNING")[0].split()[0]
+        subprocess.run(["scancel", job], check=True)
+        process.communicate(timeout=90)
+    assert process.returncode == 1
+    (detail,) = report(output)["replica_details"]
+    assert detail["state"] == "lost"
+    assert f"SLURM job {job} is CANCELLED: it was cancelled" in detail["reason"]
+
+
+def test_an_allocation_that_is_too_small_is_told(allocation: str, tmp_path: Path) -> None:
+    result = aiperf("run", *SIMULATED, *SLURM, "--replicas", 5, "--duration", "4s", "--output", tmp_path / "run")
+    assert "finds no 1 node(s): SLURM job" in report(tmp_path / "run")["replica_details"][4]["reason"]
+    assert result.returncode == 0
+
+
+def test_what_the_environment_says_does_not_count(slurm: TestCluster, tmp_path: Path) -> None:
+    confusing = {"SLURM_NTASKS": "9", "SLURM_NNODES": "7", "SALLOC_PARTITION": "none", "SBATCH_PARTITION": "none",
+                 "SLURM_PARTITION": "none"}  # fmt: skip
+    result = aiperf("run", *SIMULATED, *SLURM, "--duration", "4s", "--output", tmp_path / "run", environment=confusing)
+    assert result.returncode == 0, result.stderr
+
+
+def test_nothing_listens_but_slurms_own_programs(allocation: str, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "6s") as process:
+        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        seen = 0
+        for member in psutil.process_iter(["cmdline", "name"]):
+            if str(output) in " ".join(member.info["cmdline"] or []) and member.info["name"] not in ("srun", "salloc"):
+                seen += 1
+                assert [c for c in member.net_connections() if c.status == psutil.CONN_LISTEN] == []
+        assert seen >= 3, "the primary and two agents"
+        process.communicate(timeout=60)

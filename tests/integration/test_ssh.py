@@ -1,0 +1,177 @@
+"""Runs over real sshd processes: keys and agent only, known hosts only, and nothing left when a connection goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.config import SshSection
+from aiperf.errors import LaunchError
+from primary.ssh_client import connect, find_target
+from tests.helpers import SIMULATED, aiperf
+from tests.integration.test_slurm import history, leftovers, report, wait_for
+from tests.sshd import Hosts
+
+
+def test_a_run_over_two_hosts(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    output = tmp_path / "odd name é"
+    result = aiperf(
+        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "6s",
+        "--output", output,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    assert found["ended"] == "deadline"
+    assert all(detail["operations"] > 0 for detail in found["replica_details"])
+    assert leftovers(output) == []
+
+
+def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    words = [
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--replicas",
+        "2",
+        "--duration",
+        "15s",
+        "--set",
+        "replica.restarts=0",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "aiperf", *words, "--output", str(output)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_for(lambda: history(output).count('"type":"epoch"') > 4 if (output / "history").exists() else False)
+        remote = remote_processes(output, "1")
+        assert len(remote) >= 2, "the agent and its trainer"
+        for session in ssh_hosts.sessions("h1"):
+            for member in [session, *session.children(recursive=True)]:
+                if member.name() == "sshd":
+                    member.kill()
+        _, alive = psutil.wait_procs(remote, timeout=30)
+        assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    details = report(output)["replica_details"]
+    assert [detail["state"] for detail in details] == ["finished", "lost"]
+    assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
+
+
+def remote_processes(output: Path, replica: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if str(output.absolute()) in words and "--replica" in words and words[words.index("--replica") + 1] == replica:
+            found += [process, *process.children(recursive=True)]
+    return found
+
+
+def test_a_key_that_is_not_accepted_is_told_with_the_command_that_helps(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    config = tmp_path / "config"
+    config.write_text((ssh_hosts.folder / "config").read_text().replace(f"{ssh_hosts.folder}/id", str(other)))
+    settings = ssh_hosts.settings.model_copy(update={"config_file": str(config)})
+    with pytest.raises(LaunchError, match=r"h0 \(127\.0\.0\.1:\d+\): no key is accepted; .*ssh-copy-id -p"):
+        connect("h0", settings)
+    result = aiperf(
+        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", f'ssh.config_file="{config}"',
+        "--duration", "10s", "--output", tmp_path / "run",
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "no key is accepted" in report(tmp_path / "run")["replica_details"][0]["reason"]
+
+
+def test_unknown_and_changed_host_keys_are_refused(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    empty = ssh_hosts.settings.model_copy(update={"known_hosts": str(tmp_path / "none")})
+    with pytest.raises(
+        LaunchError, match=r"its host key is not known\. Verify it, then: ssh-keyscan -p \d+ 127\.0\.0\.1"
+    ):
+        connect("h0", empty)
+    keys = (ssh_hosts.folder / "known_hosts").read_text().splitlines()
+    swapped = tmp_path / "swapped"
+    first, second = keys[0].split(), keys[1].split()
+    swapped.write_text(f"{first[0]} {second[1]} {second[2]}\n")
+    changed = ssh_hosts.settings.model_copy(update={"known_hosts": str(swapped)})
+    with pytest.raises(LaunchError, match=r"its host key has CHANGED: .*ssh-keygen -f .*swapped -R '\[127"):
+        connect("h0", changed)
+    assert not (tmp_path / "none").exists(), "nothing is accepted in silence"
+
+
+def test_jump_hosts_are_honoured(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    text = (ssh_hosts.folder / "config").read_text()
+    config.write_text(text.replace("Host h1\n", "Host h1\n ProxyJump h2,h0\n"))
+    settings = ssh_hosts.settings.model_copy(update={"config_file": str(config)})
+    client = connect("h1", settings)
+    _, stdout, _ = client.exec_command("echo $SSH_CONNECTION")
+    assert stdout.read().split()[-1].decode() == str(ssh_hosts.ports["h1"])
+    client.close()
+    config.write_text(text.replace("Host h1\n", "Host h1\n ProxyJump h1\n"))
+    with pytest.raises(LaunchError, match="more than 8 jump hosts"):
+        connect("h1", settings)
+
+
+def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host big\n HostName big.example.org\n User operator\n Port 2222\n")
+    settings = SshSection(config_file=str(config))
+    target = find_target("big", settings)
+    assert (target.host, target.port, target.user) == ("big.example.org", 2222, "operator")
+    assert target.key_name == "[big.example.org]:2222"
+    target = find_target("me@other:2200", settings)
+    assert (target.host, target.port, target.user) == ("other", 2200, "me")
+    with pytest.raises(LaunchError, match="'x' is no port"):
+        find_target("other:x", settings)
+
+
+def test_probe_tells_what_the_nodes_are_and_why_others_are_silent(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    files = ("--ssh-config", ssh_hosts.folder / "config", "--known-hosts", ssh_hosts.folder / "known_hosts")
+    result = aiperf("nodes", "probe", "h[0-1]", "127.0.0.1:9", "--shared", shared, "--data-dir", tmp_path / "no",
+                    "--python", sys.executable, *files, "--format", "json")  # fmt: skip
+    assert result.returncode == 1
+    document = json.loads(result.stdout)
+    assert sorted(document["nodes"]) == ["h0", "h1"]
+    facts = document["nodes"]["h0"]
+    assert facts["memory_bytes"] == pytest.approx(psutil.virtual_memory().total, rel=0.01)
+    assert facts["cpu_count"] == psutil.cpu_count()
+    assert (facts["shared"], facts["data"], facts["address"]) == ("writable", "missing", "127.0.0.1")
+    assert abs(facts["clock_offset_ms"]) < 5000
+    assert facts["packages"]["aiperf-hpc"] is not None
+    assert list(shared.iterdir()) == []
+    assert "127.0.0.1:9" in document["failures"]
+    assert "failed: 127.0.0.1:9" in result.stderr
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(result.stdout)
+    made = aiperf("slurm", "configure", inventory, "--output", tmp_path / "etc", "--controller", "head")
+    assert made.returncode == 0, made.stderr
+    text = (tmp_path / "etc/slurm.conf").read_text()
+    assert "SlurmctldHost=head" in text
+    assert f"ThreadsPerCore={facts['threads_per_core']}" in text
+    table = aiperf("nodes", "probe", "h0", *files)
+    assert table.returncode == 0
+    assert "GiB" in table.stdout
+
+
+def test_a_node_without_the_python_is_a_failure_with_its_reason(ssh_hosts: Hosts) -> None:
+    files = ("--ssh-config", ssh_hosts.folder / "config", "--known-hosts", ssh_hosts.folder / "known_hosts")
+    result = aiperf("nodes", "probe", "h0", "--python", "/no/python", *files)
+    assert result.returncode == 1
+    assert "h0: /no/python could not tell" in result.stderr
+
+
+def test_too_few_hosts_are_a_wrong_usage(tmp_path: Path) -> None:
+    result = aiperf("run", *SIMULATED, "--launcher", "ssh", "--replicas", 3, "--set", 'ssh.hosts=["a"]',
+                    "--output", tmp_path / "run")  # fmt: skip
+    assert (result.returncode, "ssh.hosts names 1 host(s); 3 replica(s) need 3" in result.stderr) == (2, True)

@@ -1,0 +1,20 @@
+"""What a test needs beside Python: skipped loudly on a developer's machine that lacks it, failed in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def need(*programs: str) -> None:
+    """Skip the test where a program is missing; `make test` as root installs them all."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = [program for program in programs if shutil.which(program, path=path) is None]
+    if not missing:
+        return
+    reason = f"not installed: {', '.join(missing)}; `make test` as root installs it"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
