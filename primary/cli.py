@@ -1,4 +1,4 @@
-"""The verbs of the primary: `aiperf run`."""
+"""The verbs of the primary: `aiperf run` and `aiperf resume`."""
 
 from __future__ import annotations
 
@@ -8,67 +8,34 @@ import logging
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
+from aiperf.claim import Claim
 from aiperf.cli import Command, add_format
 from aiperf.clock import SystemClock
-from aiperf.config import PRESETS, RunConfig, load_config, parse_override
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, ConfigError, EnvironmentNotReadyError
+from aiperf.config import RunConfig
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.history import HistoryWriter
-from aiperf.manifest import write_manifest
-from aiperf.paths import RunPaths
+from aiperf.manifest import read_manifest, write_manifest
+from aiperf.paths import RunPaths, open_run
+from aiperf.run_options import add_run_options, read_run_options
 from primary import preflight
 from primary.dispatcher import Dispatcher, EndReason, RunContext
-from primary.launchers import LAUNCHERS
+from primary.launchers import make_launcher
 from primary.progress import open_display
-
-OPTIONS = {"replicas": "run.replicas", "duration": "run.duration", "dataset": "run.dataset", "seed": "run.seed",
-           "name": "run.name"}  # fmt: skip
-"""Options that are shorthands for keys of the configuration."""
+from primary.resumption import Start, prepare_resumption
+from primary.view import Unbreakable
+from primary.worklist import WorkList
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
-    parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset instead of the defaults")
-    parser.add_argument("--replicas", type=_number, metavar="N", help="number of replicas")
-    parser.add_argument("--duration", metavar="TIME", help="wall time of the run: 90s, 5m, 1h30m, 12h")
-    parser.add_argument("--dataset", metavar="NAME", help="data set: imagenet or digits (embedded)")
-    parser.add_argument("--seed", type=_number, metavar="N", help="everything random is folded from it")
-    parser.add_argument("--name", help="name of the run, for reports")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="any key of the configuration, such as training.batch_size=64; repeatable")  # fmt: skip
+    add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
     add_format(parser)
 
 
-def _number(text: str) -> int | str:
-    """A whole number, or the text itself, which the configuration then reports with everything else."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    problems: list[str] = []
-    for text in arguments.overrides:
-        try:
-            key, value = parse_override(text)
-            result[key] = value
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    for option, key in OPTIONS.items():
-        if getattr(arguments, option) is not None:
-            result[key] = getattr(arguments, option)
-    return result
-
-
 def _execute(arguments: argparse.Namespace) -> int:
-    config = load_config(arguments.config, arguments.preset, _overrides(arguments))
+    config = read_run_options(arguments)
     if arguments.output is None:
         arguments.output = Path("runs") / f"{config.run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     preflight.check(config, arguments.output)
@@ -80,11 +47,23 @@ def _execute(arguments: argparse.Namespace) -> int:
         write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
+    with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
+        return _drive(config, paths, Start(claim, WorkList(config)))
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    paths = open_run(arguments.directory)
+    config = read_manifest(paths).config
+    with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
+        return _drive(config, paths, prepare_resumption(paths, config, claim, arguments.new_clock))
+
+
+def _drive(config: RunConfig, paths: RunPaths, start: Start) -> int:
     _log_to(paths)
     try:
-        reason = asyncio.run(_run(config, paths))
+        reason = asyncio.run(_run(config, paths, start))
     except OSError as error:
-        raise EnvironmentNotReadyError([f"{arguments.output} can no longer be written: {error}"]) from error
+        raise EnvironmentNotReadyError([f"{paths.root} can no longer be written: {error}"]) from error
     return EXIT_DONE if reason == "deadline" else EXIT_FAILED
 
 
@@ -96,13 +75,17 @@ def _log_to(paths: RunPaths) -> None:
     )
 
 
-async def _run(config: RunConfig, paths: RunPaths) -> EndReason:
+async def _run(config: RunConfig, paths: RunPaths, start: Start) -> EndReason:
     clock = SystemClock()
     with HistoryWriter(paths, "primary", clock) as writer:
-        launcher = LAUNCHERS[config.run.launcher]()
-        display = open_display()
+        if start.resumption is not None:
+            writer.append(start.resumption)
+        display = Unbreakable(open_display())
         display.event(f"run directory: {paths.root}")
-        dispatcher = Dispatcher(RunContext(config, paths, launcher, writer, clock, display))
+        context = RunContext(
+            config, paths, make_launcher(config), writer, clock, display, start.work, start.claim, start.released_ms
+        )
+        dispatcher = Dispatcher(context)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, dispatcher.interrupt)
@@ -115,4 +98,20 @@ RUN = Command(
     configure=_configure,
     execute=_execute,
     follow_up=lambda arguments: ["report", str(arguments.output), "--format", arguments.format],
+)
+
+
+def _configure_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the run that was broken off")
+    parser.add_argument("--new-clock", action="store_true",
+                        help="start the clock anew: a part without the work before; never official")  # fmt: skip
+    add_format(parser)
+
+
+RESUME = Command(
+    description="Go on with a run whose primary died or was interrupted, with the time that is left of it.",
+    example="aiperf resume runs/first",
+    configure=_configure_resume,
+    execute=_resume,
+    follow_up=lambda arguments: ["report", str(arguments.directory), "--format", arguments.format],
 )

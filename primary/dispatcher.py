@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
+import time
 from dataclasses import dataclass
 from typing import Literal
 
+from aiperf.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.clock import Clock
 from aiperf.config import RunConfig
 from aiperf.errors import LaunchError
-from aiperf.files import write_atomically
+from aiperf.files import remove_temporaries, write_atomically
 from aiperf.history import HistoryWriter
 from aiperf.messages import Finished, Job, Progress, Ready, Stop
 from aiperf.paths import RunPaths
 from aiperf.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
-from aiperf.seeds import fold_seed
 from primary.launchers import Launcher, ReplicaSpec
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
-from primary.schedule import Step, next_step
 from primary.view import Display, ReplicaView, RunView
+from primary.worklist import WorkList
 
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 KILL_GRACE_S = 5.0
+MAX_PAUSE_S = 60.0
 
 EndReason = Literal["deadline", "interrupted", "no_replicas"]
 
@@ -41,6 +44,26 @@ class RunContext:
     writer: HistoryWriter
     clock: Clock
     display: Display
+    work: WorkList
+    claim: Claim
+    released_ms: int | None = None
+    """When the replicas of a resumed run were released; the time since then has passed."""
+
+
+def agent_command(context: RunContext, replica: int) -> tuple[str, ...]:
+    """The command line of an agent, in the environment that the configuration describes."""
+    settings = context.config.environment
+    agent = (
+        settings.python or sys.executable, "-m", "replica",
+        "--run", str(context.paths.root.absolute()),
+        "--replica", str(replica),
+        "--share", str(context.launcher.per_node),
+    )  # fmt: skip
+    contained = (*settings.container, *agent)
+    if settings.activate is None:
+        return contained
+    # The words come as arguments, so that nothing in them is read as shell.
+    return ("bash", "-c", f'{settings.activate}\nexec "$@"', "bash", *contained)
 
 
 class Dispatcher:
@@ -56,20 +79,23 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._released = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._last_trial = 0
+        self._hurry = asyncio.Event()
+        self._in_progress: dict[int, Job] = {}
         self._release_ms = 0
 
     def interrupt(self) -> None:
-        """Ask for an orderly end now."""
+        """Ask for an orderly end now; asked again, do not wait for the replicas."""
+        if self._stopping.is_set():
+            self._hurry.set()
         self._stopping.set()
 
     async def run(self) -> EndReason:
         """Start the replicas, release them together, hand out jobs until the deadline, end them all."""
         replicas = [asyncio.create_task(self._serve(view)) for view in self._view.replicas]
         ticker = asyncio.create_task(self._tick())
+        reason: EndReason = "interrupted"
         try:
-            reason: EndReason = "interrupted"
-            if await self._barrier():
+            if self._context.released_ms is not None or await self._barrier():
                 self._release()
                 reason = await self._until_end(replicas)
             elif not self._stopping.is_set():
@@ -79,9 +105,20 @@ class Dispatcher:
             self._stopping.set()
             await self._stop_all(replicas)
             ticker.cancel()
+            self._tidy(reason)
             self._context.display.refresh(self._view)
             self._context.display.close()
         return reason
+
+    def _tidy(self, reason: EndReason) -> None:
+        """Remove what killed processes have left, and at the deadline what only a resumption would need."""
+        try:
+            remove_temporaries(self._context.paths.root)
+            if reason == "deadline":
+                for checkpoint in self._context.paths.models.glob("*/checkpoint-*.npz"):
+                    checkpoint.unlink(missing_ok=True)
+        except OSError as error:  # disk space, not correctness
+            log.warning("not everything could be tidied up: %s", error)
 
     async def _barrier(self) -> bool:
         """Wait until every replica is ready or lost, at most `start_timeout`; True where any is ready."""
@@ -108,6 +145,12 @@ class Dispatcher:
         return tuple(view.replica for view in self._view.replicas if view.state == "ready")
 
     def _release(self) -> None:
+        if self._context.released_ms is not None:
+            self._release_ms = self._context.released_ms
+            self._view.elapsed_s = (self._context.clock.utc_ms() - self._release_ms) / 1000
+            self._event(f"the run goes on; {self._view.elapsed_s:.0f} of {self._config.run.duration:.0f} s have passed")
+            self._released.set()
+            return
         ready = self._ready_replicas()
         duration_ms = round(self._config.run.duration * 1000)
         record = self._context.writer.append(RunReleased(duration_ms=duration_ms, ready=ready))
@@ -148,34 +191,56 @@ class Dispatcher:
 
     async def _stop_all(self, replicas: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*(link.send(Stop(reason="the run has ended")) for link in self._links.values()))
-        _, pending = await asyncio.wait(replicas, timeout=self._config.run.stop_grace)
-        for task in pending:
+        orderly = asyncio.ensure_future(asyncio.wait(replicas))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        grace_s = self._config.run.stop_grace
+        await asyncio.wait((orderly, hurry), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in (orderly, hurry, *replicas):
             task.cancel()
         await asyncio.gather(*(link.cancel(KILL_GRACE_S) for link in self._links.values()))
         await asyncio.gather(*replicas, return_exceptions=True)
 
     async def _serve(self, view: ReplicaView) -> None:
-        try:
-            link = await self._start(view.replica)
-            ready, offset = await link.handshake(self._context.clock)
-            self._welcome(view, ready, offset)
-            await self._released.wait()
-            await self._work(view, link)
-        except (LaunchError, ReplicaGoneError) as error:
-            self._lose(view, str(error))
+        """Serve a replica, and start it again where it died, until the run ends."""
+        for attempt in range(self._config.replica.restarts + 1):
+            try:
+                await self._serve_once(view)
+                return
+            except ReplicaGoneError as error:
+                self._lose(view, str(error))
+                await self._links[view.replica].cancel(KILL_GRACE_S)
+                if self._stopping.is_set() or not error.restart or attempt == self._config.replica.restarts:
+                    return
+            except LaunchError as error:
+                self._lose(view, str(error))
+                return
+            await self._pause(attempt)
+            if self._stopping.is_set():
+                return
+            view.state = "starting"
+            self._event(f"replica {view.replica} is started again")
+
+    async def _serve_once(self, view: ReplicaView) -> None:
+        link = await self._start(view.replica)
+        ready, offset = await link.handshake(self._context.clock)
+        self._welcome(view, ready, offset)
+        await self._released.wait()
+        await self._work(view, link)
+
+    async def _pause(self, failures: int) -> None:
+        """Before the next attempt; ends early when the run does."""
+        pause_s = min(MAX_PAUSE_S, self._config.replica.retry_delay * 2**failures)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), pause_s)
 
     async def _start(self, replica: int) -> ReplicaLink:
         spec = ReplicaSpec(
             replica=replica,
-            command=(
-                sys.executable, "-m", "replica",
-                "--run", str(self._context.paths.root.absolute()),
-                "--replica", str(replica),
-                "--share", str(len(self._view.replicas)),
-            ),
+            command=agent_command(self._context, replica),
             log=self._context.paths.replica_log(replica),
-        )  # fmt: skip
-        link = ReplicaLink(await self._context.launcher.start(spec), spec)
+        )
+        process = await self._context.launcher.start(spec)
+        link = ReplicaLink(process, spec, self._config.run.replica_silence)
         self._links[replica] = link
         if self._stopping.is_set():
             await link.send(Stop(reason="the run has ended"))
@@ -196,34 +261,49 @@ class Dispatcher:
         self._answer(view.replica)
 
     async def _work(self, view: ReplicaView, link: ReplicaLink) -> None:
-        failures, step = 0, Step()
+        failures = 0
         view.state = "working"
         while not self._stopping.is_set():
             if failures >= self._config.replica.max_failed_trials:
-                raise ReplicaGoneError(f"put aside after {failures} failed trials in a row")
-            finished = await self._training(view, link, step)
-            failures = 0 if finished.completed else failures + 1
-            step = next_step(step, finished.trial, finished.completed, self._config.search)
+                raise ReplicaGoneError(f"put aside after {failures} failed trials in a row", restart=False)
+            if failures:
+                await self._pause(failures - 1)
+            if not self._stopping.is_set():
+                finished = await self._training(view, link)
+                failures = 0 if finished.completed else failures + 1
         await link.drain()
         view.state = "stopped"
 
-    async def _training(self, view: ReplicaView, link: ReplicaLink, step: Step) -> Finished:
-        self._last_trial += 1
-        trial, view.round = self._last_trial, step.round
-        seed = fold_seed(self._config.run.seed, "train", trial, view.replica)
-        job = Job(trial=trial, round=step.round, seed=seed, point=step.point, base=step.base)
+    async def _training(self, view: ReplicaView, link: ReplicaLink) -> Finished:
+        job = self._context.work.next_job(view.replica)
+        view.round = job.round
+        self._in_progress[view.replica] = job
         self._context.writer.append(JobIssued(replica=view.replica, **job.model_dump(exclude={"type"})))
         await link.send(job)
         while isinstance(event := await link.next_event(), Progress):
+            self._note_epoch(view, event)
             view.take(event)
-        point = f", point {step.point}" if step.point else ""
-        name = f"replica {view.replica}: trial {trial} (round {step.round}{point})"
+        del self._in_progress[view.replica]
+        self._context.work.finished(view.replica, job, event)
+        self._tell_end(view, job, event)
+        return event
+
+    @staticmethod
+    def _note_epoch(view: ReplicaView, event: Progress) -> None:
+        """What the primary was told of is in its log: the history list must have it."""
+        known = view.progress.epoch if view.progress and view.progress.trial == event.trial else 0
+        if event.epoch > known:
+            log.info("replica %d: trial %d completed epoch %d", view.replica, event.trial, event.epoch)
+
+    def _tell_end(self, view: ReplicaView, job: Job, event: Finished) -> None:
+        point = f", point {job.point}" if job.point else ""
+        resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
+        name = f"replica {view.replica}: trial {job.trial} (round {job.round}{point}{resumed})"
         if event.completed:
             view.trials += 1
             self._event(f"{name} done")
         elif not self._stopping.is_set():
             self._event(f"{name} FAILED: {event.reason}")
-        return event
 
     def _lose(self, view: ReplicaView, reason: str) -> None:
         if self._stopping.is_set():
@@ -232,6 +312,8 @@ class Dispatcher:
             view.state = "lost"
             self._context.writer.append(ReplicaLost(replica=view.replica, reason=reason[:4000]))
             self._event(f"replica {view.replica} LOST: {reason}")
+            if view.replica in self._in_progress:
+                self._context.work.lost(view.replica, self._in_progress.pop(view.replica))
         self._answer(view.replica)
 
     def _answer(self, replica: int) -> None:
@@ -243,7 +325,11 @@ class Dispatcher:
         self._context.display.event(text)
 
     async def _tick(self) -> None:
+        touched_s = 0.0
         while True:
+            if time.monotonic() - touched_s > TOUCH_INTERVAL_S:
+                touched_s = time.monotonic()
+                self._context.claim.touch()
             if self._release_ms:
                 self._view.elapsed_s = (self._context.clock.utc_ms() - self._release_ms) / 1000
             self._context.display.refresh(self._view)

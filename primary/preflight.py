@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from aiperf.config import RunConfig
+from aiperf.datasets import data_problems
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.paths import RunPaths
 
@@ -26,12 +27,9 @@ def check(config: RunConfig, output: Path) -> None:
 
 
 def _dataset_problems(config: RunConfig) -> list[str]:
-    if config.dataset.available:
-        return []
-    return [
-        f"data set {config.run.dataset!r} has no input pipeline in this version; "
-        "use --dataset digits (embedded, unofficial) or --preset quick"
-    ]
+    if config.needs_data:
+        return data_problems(config.run.dataset, config.run.data_dir, must_exist=False)
+    return []
 
 
 def _output_problems(output: Path) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aiperf import __version__
 from aiperf.clock import Clock
 from aiperf.errors import AiperfError, MessageError
 from aiperf.messages import (
+    Alive,
     ClockReply,
     ClockRequest,
     Finished,
@@ -20,8 +23,8 @@ from aiperf.messages import (
     decode_to_primary,
     encode,
 )
-from aiperf.processes import describe_exit, last_lines
-from primary.launchers import ReplicaProcess, ReplicaSpec
+from aiperf.processes import last_lines
+from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 
 _M = TypeVar("_M", bound=Message)
 
@@ -30,7 +33,14 @@ CLOCK_SAMPLES = 5
 
 
 class ReplicaGoneError(AiperfError):
-    """The replica cannot work, ended, or broke the protocol. Raised by `ReplicaLink`; the run goes on without it."""
+    """The replica cannot work, ended, or broke the protocol. Raised by `ReplicaLink`; the run goes on without it.
+
+    `restart` tells whether another attempt may help.
+    """
+
+    def __init__(self, reason: str, restart: bool = True) -> None:
+        self.restart = restart
+        super().__init__(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +59,22 @@ class ClockOffset:
 class ReplicaLink:
     """Talks to one started replica. Every method raises ReplicaGoneError with the reason when it is gone."""
 
-    def __init__(self, process: ReplicaProcess, spec: ReplicaSpec) -> None:
+    def __init__(self, process: ReplicaProcess, spec: ReplicaSpec, silence_s: float) -> None:
         self._process = process
         self._spec = spec
+        self._silence_s = silence_s
+        self._ready = False
 
     async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
         """Wait until the replica is ready and measure its clock."""
         ready = await self._expect(Ready)
+        if ready.version != __version__:
+            raise ReplicaGoneError(
+                f"the replica runs aiperf {ready.version}, the primary {__version__}: install the same version on "
+                "all nodes, or name the right Python by environment.python or environment.activate",
+                restart=False,
+            )
+        self._ready = True
         samples = []
         for _ in range(CLOCK_SAMPLES):
             sent_ms, sent_ns = clock.utc_ms(), time.monotonic_ns()
@@ -83,7 +102,7 @@ class ReplicaLink:
             pass
         await self._process.wait()
 
-    async def cancel(self, grace_s: float) -> int:
+    async def cancel(self, grace_s: float) -> Exit:
         """End the replica by force."""
         return await self._process.cancel(grace_s)
 
@@ -94,17 +113,27 @@ class ReplicaLink:
         return message
 
     async def _receive(self) -> ToPrimary:
-        try:
-            line = await self._process.receive()
-            if line:
-                message = decode_to_primary(line)
-                if isinstance(message, Unable):
-                    raise ReplicaGoneError(message.reason)
+        while True:
+            message = await self._next_message()
+            if isinstance(message, Unable):
+                raise ReplicaGoneError(message.reason, restart=False)
+            if not isinstance(message, Alive):
                 return message
+
+    async def _next_message(self) -> ToPrimary:
+        # Before it is ready a replica may wait in a queue.
+        silence_s = self._silence_s if self._ready else None
+        try:
+            line = await asyncio.wait_for(self._process.receive(), silence_s)
+            if line:
+                return decode_to_primary(line)
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
-        code = await self._process.wait()
-        tail = last_lines(self._spec.log)
-        raise ReplicaGoneError(
-            f"the replica ended with {describe_exit(code)}; end of {self._spec.log}: {tail or '(empty)'}"
-        )
+        except TimeoutError:
+            raise ReplicaGoneError(await self._described(f"gives no sign of life for {silence_s:.0f} s")) from None
+        raise ReplicaGoneError(await self._described(str(await self._process.wait())))
+
+    async def _described(self, how: str) -> str:
+        known = await self._process.explain()
+        end = last_lines(self._spec.log) or "(empty)"
+        return f"the replica {how}{f'; {known}' if known else ''}; end of {self._spec.log}: {end}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from aiperf.messages import Progress
+
+log = logging.getLogger(__name__)
 
 ReplicaState = Literal["starting", "ready", "working", "lost", "stopped"]
 
@@ -62,3 +66,31 @@ class Display(Protocol):
 
     def close(self) -> None:
         """The run is over."""
+
+
+class Unbreakable:
+    """A display that may fail (a closed terminal, a full disk) without hurting the run; then it is used no more."""
+
+    def __init__(self, display: Display) -> None:
+        self._display: Display | None = display
+
+    def event(self, text: str) -> None:
+        """Something happened that deserves a line."""
+        self._try(lambda display: display.event(text))
+
+    def refresh(self, view: RunView) -> None:
+        """The state now."""
+        self._try(lambda display: display.refresh(view))
+
+    def close(self) -> None:
+        """The run is over."""
+        self._try(lambda display: display.close())
+
+    def _try(self, action: Callable[[Display], None]) -> None:
+        if self._display is None:
+            return
+        try:
+            action(self._display)
+        except (OSError, ValueError) as error:
+            self._display = None
+            log.warning("the live view has failed and is closed: %s", error)

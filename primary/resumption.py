@@ -1,0 +1,47 @@
+"""Where a primary begins: at the start of a run, or where a broken-off run stands by its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiperf.claim import Claim
+from aiperf.config import RunConfig
+from aiperf.errors import UsageError
+from aiperf.files import remove_temporaries
+from aiperf.history import HistoryReader
+from aiperf.ledger import Ledger
+from aiperf.paths import RunPaths
+from aiperf.records import Record, RunResumed
+from primary.worklist import WorkList, from_ledger
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a primary starts with."""
+
+    claim: Claim
+    work: WorkList
+    released_ms: int | None = None
+    """The t0 of a run that goes on."""
+    resumption: RunResumed | None = None
+    """To be recorded first."""
+
+
+def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool) -> Start:
+    """Where a run goes on. Raises UsageError where it has reached its deadline, or its records are damaged."""
+    remove_temporaries(paths.root)
+    batch = HistoryReader(paths).read_new()
+    if batch.damages:
+        raise UsageError(
+            f"{paths.root}: {len(batch.damages)} damaged record(s), such as {batch.damages[0]}; "
+            f"look at all of them with: aiperf verify {paths.root}"
+        )
+    ledger = Ledger()
+    ledger.add(batch.records)
+    if ledger.run_ended is not None and ledger.run_ended[1].reason == "deadline" and not new_clock:
+        raise UsageError(f"{paths.root}: the run has reached its deadline; there is nothing to resume")
+    resumption = RunResumed(new_clock=new_clock)
+    # As the fold will see it: what was in progress has died.
+    ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, resumption)])
+    released_ms = ledger.released[0] if ledger.released is not None and not new_clock else None
+    return Start(claim, from_ledger(config, ledger), released_ms, resumption)

@@ -1,0 +1,194 @@
+"""The fault campaign: random SIGKILLs of ranks, agents and the primary in real runs, then the books are checked.
+
+python -m tests.faults.campaign --kills 100 [--seed 1] [--trainer simulated|keras]
+
+The last line is `faults: kills=<n> lost=<n> doubled=<n> leftovers=<n>`; all but the first must be 0. *Lost* are epochs
+that the primary was told of (its log says so) and that the history list does not have; *doubled* are those that it has
+twice; *leftovers* are processes and temporary files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.faults.recount import operations_total
+
+KILLS_PER_RUN = 20
+TOLD = re.compile(r"trial (\d+) completed epoch (\d+)$")
+
+
+@dataclass
+class Toll:
+    """What a campaign has cost."""
+
+    kills: int = 0
+    lost: int = 0
+    doubled: int = 0
+    leftovers: int = 0
+
+    def __str__(self) -> str:
+        return f"faults: kills={self.kills} lost={self.lost} doubled={self.doubled} leftovers={self.leftovers}"
+
+    @property
+    def clean(self) -> bool:
+        return self.lost == self.doubled == self.leftovers == 0
+
+
+class Campaign:
+    """One run that is attacked until so many kills are done, then ends at its deadline."""
+
+    def __init__(self, output: Path, seed: int, trainer: str) -> None:
+        self._output = output
+        self._random = random.Random(seed)
+        self._trainer = trainer
+        self._primary: subprocess.Popen[bytes] | None = None
+
+    def run(self, kills: int) -> Toll:
+        """Attack a run of three replicas."""
+        slow = self._trainer == "keras"
+        pause_s = (4.0, 12.0) if slow else (0.2, 1.5)
+        toll = Toll()
+        self._start(round(kills * sum(pause_s) / 2 + (45 if slow else 15 + kills)))
+        while toll.kills < kills and self._running():
+            time.sleep(self._random.uniform(*pause_s))
+            toll.kills += self._kill_one()
+            self._go_on()
+        while self._running():
+            time.sleep(0.2)
+            self._go_on()
+        self._check(toll)
+        return toll
+
+    def _start(self, duration_s: int) -> None:
+        settings = [f"training.trainer={self._trainer}", "replica.restarts=1000", "replica.retry_delay=0.1",
+                    "replica.max_failed_trials=1000", "training.checkpoint_interval=0.1", "training.max_epochs=8",
+                    "simulated.epoch_seconds=0.3", "search.max_growth=1.2"]  # fmt: skip
+        words = [word for setting in settings for word in ("--set", setting)]
+        self._command("run", "--dataset", "digits", "--replicas", "3", "--duration", f"{duration_s}s", *words,
+                      "--output", str(self._output))  # fmt: skip
+
+    def _command(self, *words: str) -> None:
+        with (self._output.parent / "output").open("ab") as log:
+            self._primary = subprocess.Popen([sys.executable, "-m", "aiperf", *words], stdout=log, stderr=log)
+
+    def _ended(self) -> bool:
+        files = (self._output / "history").glob("primary-*.jsonl")
+        return any('"reason":"deadline"' in file.read_text(errors="replace") for file in files)
+
+    def _running(self) -> bool:
+        assert self._primary is not None
+        return self._primary.poll() is None or not self._ended()
+
+    def _go_on(self) -> None:
+        """Resume where the primary died."""
+        assert self._primary is not None
+        if self._primary.poll() is not None and not self._ended() and (self._output / "run.json").exists():
+            self._command("resume", str(self._output))
+
+    def _kill_one(self) -> int:
+        """Kill a random process of a random kind: rank, agent or primary."""
+        kinds: dict[str, list[psutil.Process]] = {"primary": [], "agent": [], "rank": []}
+        for process in processes_of(self._output):
+            words = " ".join(process.info["cmdline"])
+            kind = "agent" if "-m replica " in words else "rank" if "replica.trainer" in words else "primary"
+            kinds[kind].append(process)
+        choices = [kind for kind, found in kinds.items() if found]
+        if not choices or not (self._output / "history").exists():
+            return 0
+        victim = self._random.choice(kinds[self._random.choice(choices)])
+        try:
+            victim.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            return 0
+        return 1
+
+    def _check(self, toll: Toll) -> None:
+        told = set()
+        for line in (self._output / "logs/primary.log").read_text(errors="replace").splitlines():
+            match = TOLD.search(line)
+            if match:
+                told.add((int(match[1]), int(match[2])))
+        kept = Counter(
+            (data["trial"], data["epoch"])
+            for file in (self._output / "history").glob("*.jsonl")
+            for line in file.read_text().splitlines()
+            if line.endswith('"}') and (data := json.loads(line)["data"])["type"] == "epoch"
+        )
+        toll.lost = len(told - set(kept))
+        toll.doubled = sum(count > 1 for count in kept.values())
+        time.sleep(2)
+        toll.leftovers = len(processes_of(self._output)) + len(list(self._output.rglob(".*.tmp")))
+
+
+def processes_of(output: Path) -> list[psutil.Process]:
+    """Primary, agents and ranks of a run: by the directory on their command lines, ranks by their parents."""
+    found = {}
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if str(output) in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found[process.pid] = process
+            for child in process.children(recursive=True):
+                child.info = child.as_dict(["cmdline", "status"])
+                if any("replica" in word for word in child.info["cmdline"] or []):
+                    found[child.pid] = child
+    return list(found.values())
+
+
+def recomputed(output: Path) -> tuple[str, list[str]]:
+    """The report's last line, which must agree with the raw records, and what `aiperf verify` finds."""
+    shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output)], capture_output=True, text=True,
+                           check=True)  # fmt: skip
+    reported = json.loads((output / "report/report.json").read_text())["operations_total"]
+    counted = operations_total(output)
+    if reported != counted:
+        raise SystemExit(f"{output}: the report says {reported} operations, the raw records say {counted}")
+    verified = subprocess.run([sys.executable, "-m", "aiperf", "verify", str(output)], capture_output=True, text=True,
+                              check=False)  # fmt: skip
+    return shown.stdout.splitlines()[-1], verified.stdout.splitlines()[:-1]
+
+
+def campaign(kills: int, seed: int, trainer: str) -> Toll:
+    """As many runs as it takes."""
+    total = Toll()
+    while total.kills < kills:
+        with tempfile.TemporaryDirectory() as name:
+            output = Path(name) / "run"
+            wanted = min(KILLS_PER_RUN, kills - total.kills)
+            print(f"seed {seed}: {wanted} kills", flush=True)
+            toll = Campaign(output, seed, trainer).run(wanted)
+            last, problems = recomputed(output)
+            print(f"  {toll}\n  {last}", *problems, sep="\n  ", flush=True)
+            if problems:
+                raise SystemExit(f"seed {seed}: the run directory is not whole")
+        total = Toll(*(getattr(total, f) + getattr(toll, f) for f in ("kills", "lost", "doubled", "leftovers")))
+        seed += 1
+    return total
+
+
+def main() -> int:
+    """Run a campaign; 1 where anything was lost, doubled or left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--trainer", choices=("simulated", "keras"), default="simulated")
+    arguments = parser.parse_args()
+    total = campaign(arguments.kills, arguments.seed, arguments.trainer)
+    print(total)
+    return 0 if total.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

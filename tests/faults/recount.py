@@ -1,0 +1,75 @@
+"""The operations of a run counted once more, from the raw lines of its records and with none of the report's code."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiperf.architecture_json import read_architecture
+from aiperf.operations import Operations, count
+
+Line = tuple[int, dict[str, Any]]
+"""Milliseconds on the primary's clock, and what the record says."""
+
+
+def operations_total(output: Path) -> int:
+    """Images trained and evaluated between the release and the end, times the cost of their architectures."""
+    lines = read_lines(output)
+    by_type: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        by_type[line[1]["type"]].append(line)
+    start_ms = by_type["run_released"][-1][0]
+    end_ms = by_type["run_ended"][-1][1]["end_ms"]
+    total = 0
+    for began_ms, started in by_type["trial_started"]:
+        own = [(ms, data) for ms, data in lines if data.get("trial") == started["trial"] and ms <= end_ms]
+        cost = count(read_architecture(output / "models" / started["architecture"] / "architecture.json")).operations
+        epochs = [data for ms, data in own if data["type"] == "epoch" and ms >= start_ms]
+        total += sum(price(cost, data) for data in epochs)
+        if not died(began_ms, started, by_type, end_ms):
+            total += open_epoch(cost, own, start_ms)
+    return total
+
+
+def price(cost: Operations, data: dict[str, Any]) -> int:
+    return int(data["images_trained"] * cost.total + data["images_evaluated"] * cost.forward)
+
+
+def open_epoch(cost: Operations, own: list[Line], start_ms: int) -> int:
+    """The last report of the epoch that was not completed by the end."""
+    complete = {data["epoch"] for _, data in own if data["type"] == "epoch"}
+    reports = [data for ms, data in own if data["type"] == "progress" and ms >= start_ms]
+    return max((price(cost, data) for data in reports if data["epoch"] not in complete), default=0)
+
+
+def died(began_ms: int, started: dict[str, Any], by_type: dict[str, list[Line]], end_ms: int) -> bool:
+    """Whether a trial failed, or went with its replica or its primary, before the end."""
+    trial = started["trial"]
+    if any(data["trial"] == trial and ms <= end_ms for ms, data in by_type["trial_failed"]):
+        return True
+    ends = [data["reason"] for _, data in by_type["trial_ended"] if data["trial"] == trial]
+    if any(reason != "stopped" for reason in ends):
+        return False
+    if any(began_ms <= ms <= end_ms for ms, _ in by_type["run_resumed"]):
+        return True
+    losses = [ms for ms, data in by_type["replica_lost"] if data["replica"] == started["replica"]]
+    return not ends and any(began_ms <= ms <= end_ms for ms in losses)
+
+
+def read_lines(output: Path) -> list[Line]:
+    """All whole lines, in the order of the primary's clock."""
+    raw = [
+        json.loads(line)
+        for file in sorted((output / "history").glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+        if line.endswith('"}')
+    ]
+    offsets = {r["data"]["writer"]: r["data"]["clock_offset_ms"] for r in raw if r["data"]["type"] == "replica_ready"}
+    lines = [
+        (round(datetime.fromisoformat(r["time"]).timestamp() * 1000) - offsets.get(r["writer"], 0), r["data"])
+        for r in raw
+    ]
+    return sorted(lines, key=lambda line: line[0])
