@@ -9,13 +9,14 @@ from rich.table import Table
 
 from aiperf.cli import Command, add_format
 from aiperf.clock import SystemClock
-from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.paths import open_run
 from analysis.model import Report
 from analysis.report import build_report
 from analysis.tables import open_console, print_report
 from analysis.timeline import RunData, read_run
+from analysis.verify import verify
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +71,7 @@ def _status_table(data: RunData, report: Report) -> Table:
     for replica in report.replica_details:
         trials = [trial for trial in report.trials if trial.replica == replica.replica]
         phases = data.ledger.replica(replica.replica).phases
-        phase = max(phases, key=lambda item: item[0])[1].phase if phases else "-"
+        phase = max(phases, key=lambda item: item[1])[2].phase if phases else "-"
         last = trials[-1] if trials else None
         accuracy = f"{last.best_accuracy:.4f}" if last and last.best_accuracy is not None else "-"
         table.add_row(
@@ -92,4 +93,24 @@ STATUS = Command(
     example="aiperf status runs/first",
     configure=_configure,
     execute=_status,
+)
+
+
+def _configure_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="run directory")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    problems = verify(open_run(arguments.directory))
+    for problem in problems:
+        print(problem)  # noqa: T201
+    print(f"{arguments.directory}: {len(problems)} problem(s)")  # noqa: T201
+    return EXIT_FAILED if problems else EXIT_DONE
+
+
+VERIFY = Command(
+    description="Check every record, architecture, weight and name in a run directory; all problems at once.",
+    example="aiperf verify runs/first",
+    configure=_configure_verify,
+    execute=_verify,
 )

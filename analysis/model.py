@@ -52,6 +52,7 @@ class TrialPart(_Part):
     images_evaluated: int
     operations: int
     lost_operations: int
+    precision: str | None
     state: str
     failure_reason: str | None
 
@@ -67,7 +68,9 @@ class HyperparameterPart(_Part):
 
 
 class ReplicaPart(_Part):
-    """One replica. `phases_s` are seconds by phase from the start of the run to its end."""
+    """One replica. `phases_s` are seconds by phase from the start of the run to its end; `busy_fraction` is training
+    and evaluation from the replica's first training step to the end.
+    """
 
     replica: int
     state: str
@@ -75,6 +78,7 @@ class ReplicaPart(_Part):
     accelerators: int
     trials: int
     operations: int
+    busy_fraction: float | None
     phases_s: dict[str, float]
 
 

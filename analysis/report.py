@@ -34,14 +34,7 @@ def build_report(data: RunData) -> Report:
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
     replicas = tuple(_replica(data, entry, trials) for _, entry in sorted(data.ledger.replicas.items()))
-    facts = RunFacts(
-        config=data.manifest.config,
-        ended=data.ended,
-        duration_s=data.duration_ms / 1000,
-        error=error,
-        images_trained=sum(trial.images_trained for trial in trials),
-        damages=data.damages,
-    )
+    facts = _facts(data, trials, error)
     found = violations(facts)
     return Report(
         name=data.manifest.config.run.name,
@@ -119,6 +112,7 @@ def _trial(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         images_evaluated=evaluated,
         operations=operations,
         lost_operations=if_alive - operations,
+        precision=started.precision if started else None,
         state=state,
         failure_reason=reason,
     )
@@ -140,12 +134,15 @@ def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
     if entry.failed is not None:
         body = entry.failed[1]
         return "failed", f"{body.kind}: {body.reason}"
+    replica = entry.started.replica if entry.started else entry.issued.replica if entry.issued else -1
+    losses = sorted(data.ledger.replica(replica).losses, key=lambda item: item[0]) if replica >= 0 else []
+    died_ms = data.ledger.died_ms(entry)
+    if died_ms is not None:
+        return "lost", next((body.reason for ms, body in losses if ms == died_ms), "its primary died or was stopped")
     if entry.ended is not None:
         return entry.ended[1].reason, None
-    replica = entry.started.replica if entry.started else entry.issued.replica if entry.issued else -1
-    lost = data.ledger.replica(replica).lost if replica >= 0 else None
-    if lost is not None:
-        return "lost", lost[1].reason
+    if entry.started is None and losses:
+        return "lost", losses[-1][1].reason
     return ("running" if data.ended == "unfinished" else "stopped"), None
 
 
@@ -159,20 +156,52 @@ def _replica(data: RunData, entry: ReplicaLedger, trials: tuple[TrialPart, ...])
         accelerators=entry.ready.accelerators if entry.ready else 0,
         trials=len(own),
         operations=sum(trial.operations for trial in own),
+        busy_fraction=_busy_fraction(data, entry),
         phases_s=_phases(data, entry),
+    )
+
+
+def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFacts:
+    return RunFacts(
+        config=data.manifest.config,
+        ended=data.ended,
+        duration_s=data.duration_ms / 1000,
+        error=error,
+        images_trained=sum(trial.images_trained for trial in trials),
+        precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
+        damages=data.damages,
+        parts=data.ledger.parts,
     )
 
 
 def _phases(data: RunData, entry: ReplicaLedger) -> dict[str, float]:
     """Seconds by phase between start and end of the run; time before the first phase is idle."""
-    if data.start_ms is None or entry.ready is None:
+    return {} if data.start_ms is None else _spans(data, entry, data.start_ms)
+
+
+def _busy_fraction(data: RunData, entry: ReplicaLedger) -> float | None:
+    """Training and evaluation as a fraction of the time from the first training step to the end of the run."""
+    if entry.ready is None:
+        return None
+    trained = [data.ledger.corrected(writer, ms) for writer, ms, body in entry.phases if body.phase == "train"]
+    if not trained or data.end_ms <= min(trained):
+        return None
+    spans = _spans(data, entry, min(trained))
+    return (spans.get("train", 0.0) + spans.get("evaluate", 0.0)) * 1000 / (data.end_ms - min(trained))
+
+
+def _spans(data: RunData, entry: ReplicaLedger, start_ms: int) -> dict[str, float]:
+    """Seconds by phase from a moment to the end of the run or of the replica."""
+    if entry.ready is None:
         return {}
     end_ms = min(data.end_ms, entry.lost[0]) if entry.lost else data.end_ms
-    moments = sorted((data.ledger.corrected(entry.ready.writer, time_ms), body.phase) for time_ms, body in entry.phases)
-    bounds = [(data.start_ms, "idle"), *moments, (end_ms, "idle")]
+    moments = sorted((data.ledger.corrected(writer, ms), body.phase) for writer, ms, body in entry.phases)
+    # Between a loss and the return there is no phase.
+    moments = sorted([*moments, *((ms, "idle") for ms, _ in entry.losses)])
+    bounds = [(start_ms, "idle"), *moments, (end_ms, "idle")]
     totals: dict[str, float] = {}
     for (begin_ms, phase), (next_ms, _) in pairwise(bounds):
-        span_ms = min(next_ms, end_ms) - max(begin_ms, data.start_ms)
+        span_ms = min(next_ms, end_ms) - max(begin_ms, start_ms)
         if span_ms > 0:
             totals[phase] = totals.get(phase, 0.0) + span_ms / 1000
     return totals
