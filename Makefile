@@ -1,10 +1,11 @@
-# Everything runs in .venv, made from locked requirements. Targets: run, test, check, format, schema, lock, clean.
+# Everything runs in .venv, made from locked requirements.
+# Targets: run, test, check, faults, horovod, format, schema, lock, clean.
 
 PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: env run test check unit format schema lock clean
+.PHONY: env run horovod test check unit faults format schema lock clean
 
 env: .venv/run.stamp
 
@@ -17,13 +18,20 @@ env: .venv/run.stamp
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-.venv/test.stamp: requirements/test.txt .venv/run.stamp
+.venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/debian_packages.sh .venv/run.stamp
+	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
+	$(MAKE) horovod
 	touch $@
 
 # The main job: real training on the embedded data set, two replicas, a few minutes.
 run: env
 	$(BIN)/aiperf run --preset quick --output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
+
+# Horovod for several ranks in a training; built once for each version of TensorFlow, then taken from a cache.
+horovod: .venv/run.stamp
+	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
+	wheel=$$($(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
 
 test: check
 	$(BIN)/pytest
@@ -38,6 +46,12 @@ check: .venv/test.stamp
 unit: .venv/test.stamp
 	$(BIN)/pytest tests/unit tests/contract
 
+# Random SIGKILLs in real runs; TRAINER=keras trains for real and takes its time.
+KILLS ?= 100
+TRAINER ?= simulated
+faults: .venv/test.stamp
+	$(BIN)/python -m tests.faults.campaign --kills $(KILLS) --trainer $(TRAINER)
+
 format: .venv/test.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -47,7 +61,7 @@ schema: env
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run test; do \
+	for name in build run horovod test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done

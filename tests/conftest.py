@@ -1,11 +1,62 @@
-"""Settings of all tests."""
+"""Settings of all tests, and what takes long to start: a SLURM cluster and ssh hosts, once for all tests."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from slurm.testcluster import TestCluster
+from tests.needs import need
+from tests.sshd import Hosts, start_hosts
 
 # No deadlines: machines are shared. In CI the same examples every time, so that a red run is about the change.
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("shared")
+
+CLUSTER_NODES = 4
+CLUSTER_CPUS = 16
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    """A real SLURM cluster of four nodes."""
+    need("slurmctld", "slurmd", "munged", "srun")
+    cluster = TestCluster(tmp_path_factory.mktemp("slurm") / "cluster")
+    cluster.start(CLUSTER_NODES, CLUSTER_CPUS)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def slurm(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> TestCluster:
+    """The cluster, for the commands of this test."""
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    return cluster
+
+
+@pytest.fixture
+def allocation(slurm: TestCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """As inside of sbatch: all nodes of the cluster."""
+    shown = subprocess.run(
+        ["salloc", "--no-shell", f"--nodes={CLUSTER_NODES}", "--exclusive", "--no-kill"],
+        capture_output=True, text=True, check=True,
+    ).stderr  # fmt: skip
+    job = shown.split("allocation ")[1].split()[0]
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[1-{CLUSTER_NODES}]")
+    yield job
+    subprocess.run(["scancel", job], check=True)
+
+
+@pytest.fixture(scope="session")
+def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Three hosts with sshd."""
+    hosts = start_hosts(Path(tmp_path_factory.mktemp("ssh")) / "hosts", 3)
+    yield hosts
+    hosts.stop()

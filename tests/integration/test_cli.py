@@ -43,7 +43,7 @@ def test_no_verb_an_unknown_verb_and_the_version() -> None:
         (["--replicas", "two"], "run.replicas: Input should be a valid integer (found 'two')"),
         (["--duration", "soon"], "run.duration: 'soon' is no duration; write 90s, 5m, 1h30m or 12h"),
         (["--dataset", "cifar"], "unknown data set 'cifar'; known: digits, imagenet"),
-        (["--dataset", "imagenet"], "data set 'imagenet' has no input pipeline in this version"),
+        (["--dataset", "images"], "data set 'images' needs the directory of its files"),
         (["--set", "training.batchsize=3"], "training.batchsize: unknown key (did you mean batch_size?); valid here:"),
         (["--set", "nonsense"], "overrides are written section.key=value"),
         (["--preset", "fast"], "unknown preset 'fast'; known: official, quick"),

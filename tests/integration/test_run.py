@@ -51,6 +51,8 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     assert len({trial["architecture"] for trial in found["trials"] if trial["architecture"]}) >= 3
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
     assert leftovers(output) == []
+    assert history(output).count('"phase":"build"') < len(found["trials"]), "most trials were prepared before"
+    assert list(output.rglob("checkpoint-*")) == []
     assert "cpu_model" in json.loads((output / "system.json").read_text())["0"]
     again = aiperf("report", output)
     assert again.stdout.splitlines()[-1] == last
@@ -76,7 +78,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         [*command, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            wait_for(lambda: any((output / "history").glob("replica-*")) and "epoch" in history(output))
+            wait_for(lambda: any((output / "history").glob("replica-*")) and '"type":"epoch"' in history(output))
             yield process, output
         finally:
             process.kill()
@@ -131,13 +133,19 @@ def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess
     victim.kill()
     wait_for(lambda: "replica_lost" in history(output))
     psutil.wait_procs(trainers, timeout=10)
+    wait_for(lambda: '"resumes":' in history(output).replace('"resumes":null', ""))
+    again = output / "history" / "replica-0001-2.jsonl"
+    wait_for(again.exists)
+    wait_for(lambda: '"type":"epoch"' in again.read_text())
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    details = report(output)["replica_details"]
-    assert [detail["state"] for detail in details] == ["finished", "lost"]
-    assert "killed by SIGKILL" in details[1]["reason"]
-    assert "lost" in out
+    _, err = process.communicate(timeout=60)
+    assert "replica 1 LOST: the replica ended with killed by SIGKILL" in err
+    assert "replica 1 is started again" in err
+    found = report(output)
+    assert [detail["state"] for detail in found["replica_details"]] == ["finished", "finished"]
+    assert "lost" in {trial["state"] for trial in found["trials"]}
     assert leftovers(output) == []
+    assert aiperf("verify", output).stdout.splitlines()[-1].endswith(": 0 problem(s)")
 
 
 def test_failures_of_trials_are_reported_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -207,5 +215,5 @@ def test_no_process_of_a_run_listens_on_the_network(running: tuple[subprocess.Po
             with contextlib.suppress(psutil.NoSuchProcess):  # trainers come and go
                 listening += [c for c in member.net_connections() if c.status == psutil.CONN_LISTEN]
         time.sleep(0.05)
-    assert largest == 5, "the primary, two agents, two trainers"
+    assert largest >= 5, "the primary, two agents, two trainers, and sometimes the next ones"
     assert listening == []

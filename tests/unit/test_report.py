@@ -13,6 +13,7 @@ import pytest
 from aiperf.errors import RunDirectoryError
 from aiperf.operations import count
 from aiperf.paths import RunPaths, open_run
+from aiperf.records import PhaseBegan, TrialStarted
 from analysis.model import Report
 from analysis.report import build_report
 from analysis.timeline import read_run
@@ -116,12 +117,12 @@ def test_the_final_line_is_stable(tmp_path: Path) -> None:
 
 
 def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:
-    from aiperf.records import PhaseBegan
-
     run = HandMadeRun(tmp_path).at(0).release(100)
     for t_s, phase in ((10, "search"), (15, "train"), (60, "evaluate"), (70, "train")):
         run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
-    phases = report(run.end(100)).replica_details[0].phases_s
+    replica = report(run.end(100)).replica_details[0]
+    assert replica.busy_fraction == 1.0, "from the first step on nothing but training and evaluation"
+    phases = replica.phases_s
     assert phases == {"idle": 10.0, "search": 5.0, "train": 75.0, "evaluate": 10.0}
 
 
@@ -143,3 +144,25 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
     run.paths.run.write_text(run.paths.run.read_text().replace('"aiperf-1"', '"aiperf-0"'))
     with pytest.raises(RunDirectoryError, match="rules version is 'aiperf-0'"):
         read_run(run.paths)
+
+
+def test_a_pause_after_the_first_step_is_not_busy(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    for t_s, phase in ((20, "train"), (60, "idle"), (70, "build"), (80, "train"), (90, "evaluate")):
+        body = PhaseBegan.model_validate({"replica": 0, "trial": 1, "phase": phase})
+        run.at(t_s).replicas[0].append(body)
+    assert report(run.end(100)).replica_details[0].busy_fraction == pytest.approx(60 / 80)
+    nothing = HandMadeRun(tmp_path / "b").at(0).release(10)
+    assert report(nothing.end(10)).replica_details[0].busy_fraction is None
+
+
+def test_the_precision_of_every_trial_is_checked(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(50)
+    started = TrialStarted(
+        trial=1, replica=0, round=1, architecture=run.architecture.hash, parent=None, hyperparameters={}, epochs=1,
+        precision="mixed_float8",
+    )  # fmt: skip
+    run.at(1).replicas[0].append(started)
+    result = report(run.at(9).epoch(1, 1).end(50))
+    assert result.trials[0].precision == "mixed_float8"
+    assert next(v.found for v in result.violations if v.rule == "precision") == "mixed_float8"

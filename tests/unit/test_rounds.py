@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.config import SearchSection
-from primary.schedule import Step, next_step
+from aiperf.schedule import Step, next_step
 from replica.prediction import predicted_accuracy
 from replica.rounds import (
     RoundPlan,

@@ -8,7 +8,7 @@ import pytest
 from aiperf.config import load_config
 from aiperf.rules import RULES, RunFacts, Violation, status, violations
 
-GOOD = RunFacts(load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000)
+GOOD = RunFacts(load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",))
 
 
 def broken(facts: RunFacts) -> set[str]:
@@ -28,6 +28,7 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
         ({"search.strategy": "random"}, "NAS", "random network morphism"),
         ({"search.hpo": "random"}, "HPO", "random from round 4 on"),
         ({"search.hpo_first_round": 2}, "HPO", "tpe from round 2 on"),
+        ({"training.input": "synthetic"}, "input", "synthetic"),
         ({"run.duration": "59m59s"}, "duration", "3599 s"),
     ],
 )

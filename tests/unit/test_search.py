@@ -18,7 +18,7 @@ from aiperf.layers import Add, BatchNorm, Concat, Conv, Dense, Flatten, GlobalAv
 from aiperf.operations import count
 from aiperf.seeds import fold_seed
 from replica.distance import DistanceTable
-from replica.planner import GIB, limits_of
+from replica.planner import GIB, Memory, limits_of
 from replica.proposer import History, Lane, Proposer
 from replica.search_demo import SearchDemo, random_history
 from replica.surrogate import Observation, Surrogate
@@ -154,7 +154,7 @@ def test_an_architecture_without_any_morph_is_an_error() -> None:
 
 def test_limits_follow_from_the_configuration() -> None:
     config = load_config(overrides={"run.dataset": "digits", "search.max_growth": 1.01})
-    limits = limits_of(config, INITIAL, None)
+    limits = limits_of(config, INITIAL, Memory())
     assert limits.refusal(INITIAL) is None
     assert "parameters; the limit" in (limits.refusal(Deepen("s5b1_relu").apply(INITIAL)) or "")
     assert "operations an image; the limit" in (limits.refusal(EnlargeKernel("s2b1_b").apply(INITIAL)) or "")
@@ -163,8 +163,8 @@ def test_limits_follow_from_the_configuration() -> None:
         type(shallow)(10**12, 10**15, weight_layers(INITIAL), None, 64, 4).refusal(Deepen("relu1").apply(INITIAL)) or ""
     )
     small = load_config(overrides={"run.dataset": "digits", "replica.accelerator_memory_gib": 0.25})
-    assert limits_of(small, INITIAL, 10**15).memory_bytes == GIB // 4
-    assert "bytes to train with batch 64" in (limits_of(small, INITIAL, None).refusal(INITIAL) or "")
+    assert limits_of(small, INITIAL, Memory(10**15)).memory_bytes == GIB // 4
+    assert "bytes to train with batch 64" in (limits_of(small, INITIAL, Memory()).refusal(INITIAL) or "")
     assert training_memory(INITIAL, 64, 4) > 12 * INITIAL.parameter_count
 
 

@@ -95,7 +95,7 @@ def test_preflight_refuses_what_cannot_work(tmp_path: Path, monkeypatch: pytest.
     digits = load_config(overrides={"run.dataset": "digits"})
     preflight.check(digits, tmp_path / "new" / "deep")
     preflight.check(digits, tmp_path)
-    with pytest.raises(UsageError, match="no input pipeline"):
+    with pytest.raises(UsageError, match="needs the directory of its files"):
         preflight.check(load_config(), tmp_path)
     run = HandMadeRun(tmp_path / "run")
     with pytest.raises(UsageError, match="holds another run"):

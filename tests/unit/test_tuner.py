@@ -17,7 +17,7 @@ from aiperf.operations import count
 from aiperf.records import TrialEnded, TrialFailed, TrialStarted
 from aiperf.space import CHECKS, Parameter, Point, Space, read_space
 from replica.hpo_demo import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
-from replica.planner import Planner
+from replica.planner import Memory, Planner
 from replica.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest
 from search_space.hyperparameters import apply_point, default_space_file, takes_kernel_size, with_kernel_size
 from search_space.limits import training_memory
@@ -207,7 +207,7 @@ def start(run: HandMadeRun, trial: int, point: Point, number: int, base: int | N
 
 
 def planner(run: HandMadeRun) -> Planner:
-    return Planner(0, run.config, run.paths, None)
+    return Planner(0, run.config, run.paths, Memory())
 
 
 def test_a_point_trains_the_architecture_of_its_base_with_suggested_hyperparameters(run: HandMadeRun) -> None:
@@ -251,7 +251,7 @@ def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: Han
     start(run, 1, {"batch_size": 64}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     memory = training_memory(run.architecture, 50, 4)
-    plans = Planner(0, run.config, run.paths, memory)
+    plans = Planner(0, run.config, run.paths, Memory(memory))
     for trial in range(2, 10):
         assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).point["batch_size"]) <= 48
 

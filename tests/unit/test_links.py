@@ -1,0 +1,141 @@
+"""One replica as the primary sees it: versions, silence, ends, and the command line that makes its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aiperf import __version__
+from aiperf.claim import Claim
+from aiperf.clock import SystemClock
+from aiperf.config import load_config
+from aiperf.history import HistoryWriter
+from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
+from aiperf.paths import RunPaths
+from primary.dispatcher import RunContext, agent_command
+from primary.launchers import Exit, ReplicaSpec, make_launcher
+from primary.progress import open_display
+from primary.replica_link import ReplicaGoneError, ReplicaLink
+from primary.view import RunView, Unbreakable
+from primary.worklist import WorkList
+
+
+class Scripted:
+    """A replica that says what it is told to say, then nothing."""
+
+    def __init__(self, *messages: Message, ends: Exit | None = None, known: str = "") -> None:
+        self._lines = [encode(message) for message in messages]
+        self._ends = ends
+        self._known = known
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def receive(self) -> bytes:
+        if self._lines:
+            return self._lines.pop(0)
+        if self._ends is None:
+            await asyncio.sleep(3600)
+        return b""
+
+    async def wait(self) -> Exit:
+        assert self._ends is not None
+        return self._ends
+
+    async def explain(self) -> str:
+        return self._known
+
+    async def cancel(self, grace_s: float) -> Exit:
+        return Exit(0)
+
+
+def ready(version: str = __version__) -> Ready:
+    return Ready(writer="w", version=version, accelerators=1, node={})
+
+
+def link(process: Scripted, tmp_path: Path) -> ReplicaLink:
+    return ReplicaLink(process, ReplicaSpec(0, ("x",), tmp_path / "log"), silence_s=0.05)
+
+
+CLOCKS = [ClockReply(utc_ms=0) for _ in range(5)]
+
+
+def test_another_version_is_not_used(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ReplicaGoneError, match=rf"runs aiperf 9\.9, the primary {__version__}: install") as caught:
+            await link(Scripted(ready("9.9")), tmp_path).handshake(SystemClock())
+        assert not caught.value.restart
+
+    asyncio.run(scenario())
+
+
+def test_signs_of_life_keep_a_replica_and_silence_loses_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        finished = Finished(trial=1, completed=True, reason="")
+        alive = link(Scripted(ready(), *CLOCKS, Alive(), Alive(), finished, known="host h7"), tmp_path)
+        await alive.handshake(SystemClock())
+        assert await alive.next_event() == finished
+        with pytest.raises(ReplicaGoneError, match=r"gives no sign of life for 0 s; host h7; end of .*log: \(empty\)"):
+            await alive.next_event()
+
+    asyncio.run(scenario())
+
+
+def test_an_end_is_told_with_what_the_launcher_knows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        (tmp_path / "log").write_text("one\nlast words\n")
+        gone = link(Scripted(ready(), *CLOCKS, ends=Exit(-9), known="SLURM node n3 is DOWN: a node failed"), tmp_path)
+        await gone.handshake(SystemClock())
+        with pytest.raises(ReplicaGoneError, match=r"killed by SIGKILL; SLURM node n3 is DOWN.*one \| last words"):
+            await gone.next_event()
+
+    asyncio.run(scenario())
+
+
+def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
+    config = load_config(overrides={"run.dataset": "digits", **{f"environment.{k}": v for k, v in settings.items()}})
+    paths = RunPaths(tmp_path / "odd $name")
+    paths.create()
+    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
+        context = RunContext(
+            config, paths, make_launcher(config), writer, SystemClock(), open_display(), WorkList(config), claim
+        )
+        return agent_command(context, 3)
+
+
+def test_the_environment_of_a_replica(tmp_path: Path) -> None:
+    plain = command_with(tmp_path / "a")
+    assert plain[1:3] == ("-m", "replica")
+    contained = command_with(tmp_path / "b", python="python3", container=["apptainer", "exec", "x.sif"])
+    assert contained[:6] == ("apptainer", "exec", "x.sif", "python3", "-m", "replica")
+    activated = command_with(tmp_path / "c", python="echo", activate="export X=1; test -d /")
+    shown = subprocess.run(activated, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith(f"-m replica --run {tmp_path}/c/odd $name --replica 3")
+
+
+class Breaking:
+    """A display on a terminal that has gone."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def event(self, text: str) -> None:
+        self.calls += 1
+        raise BrokenPipeError
+
+    def refresh(self, view: RunView) -> None:
+        self.calls += 1
+
+    def close(self) -> None:
+        self.calls += 1
+
+
+def test_a_display_that_fails_is_used_no_more() -> None:
+    broken = Breaking()
+    display = Unbreakable(broken)
+    display.event("x")
+    display.refresh(RunView(1.0))
+    display.close()
+    assert broken.calls == 1
