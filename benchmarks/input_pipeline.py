@@ -1,0 +1,90 @@
+"""The input pipeline: against a bare TensorFlow decode loop, and in front of the training step.
+
+`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.messages import TrainRequest
+from benchmarks.measure import median_values
+from benchmarks.throughput import trainer
+from replica.trainer.data import open_source
+from replica.trainer.data.contract import Shard
+from replica.trainer.data.synthetic import SyntheticSource
+
+BATCH = 32
+
+
+def request_for(folder: Path, parallel: int) -> TrainRequest:
+    """Images from shards."""
+    return TrainRequest(
+        architecture_path="", dataset="images", data_dir=str(folder), batch_size=BATCH, epochs=1, max_epochs=60,
+        patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="mixed_bfloat16",
+        xla=False, progress_interval_s=5.0, parallel_decode=parallel, shuffle_buffer=256,
+    )  # fmt: skip
+
+
+def bare_loop(folder: Path, parallel: int) -> Callable[[], int]:
+    """Read and decode, nothing else."""
+    files = sorted(str(path) for path in folder.glob("train-*"))
+    features = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
+
+    def decode(record: Any) -> Any:
+        return tf.io.decode_jpeg(tf.io.parse_single_example(record, features)["image/encoded"], channels=3)
+
+    def run() -> int:
+        images = tf.data.TFRecordDataset(files).map(decode, num_parallel_calls=parallel)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = parallel
+        return sum(1 for _ in images.with_options(options))
+
+    return run
+
+
+def pipeline(folder: Path, parallel: int) -> Callable[[], int]:
+    """The trainer's training images: shuffled, cropped, resized, flipped, normalised, batched."""
+    source = open_source(request_for(folder, parallel))
+    return lambda: sum(int(images.shape[0]) for images, _ in source.train_batches(BATCH, 1, 1, Shard()))
+
+
+def compare_decoding(folder: Path, rounds: int) -> dict[str, float]:
+    """Images/s of both, with one thread: per core."""
+
+    def speed(run: Callable[[], int]) -> float:
+        began = time.perf_counter()
+        return run() / (time.perf_counter() - began)
+
+    loop, images = bare_loop(folder, 1), pipeline(folder, 1)
+    return median_values({"bare_loop": lambda: speed(loop), "pipeline": lambda: speed(images)}, rounds)
+
+
+def compare_steps(folder: Path, rounds: int) -> dict[str, float]:
+    """Images/s of the training on one thread, from shards and from images on the device; the other cores decode."""
+    source = open_source(request_for(folder, 2))
+    candidates = {
+        "synthetic": trainer(SyntheticSource(source.dataset), "mixed_bfloat16", BATCH),
+        "shards": trainer(source, "mixed_bfloat16", BATCH),
+    }
+    return median_values(candidates, rounds)
+
+
+def main() -> int:
+    """Print images/s by candidate."""
+    what, folder, rounds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    print(json.dumps(compare_decoding(folder, rounds) if what == "decode" else compare_steps(folder, rounds)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Training steps side by side in one process: the trainer's, and a bare keras.Model.fit on keras.applications.
+
+`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON; benchmarks.training calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from aiperf.datasets import Dataset
+from aiperf.messages import Begin, Phase, TrainRequest
+from benchmarks.measure import median_values
+from replica.trainer.builder import build_model
+from replica.trainer.collectives import open_collective
+from replica.trainer.data.contract import DataSource
+from replica.trainer.data.digits import DigitsSource, _load
+from replica.trainer.data.synthetic import SyntheticSource
+from replica.trainer.training import EpochResult, Training
+from search_space.resnet import resnet
+
+
+class TrainClock:
+    """Seconds of the training phase."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def phase(self, phase: Phase) -> None:
+        """Training begins, or ends with the evaluation."""
+        if phase == "train":
+            self._began = time.perf_counter()
+        elif phase == "evaluate":
+            self.seconds = time.perf_counter() - self._began
+
+    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
+        """Nothing."""
+
+    def epoch(self, result: EpochResult) -> None:
+        """Nothing."""
+
+
+def request_for(precision: str, batch: int) -> TrainRequest:
+    """One epoch by the rules."""
+    return TrainRequest(
+        architecture_path="", dataset="digits", batch_size=batch, epochs=1, max_epochs=60, patience=9, seed=1,
+        learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=precision, xla=False, progress_interval_s=5.0,
+    )  # fmt: skip
+
+
+def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
+    """Trains an epoch; gives images/s of the training phase."""
+    keras.mixed_precision.set_global_policy(precision)
+    facts = source.dataset
+    model = build_model(resnet(50, facts.image_size, facts.classes))
+    training = Training(model, source, open_collective(1), request_for(precision, batch))
+    training.warm_up()
+
+    def run() -> float:
+        clock = TrainClock()
+        training.run(Begin(trial=1), clock)
+        return facts.train_images / clock.seconds
+
+    return run
+
+
+def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
+    """The same images through a bare fit; without XLA, which is slower on CPUs."""
+    keras.mixed_precision.set_global_policy(precision)
+    facts = source.dataset
+    shape = (facts.image_size, facts.image_size, 3)
+    model = keras.applications.ResNet50(weights=None, input_shape=shape, classes=facts.classes)
+    model.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        keras.losses.CategoricalCrossentropy(label_smoothing=0.1),
+        jit_compile=False,
+    )
+    batches = _bare_batches(source, batch)
+    spent: list[float] = []
+    began: list[float] = []
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: began.append(time.perf_counter()),
+        on_epoch_end=lambda epoch, logs: spent.append(time.perf_counter() - began[-1]),
+    )
+
+    def run() -> float:
+        model.fit(batches, epochs=1, verbose=0, callbacks=[callback])
+        return facts.train_images / spent[-1]
+
+    return run
+
+
+def _bare_batches(source: DataSource, batch: int) -> Any:
+    if isinstance(source, DigitsSource):
+        (images, labels), _ = _load()
+        return tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images)).batch(batch).prefetch(2)
+    facts = source.dataset
+    images = tf.random.normal((batch, facts.image_size, facts.image_size, 3))
+    labels = tf.one_hot(tf.range(batch) % facts.classes, facts.classes)
+    return tf.data.Dataset.from_tensors((images, labels)).repeat(facts.train_images // batch)
+
+
+def compare(side: int, batch: int, steps: int, rounds: int) -> dict[str, float]:
+    """Medians of images/s; candidates take turns."""
+    classes = 1000 if side == 224 else 10
+    facts = Dataset("synthetic", steps * batch, batch, side, classes, batch, 60)
+    source: DataSource = DigitsSource() if side == 32 else SyntheticSource(facts)
+    candidates = {
+        "fit_float32": fit(source, "float32", batch),
+        "trainer_float32": trainer(source, "float32", batch),
+        "trainer_bfloat16": trainer(source, "mixed_bfloat16", batch),
+    }
+    return median_values(candidates, rounds)
+
+
+def main() -> int:
+    """Print images/s by candidate."""
+    side, batch, steps, rounds, threads = map(int, sys.argv[1:6])
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    print(json.dumps(compare(side, batch, steps, rounds)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
