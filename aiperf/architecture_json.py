@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,12 @@ def _document(text: str, source: str) -> dict[str, Any]:
     return document
 
 
+@lru_cache(maxsize=4096)
+def _layer(kind: str, text: str) -> Layer:
+    """A layer from its parameters as JSON. Architectures of one run share most of theirs."""
+    return _ADAPTERS[kind].validate_json(text, strict=True)
+
+
 def _node(item: object, place: str) -> Node:
     if not isinstance(item, dict):
         raise ArchitectureError(f"{place}: must be an object, found {type(item).__name__}")
@@ -106,7 +113,7 @@ def _node(item: object, place: str) -> Node:
     if not isinstance(inputs, list) or not all(isinstance(entry, str) for entry in inputs):
         raise ArchitectureError(f"{place}: inputs must be a list of node names, found {inputs!r}")
     try:
-        layer = _ADAPTERS[kind].validate_json(json.dumps(parameters), strict=True)
+        layer = _layer(kind, json.dumps(parameters))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "layer"

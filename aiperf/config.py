@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import time
 from importlib import resources
 from pathlib import Path
@@ -120,7 +120,7 @@ class ReplicaSection(_Section):
     rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = Field("auto", description="how ranks are started")
     warm_up: bool = Field(True, description="prepare the next trial's ranks while the current trial trains")
     cpu_threads: int | None = Field(None, ge=1, description="CPU threads of a rank; default: its share of the node")
-    progress_interval: Duration = Field(5.0, le=10.0, description="seconds between progress reports inside an epoch")
+    progress_interval: Duration = Field(10.0, le=10.0, description="seconds between progress reports inside an epoch")
     trial_silence: Duration = Field(600.0, description="a trainer that reports nothing for so long is ended")
     accelerator_memory_gib: float | None = Field(None, gt=0, description="limits the search; default: what is found")
     restarts: int = Field(3, ge=0, description="how often a replica that dies is started again")
@@ -160,6 +160,12 @@ class EnvironmentSection(_Section):
     container: Words = Field((), description="words before the replica's command, such as apptainer exec")
 
 
+class TelemetrySection(_Section):
+    """Samples of what the nodes do while they work."""
+
+    interval: Duration = Field(30.0, ge=0, description="seconds between samples of every node; 0: none are taken")
+
+
 class SimulatedSection(_Section):
     """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
 
@@ -181,6 +187,7 @@ class RunConfig(_Section):
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     environment: EnvironmentSection = EnvironmentSection()
+    telemetry: TelemetrySection = TelemetrySection()
     simulated: SimulatedSection = SimulatedSection()
 
     @property
@@ -244,6 +251,15 @@ def _space_problems(config: RunConfig) -> list[str]:
     except ConfigError as error:
         return [f"search.space: {problem}" for problem in error.problems]
     return []
+
+
+def deviations_from_defaults(config: RunConfig) -> Iterator[tuple[str, Any, Any]]:
+    """Every setting that is not the default: its dotted key, its value, and the default."""
+    values, defaults = config.model_dump(mode="json"), RunConfig().model_dump(mode="json")
+    for section, settings in values.items():
+        for name, value in settings.items():
+            if value != defaults[section][name]:
+                yield f"{section}.{name}", value, defaults[section][name]
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -68,6 +68,10 @@ class RunDirectoryError(UsageError):
     """A path is not a run directory, or holds another run. Raised by `aiperf.paths` and the readers."""
 
 
+class RunFailedError(AiperfError):
+    """A run of a series ended without a result. Raised by `analysis.series`; the same command goes on."""
+
+
 class RunHeldError(AiperfError):
     """Another primary drives the run. Raised by `aiperf.claim`; retry when that one has ended."""
 

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -137,20 +138,20 @@ class HistoryReader:
 
     def read_new(self) -> Batch:
         """Records and damages since the last call. Raises OSError where the directory cannot be read."""
-        records: list[Record] = []
-        damages: list[Damage] = []
+        batches = list(self.read_files())
+        return Batch(
+            tuple(record for batch in batches for record in batch.records),
+            tuple(damage for batch in batches for damage in batch.damages),
+        )
+
+    def read_files(self) -> Iterator[Batch]:
+        """As `read_new`, writer by writer: the history of a long run need not be in memory at once."""
         for file in sorted(self._directory.glob("*.jsonl")):
             position = self._positions.setdefault(file.name, _Position())
-            for line in _new_lines(file, position):
-                position.lines += 1
-                try:
-                    record = decode_record(line)
-                    if record.writer != file.stem:
-                        raise RecordDamagedError(f"the record is {record.writer}'s, not this file's")
-                    records.append(record)
-                except RecordDamagedError as error:
-                    damages.append(Damage(file.name, position.lines, str(error)))
-        return Batch(tuple(records), tuple(damages))
+            lines = _new_lines(file, position)
+            first = position.lines + 1
+            position.lines += len(lines)
+            yield decode_lines(file.name, enumerate(lines, start=first))
 
     def unfinished(self) -> list[str]:
         """Files that end in an unfinished line, as of the last call of `read_new`."""
@@ -159,6 +160,22 @@ class HistoryReader:
             for name, position in self._positions.items()
             if (self._directory / name).exists() and (self._directory / name).stat().st_size > position.offset
         )
+
+
+def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
+    """Records and damages of numbered lines of a writer's file."""
+    writer = file.removesuffix(".jsonl")
+    records: list[Record] = []
+    damages: list[Damage] = []
+    for number, line in lines:
+        try:
+            record = decode_record(line)
+            if record.writer != writer:
+                raise RecordDamagedError(f"the record is {record.writer}'s, not this file's")
+            records.append(record)
+        except RecordDamagedError as error:
+            damages.append(Damage(file, number, str(error)))
+    return Batch(tuple(records), tuple(damages))
 
 
 def _new_lines(file: Path, position: _Position) -> list[bytes]:

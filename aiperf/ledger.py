@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
+from typing import Any
 
 from aiperf.operations import Operations
 from aiperf.records import (
-    Body,
     EpochCompleted,
     JobIssued,
     PhaseBegan,
@@ -36,7 +35,8 @@ class TrialLedger:
     writer: str = ""
     started_ms: int | None = None
     epochs: dict[int, tuple[int, EpochCompleted]] = field(default_factory=dict)
-    progress: set[ProgressWork] = field(default_factory=set)
+    progress: dict[object, ProgressWork] = field(default_factory=dict)
+    """The furthest report of each moment that is told apart: of each report's own, or as `Ledger.moment` has it."""
     ended: tuple[int, TrialEnded] | None = None
     failed: tuple[int, TrialFailed] | None = None
 
@@ -80,6 +80,24 @@ class ReplicaLedger:
 
 
 @dataclass
+class _Sequences:
+    """Which numbers of one writer were seen: all below `next`, and some beyond."""
+
+    next: int = 0
+    beyond: set[int] = field(default_factory=set)
+
+    def add(self, number: int) -> bool:
+        """Whether the number is new."""
+        if number < self.next or number in self.beyond:
+            return False
+        self.beyond.add(number)
+        while self.next in self.beyond:
+            self.beyond.discard(self.next)
+            self.next += 1
+        return True
+
+
+@dataclass
 class Ledger:
     """The state of a run. `conflicts` lists records that contradict each other; they are never dropped in silence."""
 
@@ -92,7 +110,12 @@ class Ledger:
     offsets_ms: dict[str, int] = field(default_factory=dict)
     last_ms: int = 0
     conflicts: list[str] = field(default_factory=list)
-    _seen: set[tuple[str, int]] = field(default_factory=set, repr=False)
+    moment: Callable[[str, int], object] | None = None
+    """Of progress reports with the same moment (of a writer's name and time) only the furthest is kept. None: all are.
+
+    A long run has millions of them.
+    """
+    _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
 
     @property
     def run_ended(self) -> tuple[int, RunEnded] | None:
@@ -109,11 +132,9 @@ class Ledger:
     def add(self, records: Iterable[Record]) -> None:
         """Fold records in; a record that was seen before changes nothing."""
         for record in records:
-            key = (record.writer, record.sequence)
-            if key not in self._seen:
-                self._seen.add(key)
+            if self._seen.setdefault(record.writer, _Sequences()).add(record.sequence):
                 self.last_ms = max(self.last_ms, record.time_ms)
-                self._apply(record.body, record)
+                _FOLDS[type(record.body)](self, record.body, record)
 
     def trial(self, trial: int) -> TrialLedger:
         """The ledger of a trial, made at the first mention."""
@@ -162,11 +183,12 @@ class Ledger:
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """What a trial did, for the score, on the primary's clock."""
+        offset_ms = self.offsets_ms.get(trial.writer, 0)
         return TrialWork(
             cost=cost,
             epochs=tuple(
                 EpochWork(
-                    self.corrected(trial.writer, time_ms),
+                    time_ms - offset_ms,
                     body.epoch,
                     body.images_trained,
                     body.images_evaluated,
@@ -176,73 +198,78 @@ class Ledger:
             ),
             progress=tuple(
                 ProgressWork(
-                    self.corrected(trial.writer, item.time_ms),
+                    item.time_ms - offset_ms,
                     item.epoch,
                     item.images_trained,
                     item.images_evaluated,
                 )
-                for item in trial.progress
+                for item in trial.progress.values()
             ),
             died_ms=self.died_ms(trial),
         )
 
-    @singledispatchmethod
-    def _apply(self, body: Body, record: Record) -> None:
-        raise NotImplementedError(f"no fold for {type(body).__name__}")
-
-    @_apply.register
-    def _(self, body: ReplicaReady, record: Record) -> None:
+    def _replica_ready(self, body: ReplicaReady, record: Record) -> None:
         self.replica(body.replica).arrivals.add((record.time_ms, body))
         self.offsets_ms[body.writer] = body.clock_offset_ms
 
-    @_apply.register
-    def _(self, body: ReplicaLost, record: Record) -> None:
+    def _replica_lost(self, body: ReplicaLost, record: Record) -> None:
         self.replica(body.replica).losses.add((record.time_ms, body))
 
-    @_apply.register
-    def _(self, body: RunReleased, record: Record) -> None:
+    def _run_released(self, body: RunReleased, record: Record) -> None:
         if self.released is None or record.time_ms > self.released[0]:
             self.released = (record.time_ms, body)
 
-    @_apply.register
-    def _(self, body: RunResumed, record: Record) -> None:
+    def _run_resumed(self, body: RunResumed, record: Record) -> None:
         self.resumptions.add((record.time_ms, body.new_clock))
 
-    @_apply.register
-    def _(self, body: RunEnded, record: Record) -> None:
+    def _run_ended(self, body: RunEnded, record: Record) -> None:
         self.ends.add((record.time_ms, body))
 
-    @_apply.register
-    def _(self, body: JobIssued, record: Record) -> None:
+    def _job_issued(self, body: JobIssued, record: Record) -> None:
         self.trial(body.trial).issued = body
 
-    @_apply.register
-    def _(self, body: TrialStarted, record: Record) -> None:
+    def _trial_started(self, body: TrialStarted, record: Record) -> None:
         trial = self.trial(body.trial)
         if trial.started not in (None, body):
             self.conflicts.append(f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}")
         trial.started, trial.writer, trial.started_ms = body, record.writer, record.time_ms
 
-    @_apply.register
-    def _(self, body: PhaseBegan, record: Record) -> None:
+    def _phase_began(self, body: PhaseBegan, record: Record) -> None:
         self.replica(body.replica).phases.add((record.writer, record.time_ms, body))
 
-    @_apply.register
-    def _(self, body: ProgressMade, record: Record) -> None:
+    def _progress_made(self, body: ProgressMade, record: Record) -> None:
         work = ProgressWork(record.time_ms, body.epoch, body.images_trained, body.images_evaluated)
-        self.trial(body.trial).progress.add(work)
+        progress = self.trial(body.trial).progress
+        key = work if self.moment is None else self.moment(record.writer, record.time_ms)
+        known = progress.get(key)
+        if known is None or (known.position, known.time_ms) < (work.position, work.time_ms):
+            progress[key] = work
 
-    @_apply.register
-    def _(self, body: EpochCompleted, record: Record) -> None:
+    def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
         epochs = self.trial(body.trial).epochs
         if body.epoch in epochs and epochs[body.epoch][1] != body:
             self.conflicts.append(f"trial {body.trial} completed epoch {body.epoch} twice")
         epochs.setdefault(body.epoch, (record.time_ms, body))
 
-    @_apply.register
-    def _(self, body: TrialEnded, record: Record) -> None:
+    def _trial_ended(self, body: TrialEnded, record: Record) -> None:
         self.trial(body.trial).ended = (record.time_ms, body)
 
-    @_apply.register
-    def _(self, body: TrialFailed, record: Record) -> None:
+    def _trial_failed(self, body: TrialFailed, record: Record) -> None:
         self.trial(body.trial).failed = (record.time_ms, body)
+
+
+_FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
+    ReplicaReady: Ledger._replica_ready,
+    ReplicaLost: Ledger._replica_lost,
+    RunReleased: Ledger._run_released,
+    RunResumed: Ledger._run_resumed,
+    RunEnded: Ledger._run_ended,
+    JobIssued: Ledger._job_issued,
+    TrialStarted: Ledger._trial_started,
+    PhaseBegan: Ledger._phase_began,
+    ProgressMade: Ledger._progress_made,
+    EpochCompleted: Ledger._epoch_completed,
+    TrialEnded: Ledger._trial_ended,
+    TrialFailed: Ledger._trial_failed,
+}
+"""How each kind of record changes the ledger."""

@@ -60,6 +60,11 @@ class RunPaths:
         return self.root / "primary.claim"
 
     @property
+    def telemetry(self) -> Path:
+        """Directory of samples of what the nodes do."""
+        return self.root / "telemetry"
+
+    @property
     def report(self) -> Path:
         """Directory of derived files; may be deleted and rebuilt."""
         return self.root / "report"
@@ -68,6 +73,10 @@ class RunPaths:
     def report_json(self) -> Path:
         """The report for programs."""
         return self.report / "report.json"
+
+    def telemetry_file(self, sampler: str) -> Path:
+        """The samples that one process took of its node."""
+        return self.telemetry / f"{sampler}.jsonl"
 
     def history_file(self, writer: str) -> Path:
         """The file of one writer of the history list."""

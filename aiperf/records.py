@@ -5,12 +5,14 @@ The checksum (CRC-32 of everything before it in the line) is the last key, so th
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zlib
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError
@@ -21,13 +23,12 @@ _CHECKSUM_KEY = b',"crc32":"'
 _TAIL_BYTES = len(_CHECKSUM_KEY) + 8 + len(b'"}')
 
 
-class Body(BaseModel):
-    """Base of what a record says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+STRICT = ConfigDict(extra="forbid")
+"""Bodies of records are checked, and hold nothing but their fields: a long run has millions of them."""
 
 
-class ReplicaReady(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class ReplicaReady:
     """Primary: a replica is ready. `clock_offset_ms` is its clock minus the primary's."""
 
     type: Literal["replica_ready"] = "replica_ready"
@@ -37,7 +38,8 @@ class ReplicaReady(Body):
     clock_offset_ms: int
 
 
-class ReplicaLost(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class ReplicaLost:
     """Primary: a replica is gone before the end, or never came. Its unfinished trials died with it."""
 
     type: Literal["replica_lost"] = "replica_lost"
@@ -45,7 +47,8 @@ class ReplicaLost(Body):
     reason: str
 
 
-class RunReleased(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class RunReleased:
     """Primary: the replicas may work from now on; this record's time is t0."""
 
     type: Literal["run_released"] = "run_released"
@@ -53,7 +56,8 @@ class RunReleased(Body):
     ready: tuple[int, ...]
 
 
-class RunResumed(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class RunResumed:
     """Primary: another primary goes on with the run. Whatever was in progress before has died with the old one.
 
     With `new_clock`, what was done before counts no more: the next release is t0.
@@ -63,7 +67,8 @@ class RunResumed(Body):
     new_clock: bool = False
 
 
-class RunEnded(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class RunEnded:
     """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until `end_ms` counts."""
 
     type: Literal["run_ended"] = "run_ended"
@@ -72,7 +77,8 @@ class RunEnded(Body):
     detail: str = ""
 
 
-class JobIssued(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class JobIssued:
     """Primary: a replica was given a training; `point`, `base` and `resumes` as in the job."""
 
     type: Literal["job_issued"] = "job_issued"
@@ -85,7 +91,8 @@ class JobIssued(Body):
     resumes: int | None = None
 
 
-class TrialStarted(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class TrialStarted:
     """Replica: an architecture was chosen and stored; its training begins."""
 
     type: Literal["trial_started"] = "trial_started"
@@ -107,7 +114,8 @@ class TrialStarted(Body):
     """The broken-off trial that this one goes on with."""
 
 
-class PhaseBegan(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class PhaseBegan:
     """Replica: a phase begins; the one before it ends."""
 
     type: Literal["phase"] = "phase"
@@ -116,7 +124,8 @@ class PhaseBegan(Body):
     phase: Phase
 
 
-class ProgressMade(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class ProgressMade:
     """Replica: images of the current epoch so far."""
 
     type: Literal["progress"] = "progress"
@@ -126,7 +135,8 @@ class ProgressMade(Body):
     images_evaluated: int
 
 
-class EpochCompleted(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class EpochCompleted:
     """Replica: an epoch is complete; whole images, `correct` of the evaluated ones."""
 
     type: Literal["epoch"] = "epoch"
@@ -140,7 +150,8 @@ class EpochCompleted(Body):
     learning_rate: float
 
 
-class TrialEnded(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class TrialEnded:
     """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of the run).
 
     `predicted_accuracy` is what the search gets in place of the measured one, in warm-up rounds only.
@@ -152,7 +163,8 @@ class TrialEnded(Body):
     predicted_accuracy: float | None = None
 
 
-class TrialFailed(Body):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class TrialFailed:
     """Replica: a training failed. Completed epochs count, the unfinished one does not."""
 
     type: Literal["trial_failed"] = "trial_failed"
@@ -167,10 +179,21 @@ AnyBody = (
     | TrialStarted | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
 )  # fmt: skip
 
-_BODY: TypeAdapter[AnyBody] = TypeAdapter(Annotated[AnyBody, Field(discriminator="type")])
+
+class _Line(TypedDict):
+    version: Literal[1]
+    writer: str
+    sequence: int
+    time: str
+    monotonic_ms: int
+    data: Annotated[AnyBody, Field(discriminator="type")]
 
 
-@dataclass(frozen=True, slots=True)
+_BODY: TypeAdapter[AnyBody] = TypeAdapter(AnyBody)
+_LINE: TypeAdapter[_Line] = TypeAdapter(_Line)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Record:
     """One record: who wrote it as which of its records, when (on the writer's clock), and what it says."""
 
@@ -189,7 +212,7 @@ def encode_record(record: Record) -> bytes:
         "sequence": record.sequence,
         "time": format_utc(record.time_ms),
         "monotonic_ms": record.monotonic_ms,
-        "data": record.body.model_dump(mode="json"),
+        "data": _BODY.dump_python(record.body, mode="json"),
     }
     head = json.dumps(document, separators=(",", ":"))[:-1].encode()
     return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
@@ -201,22 +224,22 @@ def decode_record(line: bytes) -> Record:
     if b"%08x" % zlib.crc32(head) != tail:
         raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
     try:
-        document: dict[str, Any] = json.loads(head + b"}")
-        version = document["version"]
-        if version != VERSION:
-            raise RecordDamagedError(f"record version {version!r}; this program reads version {VERSION}")
-        return Record(
-            writer=str(document["writer"]),
-            sequence=int(document["sequence"]),
-            time_ms=parse_utc(document["time"]),
-            monotonic_ms=int(document["monotonic_ms"]),
-            body=_BODY.validate_python(document["data"]),
-        )
+        found = _LINE.validate_json(head + b"}")
+        time_ms = parse_utc(found["time"])
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise RecordDamagedError(f"data.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except (ValueError, KeyError, TypeError) as error:
+        raise RecordDamagedError(_describe(error)) from None
+    except ValueError as error:
         raise RecordDamagedError(f"is no record: {error!r}") from None
+    return Record(found["writer"], found["sequence"], time_ms, found["monotonic_ms"], found["data"])
+
+
+def _describe(error: ValidationError) -> str:
+    """What is wrong with a line whose checksum fits: most likely another version has written it."""
+    problems = error.errors(include_url=False)
+    version = next((item["input"] for item in problems if item["loc"] == ("version",)), None)
+    if version is not None and not isinstance(version, dict):
+        return f"record version {version!r}; this program reads version {VERSION}"
+    return f"is no record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}"
 
 
 def _split_checksum(line: bytes) -> tuple[bytes, bytes]:

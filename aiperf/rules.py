@@ -25,7 +25,15 @@ HPO_FIRST_ROUND = 4
 
 PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
+RESNET50_OPERATIONS = 23_053_460_364
+"""Operations that training one image costs on the initial architecture at 224 x 224 x 3 (spec, section 4)."""
+
 Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
+
+VERDICTS: dict[Status, str] = {"PASSED": "official", "UNOFFICIAL": "unofficial", "FAILED": "invalid"}
+"""What a status means for the ranking."""
+
+Group = Literal["setting", "outcome", "integrity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,12 @@ class RunFacts:
     damages: tuple[str, ...] = ()
     parts: int = 1
     """Parts with clocks of their own."""
+    released: int = 1
+    """Replicas that were ready when the run began."""
+    epoch_images: tuple[tuple[int, int], ...] = ()
+    """Images trained and evaluated in completed epochs, each different pair once."""
+    initial_operations: int | None = None
+    """Operations that training one image cost in the first trial; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +65,51 @@ class Rule:
 
     name: str
     required: str
-    group: Literal["setting", "outcome", "integrity"]
+    group: Group
     found: Callable[[RunFacts], str]
     met: Callable[[RunFacts], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that is not met."""
+class Checked:
+    """A rule beside what a run has."""
 
     rule: str
     found: str
     required: str
-    group: str
+    group: Group
+    passed: bool
 
 
 def _hpo(facts: RunFacts) -> str:
     return f"{facts.config.search.hpo} from round {facts.config.search.hpo_first_round} on"
 
 
+def _epochs(facts: RunFacts) -> str:
+    pairs = [f"{trained} trained and {evaluated} evaluated" for trained, evaluated in facts.epoch_images]
+    return ", ".join(pairs[:3]) + (", ..." if len(pairs) > 3 else "") or "no epoch"
+
+
+def _whole_epochs(facts: RunFacts) -> bool:
+    """Another data set is the matter of another rule."""
+    return facts.config.run.dataset != IMAGENET.name or all(
+        pair == (IMAGENET.train_images, IMAGENET.validation_images) for pair in facts.epoch_images
+    )
+
+
+def _initial(facts: RunFacts) -> str:
+    cost = "no trial" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
+    return f"{facts.config.search.initial_architecture}, {cost}"
+
+
+def _is_resnet50(facts: RunFacts) -> bool:
+    known = (None, RESNET50_OPERATIONS) if facts.config.run.dataset == IMAGENET.name else (facts.initial_operations,)
+    return facts.config.search.initial_architecture == "resnet50" and facts.initial_operations in known
+
+
 RULES = (
+    Rule("arrangement", "a primary and at least one replica", "integrity",
+         lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
     Rule("records", "every record intact", "integrity",
          lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
     Rule("completion", "the run reaches its deadline", "integrity",
@@ -81,14 +120,18 @@ RULES = (
          lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
     Rule("dataset", "imagenet", "setting",
          lambda f: f.config.run.dataset, lambda f: f.config.run.dataset == IMAGENET.name),
+    Rule("epochs", f"{IMAGENET.train_images} images trained and {IMAGENET.validation_images} evaluated in each",
+         "setting", _epochs, _whole_epochs),
     Rule("trainer", "keras (real training)", "setting",
          lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras"),
-    Rule("initial architecture", "resnet50", "setting",
-         lambda f: f.config.search.initial_architecture, lambda f: f.config.search.initial_architecture == "resnet50"),
+    Rule("initial architecture", f"resnet50, {RESNET50_OPERATIONS} operations an image of ImageNet", "setting",
+         _initial, _is_resnet50),
     Rule("NAS", "network morphism guided by Bayesian optimisation", "setting",
          lambda f: f"{f.config.search.strategy} network morphism", lambda f: f.config.search.strategy == "bayesian"),
     Rule("HPO", "tree-structured Parzen estimator from the fourth round on", "setting",
          _hpo, lambda f: f.config.search.hpo == "tpe" and f.config.search.hpo_first_round == HPO_FIRST_ROUND),
+    Rule("search space", "the data set's own", "setting",
+         lambda f: f.config.search.space or "the data set's own", lambda f: f.config.search.space is None),
     Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
          lambda f: ", ".join(f.precisions) or "no trial",
          lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
@@ -102,18 +145,21 @@ RULES = (
 """Every rule."""
 
 
-def violations(facts: RunFacts) -> tuple[Violation, ...]:
-    """All rules that a run does not meet, in the order of the rules."""
-    return tuple(
-        Violation(rule.name, rule.found(facts), rule.required, rule.group) for rule in RULES if not rule.met(facts)
-    )
+def check(facts: RunFacts) -> tuple[Checked, ...]:
+    """Every rule beside what a run has, in the order of the rules."""
+    return tuple(Checked(rule.name, rule.found(facts), rule.required, rule.group, rule.met(facts)) for rule in RULES)
 
 
-def status(found: tuple[Violation, ...]) -> Status:
+def violations(facts: RunFacts) -> tuple[Checked, ...]:
+    """All rules that a run does not meet."""
+    return tuple(item for item in check(facts) if not item.passed)
+
+
+def status(checked: tuple[Checked, ...]) -> Status:
     """FAILED where the run is broken off, damaged or empty; UNOFFICIAL where a setting leaves the rules;
     FAILED where an official run misses its outcome; else PASSED.
     """
-    groups = {violation.group for violation in found}
+    groups = {item.group for item in checked if not item.passed}
     if "integrity" in groups:
         return "FAILED"
     if "setting" in groups:

@@ -39,6 +39,11 @@ class ProgressWork:
     images_trained: int
     images_evaluated: int
 
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """How far the trial was."""
+        return self.epoch, self.images_trained, self.images_evaluated
+
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
@@ -66,18 +71,22 @@ def work_done(trials: Iterable[TrialWork], at_ms: int) -> int:
 
 
 def _trial_work(trial: TrialWork, at_ms: int) -> int:
+    return trial.cost.work(*images_done(trial, at_ms))
+
+
+def images_done(trial: TrialWork, at_ms: int) -> tuple[int, int]:
+    """Images trained and evaluated by a trial up to the moment `at_ms` that count."""
     completed = [epoch for epoch in trial.epochs if epoch.time_ms <= at_ms]
-    done = sum(trial.cost.work(epoch.images_trained, epoch.images_evaluated) for epoch in completed)
+    trained = sum(epoch.images_trained for epoch in completed)
+    evaluated = sum(epoch.images_evaluated for epoch in completed)
     if trial.died_ms is not None and trial.died_ms <= at_ms:
-        return done
+        return trained, evaluated
     finished = max((epoch.epoch for epoch in completed), default=0)
     open_epoch = [p for p in trial.progress if p.time_ms <= at_ms and p.epoch > finished]
-    last = max(open_epoch, key=_position, default=None)
-    return done if last is None else done + trial.cost.work(last.images_trained, last.images_evaluated)
-
-
-def _position(progress: ProgressWork) -> tuple[int, int, int]:
-    return progress.epoch, progress.images_trained, progress.images_evaluated
+    last = max(open_epoch, key=lambda report: report.position, default=None)
+    if last is None:
+        return trained, evaluated
+    return trained + last.images_trained, evaluated + last.images_evaluated
 
 
 def operations_per_second(operations: int, duration_ms: int) -> float:
@@ -106,8 +115,10 @@ def regulated(ops: float, error: float) -> float:
     return -log(error) * ops if error < 1.0 else 0.0
 
 
-def timeline(trials: Sequence[TrialWork], start_ms: int, end_ms: int) -> tuple[TimelinePoint, ...]:
-    """Points on the grid of 0.1 hour from the start, and at the end.
+def timeline(
+    trials: Sequence[TrialWork], start_ms: int, end_ms: int, grid_ms: int = GRID_MS
+) -> tuple[TimelinePoint, ...]:
+    """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
 
     Each point equals `work_done` and `best_error` at that moment; one sweep over sorted changes gives them all.
     """
@@ -123,7 +134,7 @@ def timeline(trials: Sequence[TrialWork], start_ms: int, end_ms: int) -> tuple[T
     errors = list(accumulate((error for _, error in bests), min))
     error_times = [time_ms for time_ms, _ in bests]
     points = []
-    for at_ms in _grid(start_ms, end_ms):
+    for at_ms in _grid(start_ms, end_ms, grid_ms):
         done = bisect_right(change_times, at_ms)
         seen = bisect_right(error_times, at_ms)
         ops = operations_per_second(totals[done - 1] if done else 0, at_ms - start_ms)
@@ -132,8 +143,8 @@ def timeline(trials: Sequence[TrialWork], start_ms: int, end_ms: int) -> tuple[T
     return tuple(points)
 
 
-def _grid(start_ms: int, end_ms: int) -> Iterator[int]:
-    yield from range(start_ms + GRID_MS, end_ms, GRID_MS)
+def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:
+    yield from range(start_ms + grid_ms, end_ms, grid_ms)
     if end_ms > start_ms:
         yield end_ms
 
@@ -162,7 +173,7 @@ def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, i
             next_epoch += 1
         while next_report < len(progress) and progress[next_report].time_ms <= moment:
             report = progress[next_report]
-            last = report if last is None else max(last, report, key=_position)
+            last = report if last is None or report.position > last.position else last
             next_report += 1
         alive = trial.died_ms is None or trial.died_ms > moment
         partial = last if alive and last is not None and last.epoch > finished else None

@@ -9,8 +9,7 @@ from rich.table import Table
 
 from aiperf.cli import Command, add_format
 from aiperf.clock import SystemClock
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
-from aiperf.files import write_atomically
+from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.paths import open_run
 from analysis.model import Report
 from analysis.report import build_report
@@ -24,19 +23,23 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+def _configure_report(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: DIR/report)")
+
+
 def _report(arguments: argparse.Namespace) -> int:
+    from analysis.artifacts import write_report  # noqa: PLC0415  # draws figures: takes a second to import
+
     paths = open_run(arguments.run)
-    report = build_report(read_run(paths))
-    text = report.model_dump_json(indent=2)
-    try:
-        write_atomically(paths.report_json, text.encode() + b"\n")
-    except OSError as error:
-        raise EnvironmentNotReadyError([f"{paths.report_json} cannot be written: {error}"]) from error
+    data = read_run(paths)
+    report = build_report(data)
+    page = write_report(arguments.output or paths.report, data, report)
     if arguments.format == "json":
-        print(text)  # noqa: T201
+        print(report.model_dump_json(indent=2))  # noqa: T201
         print(report.final_line)  # noqa: T201
     else:
-        print_report(report)
+        print_report(report, page)
     return EXIT_DONE
 
 
@@ -82,9 +85,9 @@ def _status_table(data: RunData, report: Report) -> Table:
 
 
 REPORT = Command(
-    description="Recompute score, timeline and tables of a run from its raw records; writes DIR/report/report.json.",
+    description="Recompute a run from its raw records; writes DIR/report: a page, JSON, CSV tables and figures.",
     example="aiperf report runs/first --format json",
-    configure=_configure,
+    configure=_configure_report,
     execute=_report,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +20,61 @@ class ViolationPart(_Part):
     rule: str
     found: str
     required: str
+
+
+class RulePart(ViolationPart):
+    """One rule and what the run has. `group` is setting (what was configured), outcome, or integrity."""
+
+    group: str
+    passed: bool
+
+
+class FailurePart(_Part):
+    """Something that went wrong, `t_s` seconds after the start: a trial that failed, or a replica that was lost."""
+
+    t_s: float | None
+    what: str
+    reason: str
+    lost_operations: int
+
+
+class DeviationPart(_Part):
+    """A setting that is not the default; the default is what an official run has."""
+
+    key: str
+    value: str
+    default: str
+
+
+class UsagePart(_Part):
+    """What telemetry tells of one node within the run: means over time in percent, greatest memory in bytes.
+
+    Accelerator figures are means over the node's accelerators; None where nothing was sampled.
+    """
+
+    host: str
+    samples: int
+    accelerators: int
+    accelerator_percent: float | None
+    accelerator_memory_percent: float | None
+    cpu_percent: float | None
+    memory_peak_bytes: int | None
+    energy_j: float | None
+    """Accelerators and CPU packages, as far as the node tells."""
+
+
+class EnergyPart(_Part):
+    """Energy from the start of the run to its end, of what tells it. None: nothing tells."""
+
+    accelerators_j: float | None
+    cpus_j: float | None
+    hosts_measured: int
+    hosts: int
+    operations_per_joule: float | None
+    best_error_j: float | None
+    """Energy until the best error was reached."""
+    official_error_j: float | None
+    """Energy until the error was at most 0.30."""
 
 
 class TimelinePart(_Part):
@@ -55,6 +111,14 @@ class TrialPart(_Part):
     precision: str | None
     state: str
     failure_reason: str | None
+    started_s: float | None
+    ended_s: float | None
+    """Seconds after the start of the run: of the first record of the training and of the last."""
+    image_operations: int | None
+    """Operations that training one image costs: forward and backward."""
+    parameters: int | None
+    depth: int | None
+    """Convolutions and dense layers."""
 
 
 class HyperparameterPart(_Part):
@@ -92,7 +156,10 @@ class Report(_Part):
     rules_version: str = RULES_VERSION
     name: str
     status: Status
+    verdict: str
+    """official, unofficial or invalid."""
     violations: tuple[ViolationPart, ...]
+    rules: tuple[RulePart, ...]
     ended: str
     started: str | None
     score_ops: float
@@ -108,6 +175,16 @@ class Report(_Part):
     trials: tuple[TrialPart, ...]
     replica_details: tuple[ReplicaPart, ...]
     hyperparameters: tuple[HyperparameterPart, ...]
+    failures: tuple[FailurePart, ...]
+    phases_s: dict[str, float]
+    """Seconds by phase, over all replicas."""
+    energy: EnergyPart
+    usage: tuple[UsagePart, ...]
+    system: dict[str, dict[str, str | int | float | None]]
+    """What each replica's node told of itself."""
+    configuration: dict[str, dict[str, Any]]
+    deviations: tuple[DeviationPart, ...]
+    versions: dict[str, str | None]
     damages: tuple[str, ...]
     unfinished_lines: tuple[str, ...]
 

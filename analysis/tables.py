@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from aiperf.duration import format_duration
 from analysis.model import Report
+from analysis.trials import most_accurate
+
+MOST_ROWS = 100
+"""So many rows of a table are printed; the CSV files have all."""
 
 WIDTH = 140
 """Columns where standard output is no terminal."""
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
-    """Print trials, replicas, violations, and the final line last of all."""
-    console = console or open_console()
+def print_report(report: Report, page: Path) -> None:
+    """Print trials, replicas, violations, where the page is, and the final line last of all."""
+    console = open_console()
     console.print(_trials(report))
     if report.hyperparameters:
         console.print(_hyperparameters(report))
     console.print(_replicas(report))
+    hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
+    if any(hidden):
+        console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
+    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     for line in closing_lines(report):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -44,7 +53,7 @@ def _trials(report: Report) -> Table:
     table = Table(title="Trials", title_justify="left")
     for heading in ("trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state"):
         table.add_column(heading, justify="left" if heading in ("architecture", "state") else "right")
-    for trial in report.trials:
+    for trial in most_accurate(report.trials, MOST_ROWS):
         accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
         reason = f": {trial.failure_reason}" if trial.failure_reason else ""
         point = f".{trial.point}" if trial.point else ""
@@ -71,7 +80,7 @@ def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
     for heading in ("replica", "state", "trials", "operations", *phases):
         table.add_column(heading, justify="left" if heading == "state" else "right")
-    for replica in report.replica_details:
+    for replica in report.replica_details[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
             str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), f"{replica.operations:.4e}",

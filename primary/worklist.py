@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiperf.config import RunConfig
@@ -76,5 +76,5 @@ def from_ledger(config: RunConfig, ledger: Ledger) -> WorkList:
 def _jobs(ledger: Ledger) -> Iterable[Job]:
     for trial in ledger.broken_off():
         if trial.issued is not None:
-            fields: Mapping[str, object] = trial.issued.model_dump(exclude={"type", "replica", "resumes"})
-            yield Job.model_validate(fields)
+            issued = trial.issued
+            yield Job(trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base)

@@ -43,6 +43,8 @@ from replica.context import ReplicaContext
 from replica.node import available_cpus, describe_node, node_memory
 from replica.planner import Memory, Planner
 from replica.standby import Standby
+from replica.telemetry import telemetry
+from replica.trainer.settings import TelemetrySettings
 from replica.trainer_process import RankSetup
 from replica.trial import Trial
 
@@ -187,7 +189,10 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         serving = asyncio.create_task(Agent(context, clock).serve(reader))
         loop.add_signal_handler(signal.SIGTERM, serving.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
+        with (
+            telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),
+            contextlib.suppress(asyncio.CancelledError),
+        ):
             await serving
     return EXIT_DONE
 
@@ -209,10 +214,25 @@ def make_context(
         paths=paths,
         writer=writer,
         planner=Planner(arguments.replica, config, paths, Memory(memory, precision)),
-        ranks=RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)}),
+        ranks=RankSetup(
+            config,
+            ranks,
+            cpus,
+            hosts,
+            {**visible_devices(own), **slots_of_nodes(hosts, ranks)},
+            further_nodes_telemetry(config, paths, writer.name, arguments.replica) if nodes > 1 else None,
+        ),
         precision=precision,
         send=output.send,
     )
+
+
+def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, replica: int) -> TelemetrySettings | None:
+    """What the ranks of a replica's further nodes need to sample those, where samples are wanted at all."""
+    interval_s = config.telemetry.interval
+    if interval_s <= 0:
+        return None
+    return TelemetrySettings(run=str(paths.root.absolute()), writer=writer, replica=replica, interval_s=interval_s)
 
 
 def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:

@@ -97,7 +97,8 @@ class Planner:
         self._config = config
         self._paths = paths
         self._reader = HistoryReader(paths)
-        self._ledger = Ledger()
+        # Progress inside of epochs is nothing to the search, and there are millions of reports of it.
+        self._ledger = Ledger(moment=lambda writer, time_ms: None)
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
         self._limits = limits_of(config, self._initial, memory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import socket
@@ -31,6 +30,7 @@ from aiperf.messages import (
     encode,
 )
 from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, peer_user, spawn_silent, tail
+from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 
 END_GRACE_S = 5.0
@@ -48,14 +48,18 @@ class RankSetup:
     cpu_threads: int = 1
     hosts: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    telemetry: TelemetrySettings | None = None
 
     def command(self, channel: str) -> list[str]:
         """The command line that starts all ranks. Raises ValueError where the starter cannot."""
-        settings = {"channel": channel, "ranks": self.ranks, "cpu_threads": self.cpu_threads}
-        rank: tuple[str, ...] = (sys.executable, "-m", "replica.trainer", json.dumps(settings))
+        settings = RankSettings(
+            channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry
+        )
+        rank: tuple[str, ...] = (sys.executable, "-m", "replica.trainer", settings.model_dump_json())
         if self.config.training.trainer == "simulated":
             simulated = self.config.simulated.model_dump_json()
-            return [sys.executable, "-m", "replica.trainer.simulated", json.dumps({**settings, "ranks": 1}), simulated]
+            alone = settings.model_copy(update={"ranks": 1}).model_dump_json()
+            return [sys.executable, "-m", "replica.trainer.simulated", alone, simulated]
         starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts))
         return STARTERS[starter](RankRequest(rank, self.ranks, self.hosts, self.environment))
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from functools import singledispatchmethod
+from typing import Literal
 
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.messages import (
@@ -140,9 +141,9 @@ class Trial:
         """Record that the accelerators wait from now on."""
         self._begin_phase("idle", trial=None)
 
-    def _record_end(self, reason: str) -> None:
+    def _record_end(self, reason: Literal["completed", "early_stop"]) -> None:
         predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
-        body = TrialEnded.model_validate({"trial": self._job.trial, "reason": reason, "predicted_accuracy": predicted})
+        body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
         self._context.writer.append(body)
         self._ended = True
 

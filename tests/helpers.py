@@ -85,7 +85,7 @@ class HandMadeRun:
                 round=round_number,
                 architecture=self.architecture.hash,
                 parent=None,
-                hyperparameters=self.hyperparameters,
+                hyperparameters=dict(self.hyperparameters),
                 epochs=4,
             )
         )

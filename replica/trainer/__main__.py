@@ -9,12 +9,17 @@ import logging
 import os
 import sys
 import traceback
+from pathlib import Path
 
+from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.messages import decode_begin, decode_train_request
+from aiperf.paths import RunPaths
+from replica.telemetry import start_telemetry
 from replica.trainer.channel import AnyChannel, Channel, SilentChannel
 from replica.trainer.settings import (
     RankSettings,
+    TelemetrySettings,
     die_with_parent,
     rank_of_environment,
     read_settings,
@@ -70,6 +75,8 @@ def _train(settings: RankSettings, channel: AnyChannel) -> bool:
 
     collective = open_collective(settings.ranks)
     runtime.configure(settings.cpu_threads, collective.local_rank)
+    if settings.telemetry is not None and collective.local_rank == 0 and collective.rank > 0:
+        sample_node(settings.telemetry)
 
     def receive() -> bytes:
         """The next message to rank 0, on every rank."""
@@ -84,6 +91,12 @@ def _train(settings: RankSettings, channel: AnyChannel) -> bool:
     early = prepared.run(begin, channel)
     collective.close()
     return early
+
+
+def sample_node(settings: TelemetrySettings) -> None:
+    """Sample this node, where no agent does, for as long as this rank lives."""
+    paths = RunPaths(Path(settings.run))
+    start_telemetry(paths, settings.writer, SystemClock(), settings.interval_s, settings.replica)
 
 
 def end(code: int) -> None:

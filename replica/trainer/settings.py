@@ -19,6 +19,17 @@ _PR_SET_PDEATHSIG = 1
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK")
 
 
+class TelemetrySettings(BaseModel):
+    """Where ranks on a replica's further nodes write samples of them; the first node's are its agent's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    writer: str
+    replica: int
+    interval_s: float
+
+
 class RankSettings(BaseModel):
     """Settings that hold from the start of a rank."""
 
@@ -28,6 +39,7 @@ class RankSettings(BaseModel):
     """Name of the agent's socket, for rank 0."""
     ranks: int = 1
     cpu_threads: int = 1
+    telemetry: TelemetrySettings | None = None
 
 
 def read_settings() -> RankSettings:

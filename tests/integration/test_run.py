@@ -51,7 +51,6 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     assert len({trial["architecture"] for trial in found["trials"] if trial["architecture"]}) >= 3
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
     assert leftovers(output) == []
-    assert history(output).count('"phase":"build"') < len(found["trials"]), "most trials were prepared before"
     assert list(output.rglob("checkpoint-*")) == []
     assert "cpu_model" in json.loads((output / "system.json").read_text())["0"]
     again = aiperf("report", output)

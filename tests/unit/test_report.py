@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
+from aiperf.messages import Phase
 from aiperf.operations import count
 from aiperf.paths import RunPaths, open_run
 from aiperf.records import PhaseBegan, TrialStarted
@@ -118,7 +119,8 @@ def test_the_final_line_is_stable(tmp_path: Path) -> None:
 
 def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
-    for t_s, phase in ((10, "search"), (15, "train"), (60, "evaluate"), (70, "train")):
+    phases_began: list[tuple[int, Phase]] = [(10, "search"), (15, "train"), (60, "evaluate"), (70, "train")]
+    for t_s, phase in phases_began:
         run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
     replica = report(run.end(100)).replica_details[0]
     assert replica.busy_fraction == 1.0, "from the first step on nothing but training and evaluation"
@@ -148,9 +150,9 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 def test_a_pause_after_the_first_step_is_not_busy(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
-    for t_s, phase in ((20, "train"), (60, "idle"), (70, "build"), (80, "train"), (90, "evaluate")):
-        body = PhaseBegan.model_validate({"replica": 0, "trial": 1, "phase": phase})
-        run.at(t_s).replicas[0].append(body)
+    began: list[tuple[int, Phase]] = [(20, "train"), (60, "idle"), (70, "build"), (80, "train"), (90, "evaluate")]
+    for t_s, phase in began:
+        run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
     assert report(run.end(100)).replica_details[0].busy_fraction == pytest.approx(60 / 80)
     nothing = HandMadeRun(tmp_path / "b").at(0).release(10)
     assert report(nothing.end(10)).replica_details[0].busy_fraction is None

@@ -1,0 +1,87 @@
+"""How all figures look, and how they become files: SVG that takes the colours of its page, and PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from cycler import cycler
+from matplotlib.figure import Figure
+
+INK = "#0a0b0c"
+"""Text and axes. In a page it becomes the page's own colour, so that one drawing serves light and dark."""
+
+GRID = "#8a8f98"
+COLOURS = ("#0a84c6", "#e08a00", "#12a178", "#c9639b", "#7d6fd0", "#b8860b")
+"""After Okabe and Ito's palette for all kinds of colour vision, tuned to be read on white and on black."""
+
+PHASE_COLOURS = {
+    "train": "#0a84c6",
+    "evaluate": "#5ab8e8",
+    "checkpoint": "#12a178",
+    "search": "#e08a00",
+    "start": "#c9639b",
+    "build": "#7d6fd0",
+    "idle": "#9aa0a8",
+}
+
+SETTINGS = {
+    "font.size": 9,
+    "font.family": "sans-serif",
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "axes.prop_cycle": cycler(color=COLOURS),
+}
+
+WIDTH_IN, HEIGHT_IN = 6.4, 3.0
+PNG_DPI = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure: its file name, what it shows in a sentence, and its data as files."""
+
+    name: str
+    caption: str
+    svg: str
+    png: bytes
+
+    @property
+    def inline_svg(self) -> str:
+        """The SVG as part of a page: as wide as its place, in the page's text colour."""
+        body = self.svg[self.svg.index("<svg") :]
+        body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+        body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%"', body, count=1)
+        return re.sub(rf"{INK}", "currentColor", body)
+
+
+def draw(name: str, caption: str, paint: Callable[[Any], None], height_in: float = HEIGHT_IN) -> Drawing:
+    """Paint on a new figure and save it. The same data give the same bytes."""
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        paint(figure)
+        svg, png = io.StringIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white")
+    return Drawing(name, caption, svg.getvalue(), png.getvalue())
+
+
+def time_unit(duration_s: float) -> tuple[float, str]:
+    """Seconds in the unit that suits a duration, and its name."""
+    if duration_s >= 3 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if duration_s >= 180 else (1.0, "seconds")

@@ -1,0 +1,200 @@
+"""Samples of what a node does: accelerators, CPU, memory, network, disk and power, one line of JSON each.
+
+Accelerator fields have the names of NVIDIA's DCGM. Nothing here may hurt a run: a source that fails is left out of
+its sample, and a file that cannot be written ends the sampling with one line of the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from aiperf.clock import Clock, format_utc
+from aiperf.paths import RunPaths
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+
+Fields = dict[str, Any]
+
+MIB = 2**20
+
+RAPL = Path("/sys/class/powercap")
+"""Where Linux shows the energy counters of CPU packages (running average power limit), readable by root as a rule."""
+
+
+def sample_cpu() -> Fields:
+    """CPU time in use since the last call, over all CPUs, in percent; the first call gives nothing."""
+    return {"cpu_percent": psutil.cpu_percent()}
+
+
+def sample_memory() -> Fields:
+    """Main memory in use and in all, in bytes."""
+    memory = psutil.virtual_memory()
+    return {"memory_used_bytes": memory.total - memory.available, "memory_total_bytes": memory.total}
+
+
+def sample_network() -> Fields:
+    """Bytes over all interfaces since the node started."""
+    counters = psutil.net_io_counters()
+    return {"network_sent_bytes": counters.bytes_sent, "network_received_bytes": counters.bytes_recv}
+
+
+def sample_disk() -> Fields:
+    """Bytes of all local disks since the node started; nothing where the node has none."""
+    counters = psutil.disk_io_counters()
+    if counters is None:
+        return {}
+    return {"disk_read_bytes": counters.read_bytes, "disk_written_bytes": counters.write_bytes}
+
+
+class CpuPower:
+    """Mean power of the CPU packages since the last call, from the kernel's energy counters."""
+
+    def __init__(self, folder: Path = RAPL, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        # Parts of a package (cores, memory) have two colons in their names and are in its counter already.
+        self._packages = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+        self._last: tuple[float, list[int]] | None = None
+
+    def __call__(self) -> Fields:
+        """Watts; nothing at the first call, and where the kernel does not tell."""
+        now, energies_uj = self._seconds(), [_number(package / "energy_uj") for package in self._packages]
+        before, self._last = self._last, (now, energies_uj)
+        if before is None or not energies_uj or now <= before[0]:
+            return {}
+        ranges = [_number(package / "max_energy_range_uj") for package in self._packages]
+        used = [(new - old) % (span + 1) for new, old, span in zip(energies_uj, before[1], ranges, strict=True)]
+        return {"cpu_power_w": sum(used) / 1e6 / (now - before[0])}
+
+
+def _number(file: Path) -> int:
+    return int(file.read_text(encoding="ascii"))
+
+
+def sample_accelerators() -> Fields:
+    """Every GPU of the node, with the fields that its driver can tell."""
+    pynvml.nvmlInit()
+    try:
+        return {"accelerators": [_sample_accelerator(index) for index in range(pynvml.nvmlDeviceGetCount())]}
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _sample_accelerator(index: int) -> Fields:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    fields: Fields = {"index": index}
+    for name, read in ACCELERATOR_FIELDS.items():
+        try:
+            fields[name] = read(handle)
+        except pynvml.NVMLError:
+            continue  # not every GPU tells everything
+    return fields
+
+
+ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
+    "uuid": lambda gpu: _text(pynvml.nvmlDeviceGetUUID(gpu)),
+    "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "DCGM_FI_DEV_MEM_COPY_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory,
+    "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
+    "DCGM_FI_DEV_FB_TOTAL": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
+    "DCGM_FI_DEV_POWER_USAGE": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": pynvml.nvmlDeviceGetTotalEnergyConsumption,
+    "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+}
+"""Percent, percent, MiB, MiB, W, mJ since the driver was loaded, degrees Celsius, MHz, MHz: the units of DCGM."""
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def default_sources() -> tuple[Callable[[], Fields], ...]:
+    """Everything that a node may tell."""
+    return sample_accelerators, sample_cpu, sample_memory, sample_network, sample_disk, CpuPower()
+
+
+class Telemetry:
+    """Samples of this node in one file, from a thread of its own."""
+
+    def __init__(self, file: Path, interval_s: float, clock: Clock, header: Mapping[str, str | int]) -> None:
+        self._file = file
+        self._interval_s = interval_s
+        self._clock = clock
+        self._header = {"version": VERSION, "host": socket.gethostname(), "interval_s": interval_s, **header}
+        self._sources = default_sources()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last sample and end."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(self._header) + "\n")
+                self.sample()  # what is counted since the last call starts here
+                while not self._stop.wait(self._interval_s):
+                    self._write(stream)
+                self._write(stream)
+        except OSError as error:
+            log.warning("no telemetry any more: %s", error)
+
+    def _write(self, stream: Any) -> None:
+        stream.write(json.dumps(self.sample()) + "\n")
+        stream.flush()
+
+    def sample(self) -> Fields:
+        """The time and what the sources tell now; a source that fails tells nothing."""
+        fields: Fields = {"time": format_utc(self._clock.utc_ms())}
+        for source in self._sources:
+            try:
+                fields.update(source())
+            except (pynvml.NVMLError, psutil.Error, OSError, ValueError):
+                continue
+        return fields
+
+
+def start_telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Telemetry:
+    """Sample this node until the process ends.
+
+    `writer` is the part of the history list whose clock correction holds for the samples. Processes of one node may
+    share a file: every one appends whole lines.
+    """
+    file = paths.telemetry_file(f"{writer}-{socket.gethostname()}")
+    sampler = Telemetry(file, interval_s, clock, {"writer": writer, "replica": replica})
+    sampler.start()
+    return sampler
+
+
+@contextmanager
+def telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Iterator[None]:
+    """Sample this node while the block runs; an interval of 0 samples nothing."""
+    if interval_s <= 0:
+        yield
+        return
+    sampler = start_telemetry(paths, writer, clock, interval_s, replica)
+    try:
+        yield
+    finally:
+        sampler.stop()
