@@ -56,7 +56,8 @@ class Ranking:
 
     def frame(self) -> pd.DataFrame:
         """All rows as a table."""
-        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(Row.__dataclass_fields__))
+        table = pd.DataFrame([asdict(row) for row in self.rows], columns=list(Row.__dataclass_fields__))
+        return table.astype({"rank": "Int64"})
 
 
 def rank(results: Iterable[Result], order: Order, problems: Iterable[str] = ()) -> Ranking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import asdict
+from typing import Any
 
 from aiperf.clock import format_utc
 from aiperf.config import deviations_from_defaults
@@ -36,14 +37,13 @@ from analysis.trials import trial_part
 
 def build_report(data: RunData) -> Report:
     """Compute the report of a run as it is in the records."""
-    counted = data.work
-    trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in counted.items())
-    work = list(counted.values())
+    trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
+    work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
     replicas = _replicas(data, trials)
-    facts = _facts(data, trials, counted, error)
+    facts = _facts(data, trials, error)
     checked = check(facts)
     return Report(
         name=data.manifest.config.run.name,
@@ -73,17 +73,24 @@ def build_report(data: RunData) -> Report:
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
         energy=energy(data, data.telemetry, work, total),
-        usage=usage(data, data.telemetry),
-        system=data.system,
-        configuration=data.manifest.config.model_dump(mode="json"),
-        deviations=tuple(
+        **_surroundings(data),
+    )
+
+
+def _surroundings(data: RunData) -> dict[str, Any]:
+    """What the run ran on and with, and what of its files is not as it should be."""
+    return {
+        "usage": usage(data, data.telemetry),
+        "system": data.system,
+        "configuration": data.manifest.config.model_dump(mode="json"),
+        "deviations": tuple(
             DeviationPart(key=key, value=json.dumps(value), default=json.dumps(default))
             for key, value, default in deviations_from_defaults(data.manifest.config)
         ),
-        versions=_versions(data),
-        damages=data.damages,
-        unfinished_lines=data.unfinished_lines,
-    )
+        "versions": _versions(data),
+        "damages": data.damages,
+        "unfinished_lines": data.unfinished_lines,
+    }
 
 
 def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
@@ -152,8 +159,8 @@ def _versions(data: RunData) -> dict[str, str | None]:
     }
 
 
-def _facts(data: RunData, trials: tuple[TrialPart, ...], work: dict[int, TrialWork], error: float) -> RunFacts:
-    epochs = {(epoch.images_trained, epoch.images_evaluated) for trial in work.values() for epoch in trial.epochs}
+def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFacts:
+    epochs = {(epoch.images_trained, epoch.images_evaluated) for trial in data.work.values() for epoch in trial.epochs}
     return RunFacts(
         config=data.manifest.config,
         ended=data.ended,

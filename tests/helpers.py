@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.architecture import Architecture
+from aiperf.architecture_json import read_architecture
 from aiperf.config import RunConfig, load_config
 from aiperf.history import HistoryWriter
 from aiperf.manifest import write_manifest
@@ -76,6 +77,10 @@ class HandMadeRun:
         self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(range(replicas))))
         return self
 
+    def release_again(self, duration_s: float) -> HandMadeRun:
+        self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(self.replicas)))
+        return self
+
     def start_trial(self, trial: int, replica: int = 0, round_number: int = 1) -> HandMadeRun:
         self.primary.append(JobIssued(trial=trial, replica=replica, round=round_number, seed=1))
         self.replicas[replica].append(
@@ -117,6 +122,12 @@ class HandMadeRun:
     def lose(self, replica: int) -> HandMadeRun:
         self.primary.append(ReplicaLost(replica=replica, reason="power cut"))
         return self
+
+    @staticmethod
+    def architecture_of(root: Path) -> Architecture:
+        """The architecture of a run that has but one."""
+        (file,) = root.glob("models/*/architecture.json")
+        return read_architecture(file)
 
     def end(self, t_s: float) -> HandMadeRun:
         self.at(t_s).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + round(t_s * 1000)))
