@@ -20,6 +20,7 @@ VERBS = {
     "rank": ("analysis.results_cli:RANK", "rank results"),
     "compare": ("analysis.results_cli:COMPARE", "put two results side by side"),
     "scale": ("analysis.results_cli:SCALE", "weak scaling: runs with more and more replicas"),
+    "profile": ("analysis.profile_cli:PROFILE", "where the time and memory of a training step go"),
     "export": ("analysis.submission_cli:EXPORT", "pack a run for submission"),
     "verify": ("analysis.cli:VERIFY", "check a whole run directory and list all problems"),
     "status": ("analysis.cli:STATUS", "show where a run is, from any shell"),

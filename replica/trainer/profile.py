@@ -1,0 +1,149 @@
+"""The workload of a training step under TensorFlow's profiler: `python -m replica.trainer.profile SETTINGS`.
+
+SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile` calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from itertools import islice
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from pydantic import BaseModel, ConfigDict
+
+from aiperf.architecture import Architecture
+from aiperf.architecture_json import read_architecture
+from aiperf.config import Precision
+from aiperf.datasets import find_dataset
+from aiperf.errors import AiperfError
+from aiperf.messages import TrainRequest
+from aiperf.operations import count
+from replica.trainer import builder, xplane
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.data import open_source
+from replica.trainer.data.contract import Shard
+from replica.trainer.steps import Steps
+from search_space.resnet import resnet
+
+WARM_UP_STEPS = 2
+
+
+class ProfileSettings(BaseModel):
+    """What to profile, and where the result goes. Without an architecture file it is ResNet-50."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: str
+    architecture: str | None = None
+    dataset: str = "digits"
+    data_dir: str | None = None
+    synthetic_input: bool = False
+    batch_size: int
+    precision: Precision = "float32"
+    xla: bool = False
+    steps: int = 5
+
+
+def run_profile(settings: ProfileSettings) -> dict[str, Any]:
+    """Train a few steps under the profiler. Raises AiperfError where the data or the architecture do not fit."""
+    keras.mixed_precision.set_global_policy(settings.precision)
+    architecture = _architecture(settings)
+    model = builder.build_model(architecture)
+    builder.check_model(model, architecture)
+    optimizer: Any = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
+    if settings.precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
+    optimizer.build(model.trainable_variables)
+    request = _request(settings)
+    steps = Steps(model, optimizer, AloneCollective(), request)
+    source = open_source(request)
+    batches = source.train_batches(settings.batch_size, 1, 1, Shard())
+    whole = [pair for pair in islice(batches, WARM_UP_STEPS) if int(pair[0].shape[0]) == settings.batch_size]
+    if len(whole) < WARM_UP_STEPS:
+        raise AiperfError(f"the data set has no {WARM_UP_STEPS + 1} whole batches of {settings.batch_size} images")
+    for images, labels in whole:
+        steps.train(images, labels).numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, done = _record(steps, batches, settings.steps, folder)
+        space = xplane.load(Path(folder))
+    times = xplane.operation_times(space)
+    memory = xplane.memory_at_peak(space)
+    known = {
+        "weights": _bytes(model.variables),
+        "optimiser state": _bytes(optimizer.variables),
+        "input": sum(int(part.nbytes) for part in (whole[0][0].numpy(), whole[0][1].numpy())),
+    }
+    return {
+        "architecture": architecture.hash,
+        "image_operations": count(architecture).operations.total,
+        "settings": settings.model_dump(exclude={"output"}),
+        "steps": done,
+        "step_s": statistics.median(seconds),
+        "operations": [{**asdict(item), "seconds": item.seconds / done, "calls": item.calls / done} for item in times],
+        "memory_bytes": {**known, **memory},
+    }
+
+
+def _record(steps: Steps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
+    """Seconds of each step, the fetching of its batch included."""
+    seconds: list[float] = []
+    tf.profiler.experimental.start(folder)
+    try:
+        for number in range(wanted):
+            began = time.perf_counter()
+            with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+                pair = next(batches, None)
+                if pair is None:
+                    break
+                steps.train(*pair).numpy()
+            seconds.append(time.perf_counter() - began)
+    finally:
+        tf.profiler.experimental.stop()
+    if not seconds:
+        raise AiperfError("the data set is used up before the first step that counts: choose a smaller batch")
+    return seconds, len(seconds)
+
+
+def _architecture(settings: ProfileSettings) -> Architecture:
+    if settings.architecture is not None:
+        return read_architecture(Path(settings.architecture))
+    facts = find_dataset(settings.dataset, settings.data_dir)
+    return resnet(50, facts.image_size, facts.classes)
+
+
+def _request(settings: ProfileSettings) -> TrainRequest:
+    return TrainRequest(
+        architecture_path="", dataset=settings.dataset, data_dir=settings.data_dir,
+        synthetic_input=settings.synthetic_input, batch_size=settings.batch_size, epochs=1, max_epochs=60, patience=9,
+        seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=settings.precision, xla=settings.xla,
+        progress_interval_s=5.0,
+    )  # fmt: skip
+
+
+def _bytes(variables: list[Any]) -> int:
+    return sum(prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
+
+
+def main() -> int:
+    """Profile what the first argument says; 1 with a message on standard error where that cannot be."""
+    settings = ProfileSettings.model_validate_json(sys.argv[1])
+    try:
+        result = run_profile(settings)
+    except AiperfError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
