@@ -9,9 +9,15 @@ from typing import Any
 from analysis.model import Report
 from analysis.timeline import RunData
 
+Evaluation = tuple[int, float, dict[str, int]]
+"""Time, accuracy, and epoch and trial."""
+
+MANY = 10_000
+"""From so many evaluations on, only those that improved on all before are written."""
+
 
 def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
-    """Lines in order of time: what was run, its start, every epoch's accuracy, its end and its score."""
+    """Lines in order of time: what was run, its start, the epochs' accuracies, its end and its score."""
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     config = data.manifest.config
     about: dict[str, Any] = {
@@ -29,7 +35,8 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
     for key, value in about.items():
         yield _line(start_ms, "POINT_IN_TIME", key, value)
     yield _line(start_ms, "INTERVAL_START", "run_start", None)
-    for time_ms, accuracy, metadata in sorted(_evaluations(data), key=lambda item: item[0]):
+    evaluations = sorted(_evaluations(data), key=lambda item: item[0])
+    for time_ms, accuracy, metadata in evaluations if len(evaluations) <= MANY else _improvements(evaluations):
         yield _line(time_ms, "POINT_IN_TIME", "eval_accuracy", accuracy, metadata)
     ended = "success" if report.ended == "deadline" else "aborted"
     yield _line(data.end_ms, "INTERVAL_END", "run_stop", None, {"status": ended})
@@ -37,7 +44,15 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
         yield _line(data.end_ms, "POINT_IN_TIME", key, getattr(report, key))
 
 
-def _evaluations(data: RunData) -> Iterator[tuple[int, float, dict[str, int]]]:
+def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:
+    best = -1.0
+    for evaluation in evaluations:
+        if evaluation[1] > best:
+            best = evaluation[1]
+            yield evaluation
+
+
+def _evaluations(data: RunData) -> Iterator[Evaluation]:
     for number, trial in data.ledger.trials.items():
         for epoch, (written_ms, body) in trial.epochs.items():
             time_ms = data.ledger.corrected(trial.writer, written_ms)

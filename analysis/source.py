@@ -17,7 +17,7 @@ from aiperf.rules import RULES_VERSION
 from analysis.archive import is_archive, open_archive
 from analysis.model import Report
 from analysis.report import build_report
-from analysis.timeline import RunData, read_run
+from analysis.timeline import read_run
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Result:
     origin: Path
     report: Report
     recomputed: bool
-    data: RunData | None = None
 
 
 def read_result(path: Path) -> Result:
@@ -35,8 +34,7 @@ def read_result(path: Path) -> Result:
     if path.is_file() and not is_archive(path):
         return Result(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
-        data = read_run(open_run(folder))
-        return Result(path, build_report(data), recomputed=True, data=data)
+        return Result(path, build_report(read_run(open_run(folder))), recomputed=True)
 
 
 @contextmanager

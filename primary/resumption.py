@@ -8,8 +8,8 @@ from aiperf.claim import Claim
 from aiperf.config import RunConfig
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.history import Damage, HistoryReader
+from aiperf.ledger import Ledger, last_of_all
 from aiperf.paths import RunPaths
 from aiperf.records import Record, RunResumed
 from primary.worklist import WorkList, from_ledger
@@ -30,14 +30,15 @@ class Start:
 def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool) -> Start:
     """Where a run goes on. Raises UsageError where it has reached its deadline, or its records are damaged."""
     remove_temporaries(paths.root)
-    batch = HistoryReader(paths).read_new()
-    if batch.damages:
+    ledger, damages = Ledger(moment=last_of_all), list[Damage]()
+    for batch in HistoryReader(paths).read_files():
+        ledger.add(batch.records)
+        damages += batch.damages
+    if damages:
         raise UsageError(
-            f"{paths.root}: {len(batch.damages)} damaged record(s), such as {batch.damages[0]}; "
+            f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
             f"look at all of them with: aiperf verify {paths.root}"
         )
-    ledger = Ledger()
-    ledger.add(batch.records)
     if ledger.run_ended is not None and ledger.run_ended[1].reason == "deadline" and not new_clock:
         raise UsageError(f"{paths.root}: the run has reached its deadline; there is nothing to resume")
     resumption = RunResumed(new_clock=new_clock)

@@ -14,7 +14,7 @@ from aiperf.config import Precision, RunConfig
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically
 from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger, TrialLedger
+from aiperf.ledger import Ledger, TrialLedger, last_of_all
 from aiperf.messages import Job
 from aiperf.models import ArchitectureStore
 from aiperf.paths import RunPaths
@@ -98,7 +98,7 @@ class Planner:
         self._paths = paths
         self._reader = HistoryReader(paths)
         # Progress inside of epochs is nothing to the search, and there are millions of reports of it.
-        self._ledger = Ledger(moment=lambda writer, time_ms: None)
+        self._ledger = Ledger(moment=last_of_all)
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
         self._limits = limits_of(config, self._initial, memory)

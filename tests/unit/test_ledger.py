@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.ledger import Ledger, last_of_all
 from aiperf.operations import Operations
 from aiperf.records import Record
 from tests.helpers import T0_MS, HandMadeRun
@@ -30,6 +30,18 @@ def test_the_fold_does_not_depend_on_the_order_of_records_or_on_repetition(tmp_p
     for seed in range(20):
         shuffled = random.Random(seed).sample(items, len(items))
         assert folded((*shuffled, *shuffled[:5])) == expected
+
+
+def test_only_the_furthest_report_is_kept_where_no_more_is_wanted(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
+    for t_s, epoch, images in ((2, 1, 100), (3, 1, 900), (5, 2, 50), (6, 2, 40)):
+        run.at(t_s).progress(1, epoch, images)
+    items = HistoryReader(run.paths).read_new().records
+    for seed in range(10):
+        ledger = Ledger(moment=last_of_all)
+        ledger.add(random.Random(seed).sample(items, len(items)))
+        (report,) = ledger.trials[1].progress.values()
+        assert report.position == (2, 50, 0)
 
 
 def test_times_are_corrected_by_the_offset_of_the_writers_clock(tmp_path: Path) -> None:
