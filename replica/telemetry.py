@@ -153,6 +153,7 @@ class Telemetry:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._file.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(self._header) + "\n")
+                stream.flush()
                 self.sample()  # what is counted since the last call starts here
                 while not self._stop.wait(self._interval_s):
                     self._write(stream)

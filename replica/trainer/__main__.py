@@ -75,8 +75,7 @@ def _train(settings: RankSettings, channel: AnyChannel) -> bool:
 
     collective = open_collective(settings.ranks)
     runtime.configure(settings.cpu_threads, collective.local_rank)
-    if settings.telemetry is not None and collective.local_rank == 0 and collective.rank > 0:
-        sample_node(settings.telemetry)
+    sample_further_node(settings.telemetry, collective.rank, collective.local_rank)
 
     def receive() -> bytes:
         """The next message to rank 0, on every rank."""
@@ -93,8 +92,10 @@ def _train(settings: RankSettings, channel: AnyChannel) -> bool:
     return early
 
 
-def sample_node(settings: TelemetrySettings) -> None:
-    """Sample this node, where no agent does, for as long as this rank lives."""
+def sample_further_node(settings: TelemetrySettings | None, rank: int, local_rank: int) -> None:
+    """Sample this node for as long as this rank lives, if it is the first one of a node that has no agent."""
+    if settings is None or rank == 0 or local_rank > 0:
+        return
     paths = RunPaths(Path(settings.run))
     start_telemetry(paths, settings.writer, SystemClock(), settings.interval_s, settings.replica)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from analysis.report import build_report
 from analysis.timeline import read_run
 from replica import telemetry
 from replica.telemetry import CpuPower, Telemetry, sample_accelerators
+from replica.trainer.__main__ import sample_further_node
+from replica.trainer.settings import TelemetrySettings
 from tests.helpers import T0_MS, HandMadeRun, ManualClock
 
 
@@ -89,6 +92,17 @@ def test_a_full_disk_ends_the_sampling_and_nothing_else(tmp_path: Path, caplog: 
     sampler.start()
     sampler.stop()
     assert "no telemetry any more" in caplog.text
+
+
+@pytest.mark.parametrize(("rank", "local_rank", "files"), [(0, 0, 0), (1, 1, 0), (2, 0, 1)])
+def test_ranks_sample_the_nodes_that_have_no_agent(rank: int, local_rank: int, files: int, tmp_path: Path) -> None:
+    settings = TelemetrySettings(run=str(tmp_path), writer="replica-0000-1", replica=0, interval_s=0.01)
+    sample_further_node(settings, rank, local_rank)
+    sample_further_node(None, rank, local_rank)
+    end = time.monotonic() + 10
+    while files and time.monotonic() < end and not list(tmp_path.glob("telemetry/*")):
+        time.sleep(0.01)
+    assert len(list(tmp_path.glob("telemetry/replica-0000-1-*.jsonl"))) == files
 
 
 def write_samples(run: HandMadeRun, host: str, samples: list[dict[str, Any]], writer: str = "replica-0000-1") -> None:
