@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from aiperf import __version__
 from aiperf.cli import Command
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, AiperfError
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 
 VERBS = {
     "run": ("primary.cli:RUN", "start a timed run and print its score"),
@@ -72,6 +72,10 @@ def _run_verb(verb: str, words: list[str]) -> int:
         # The reader of our output is gone: not an error of ours; keep the interpreter from telling it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except OSError as error:  # a file that cannot be read, a full disk: the machine's, not the program's
+        if arguments.debug:
+            raise
+        return _complain(str(error), EXIT_ENVIRONMENT)
     return max(code, main(following)) if following else code
 
 

@@ -178,15 +178,20 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
     return Batch(tuple(records), tuple(damages))
 
 
-def _new_lines(file: Path, position: _Position) -> list[bytes]:
+def read_from(file: Path, offset: int = 0) -> bytes:
+    """What a file holds from an offset on; nothing where it is listed, but not there for this node (network caches)."""
     try:
         with file.open("rb") as stream:
-            stream.seek(position.offset)
-            data = stream.read()
+            stream.seek(offset)
+            return stream.read()
     except OSError as error:
         if error.errno not in (errno.ESTALE, errno.ENOENT):
             raise
-        return []  # listed, but not there yet or not there any more for this node: next time
+        return b""
+
+
+def _new_lines(file: Path, position: _Position) -> list[bytes]:
+    data = read_from(file, position.offset)
     complete = data[: data.rfind(b"\n") + 1]
     position.offset += len(complete)
     return complete.split(b"\n")[:-1]

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.clock import parse_utc
-from aiperf.history import decode_lines
+from aiperf.history import decode_lines, read_from
 from aiperf.ledger import Ledger
 from aiperf.paths import RunPaths
 from aiperf.records import Record
+from aiperf.score import GRID_MS
 from analysis.workers import Workers
 
 LONG_RUN_MS = 3_600_000
-MOMENT_MS = 36_000
-"""In runs of an hour and more, progress is kept to a hundredth of an hour: the grid of the timeline is exact."""
+MOMENT_MS = GRID_MS // 4
+"""In runs of an hour and more, progress is kept to 90 s: the timeline, whose grid that divides, is exact."""
 
 
 PROGRESS = re.compile(
@@ -103,8 +104,7 @@ def select_lines(file: Path, moments: Moments | None) -> Lines:
 
     Whatever does not look exactly like a report of ours, or has another checksum, is left for the decoder to judge.
     """
-    data = file.read_bytes()
-    *lines, rest = data.split(b"\n")
+    *lines, rest = read_from(file).split(b"\n")
     chosen: dict[object, tuple[tuple[int, ...], int]] = {}
     needless: set[int] = set()
     for number, line in enumerate(lines if moments is not None else (), start=1):

@@ -168,6 +168,15 @@ def test_a_directory_that_cannot_be_written_is_told_and_another_can_be_named(run
     assert (tmp_path / "elsewhere" / "report.html").exists()
 
 
+def test_a_history_that_cannot_be_read_is_told(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "history" / "replica-0009-1.jsonl").mkdir()
+    refused = aiperf("report", copy)
+    assert (refused.returncode, "replica-0009-1.jsonl" in refused.stderr) == (3, True)
+    assert "Traceback" not in refused.stderr
+
+
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_page_tells_at_a_glance(run: Path, size: tuple[int, int], dark: bool) -> None:
