@@ -78,7 +78,10 @@ class Claim:
     def _is_dead(self, holder: dict[str, Any]) -> bool:
         if holder.get("host") == socket.gethostname():
             try:
-                return bool(psutil.Process(int(holder["pid"])).create_time() != holder["process_started"])
+                process = psutil.Process(int(holder["pid"]))
+                # One that nobody has waited for yet is dead, too.
+                ended = process.status() == psutil.STATUS_ZOMBIE
+                return bool(ended or process.create_time() != holder["process_started"])
             except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
                 return True
         return self._untouched_s() > SILENCE_S

@@ -60,7 +60,7 @@ def main() -> int:
 
 def kind_of(error: Exception) -> str:
     """The kind of a failure that nobody expected. TensorFlow passes Horovod's errors on as UnknownError."""
-    if type(error).__name__ == "UnknownError" and "Horovod" in str(error):
+    if type(error).__name__ == "UnknownError" and "horovod" in str(error).lower():
         return "rank_lost"
     return KINDS.get(type(error).__name__, "error")
 

@@ -20,6 +20,7 @@ from aiperf.datasets import DIGITS
 from aiperf.errors import TrialFailedError
 from aiperf.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import Begin, FromTrainer, TrainerEpoch, TrainerProgress, TrainRequest
+from replica.trainer.__main__ import kind_of
 from replica.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need
 
@@ -168,6 +169,19 @@ def test_a_failure_of_another_rank_is_told_with_its_reason(tmp_path: Path) -> No
     # Every rank sees the same sum, so all fail alike; which of them is the first to say so is chance.
     with pytest.raises(TrialFailedError, match=r"nan: (rank 1: )?the loss is nan in epoch 1"):
         asyncio.run(train("horovodrun", 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Horovod has been shut down.", "rank_lost"),
+        ("horovod_grouped_allreduce [gloo/transport/tcp/pair.cc:589] Connection reset by peer", "rank_lost"),
+        ("something else", "error"),
+    ],
+)
+def test_the_end_of_another_rank_is_known_by_whatever_library_tells_it(message: str, kind: str) -> None:
+    unknown = type("UnknownError", (Exception,), {})
+    assert kind_of(unknown(message)) == kind
 
 
 def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aiperf.claim import SILENCE_S, Claim
@@ -34,6 +35,17 @@ def test_a_dead_holder_is_recognised(path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert path.exists()
     Claim(path, 1).release()
+
+
+def test_a_dead_holder_that_nobody_has_waited_for_is_recognised(path: Path) -> None:
+    script = "import os, sys; from pathlib import Path; from aiperf.claim import Claim; "
+    script += "Claim(Path(sys.argv[1]), 0); os._exit(9)"
+    with subprocess.Popen([sys.executable, "-c", script, str(path)]) as process:
+        end = time.monotonic() + 60
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            time.sleep(0.01)
+        assert path.exists()
+        Claim(path, 1).release()
 
 
 def test_another_process_with_the_number_of_the_dead_one_is_not_it(path: Path) -> None:
