@@ -8,6 +8,9 @@ from replica.trainer.starters.contract import RankRequest
 
 HOROVOD = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 
+YIELD = ("--mca", "mpi_yield_when_idle", "1")
+"""Ranks that wait poll: they must give way to those that compute on the same cores, such as the next trial's."""
+
 
 def start_with_mpirun(request: RankRequest) -> list[str]:
     """One rank a slot, unbound: a rank's threads are set by the trainer, not by MPI."""
@@ -22,6 +25,7 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
         "--map-by", "slot",
         "--bind-to", "none",
         "--mca", "pml", "ob1",
+        *YIELD,
         "--mca", "btl", "self,vader,tcp" if not request.hosts else "self,tcp",
         *(("--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface) if interface else ()),
         *(word for name, value in HOROVOD.items() for word in ("-x", f"{name}={value}")),
