@@ -26,6 +26,14 @@ def step_in_allocation(job: str, name: str, nodes: Sequence[str], command: Seque
     return ["srun", f"--jobid={job}", f"--nodelist={nodes[0]}", *_one_task(name), *command, *told]
 
 
+def steps_of_mpirun(name: str) -> dict[str, str]:
+    """What a step of this name hands on to the srun of an mpirun inside of it.
+
+    The ranks of further nodes are steps beside it, and have its name, by which they are found.
+    """
+    return {"SLURM_OVERLAP": "1", "OMPI_MCA_plm_slurm_args": f"--job-name={name}"}
+
+
 def job_of_its_own(settings: SlurmSection, name: str, nodes: int, command: Sequence[str]) -> list[str]:
     """An allocation of `nodes` nodes, which may wait in the queue, and one task on its first node."""
     several = ("bash", "-c", HOSTS_OF_JOB, "bash") if nodes > 1 else ()

@@ -82,7 +82,7 @@ class TestCluster:
     def kill_node(self, name: str) -> None:
         """As if the node lost power: its daemon, its steps and all their processes at once."""
         spool = str(self.folder / name)
-        daemons = [p for p in self.processes() if any(spool in word for word in p.cmdline())]
+        daemons = [p for p in self.processes() if any(spool in word for word in p.info["cmdline"] or [])]
         for process in [*daemons, *self._steps(name)]:
             _signal(process, signal.SIGKILL)
 
@@ -94,8 +94,7 @@ class TestCluster:
             where = environ.get("SLURMD_NODENAME")
             if environ.get("SLURM_CONF") == str(self.configuration) and where and node in (None, where):
                 found.append(process)
-        parents = [parent for process in found if (parent := process.parent()) is not None]
-        return [*(parent for parent in parents if parent.name() == "slurmstepd"), *found]
+        return [*filter(None, map(_step_daemon, found)), *found]
 
     def stop(self) -> None:
         """End all daemons and whatever they have started, and remove the folder."""
@@ -219,6 +218,14 @@ def _free_ports(count: int) -> list[int]:
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
+
+
+def _step_daemon(process: psutil.Process) -> psutil.Process | None:
+    """The daemon of the step that a process is the head of."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = process.parent()
+        return parent if parent is not None and parent.name() == "slurmstepd" else None
+    return None
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

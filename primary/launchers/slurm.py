@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 
@@ -11,13 +12,15 @@ from aiperf.errors import LaunchError
 from aiperf.placement import nodes_needed, nodes_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
-from slurm.commands import clean_environment, job_of_its_own, step_in_allocation
+from slurm.commands import clean_environment, job_of_its_own, step_in_allocation, steps_of_mpirun
 from slurm.hostlists import expand
 from slurm.states import JOB_FORMAT, JobState, job_in_words, node_in_words, parse_jobs
 
 QUERY_TIMEOUT_S = 20.0
 QUERY_INTERVAL_S = 0.5
 ENDING_QUERIES = 20
+LEFTOVERS_TIMEOUT_S = 5.0
+"""For what SLURM kills: its controller and the nodes' daemons take their time."""
 
 SIGNAL_BASE = 128
 """srun ends with this plus the signal's number where a signal ended the task."""
@@ -41,8 +44,7 @@ class SlurmLauncher:
             command = step_in_allocation(self._allocation, name, nodes, spec.command)
         else:
             command = job_of_its_own(self._config.slurm, name, self._config.replica.nodes, spec.command)
-        # mpirun starts the ranks of other nodes as steps beside the agent's.
-        environment = {**spec.environment, "SLURM_OVERLAP": "1"} if self._config.replica.nodes > 1 else spec.environment
+        environment = {**spec.environment, **(steps_of_mpirun(name) if self._config.replica.nodes > 1 else {})}
         child = await start_child(
             spec, ["env", "-i", *_words(clean_environment(os.environ), environment), *command], {}
         )
@@ -97,14 +99,21 @@ class SlurmProcess(PipeProcess):
         return Exit(_as_signal(found.code))
 
     async def _cancel_leftovers(self) -> None:
+        """Those of a node that does not answer stay until SLURM gives it up; nobody waits for that."""
         if self._allocation is None:
             await _ask("scancel", f"--name={self._name}")
             return
-        steps = await _ask("squeue", "--noheader", "--steps", f"--jobs={self._allocation}", "--format=%i|%j")
-        for line in steps.splitlines():
-            step, _, name = line.strip().partition("|")
-            if name == self._name:
-                await _ask("scancel", "--signal=KILL", step)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEFTOVERS_TIMEOUT_S):
+                while steps := await self._steps(self._allocation):
+                    await _ask("scancel", "--signal=KILL", *steps)
+                    await asyncio.sleep(QUERY_INTERVAL_S)
+
+    async def _steps(self, allocation: str) -> list[str]:
+        """Its own step and those of its ranks on further nodes, which outlive the srun that started them."""
+        shown = await _ask("squeue", "--noheader", "--steps", f"--jobs={allocation}", "--format=%i|%j")
+        rows = (line.strip().partition("|") for line in shown.splitlines())
+        return [step for step, _, name in rows if name == self._name]
 
     async def explain(self) -> str:
         """What SLURM says of its job and its nodes."""
@@ -131,7 +140,8 @@ async def _ask(program: str, *words: str) -> str:
             stderr=asyncio.subprocess.DEVNULL,
             env=clean_environment(os.environ),
         )
-        output, _ = await asyncio.wait_for(process.communicate(), QUERY_TIMEOUT_S)
+        async with asyncio.timeout(QUERY_TIMEOUT_S):
+            output, _ = await process.communicate()
     except (OSError, TimeoutError):
         return ""
     return output.decode(errors="replace")
