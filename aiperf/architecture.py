@@ -105,6 +105,11 @@ class Architecture:
         """Number of weights of the whole network, moving statistics included."""
         return sum(self.parameters(node) for node in self.nodes)
 
+    @cached_property
+    def depth(self) -> int:
+        """Number of layers with a kernel, as the 50 of ResNet-50 counts them, those of projections included."""
+        return sum(node.layer.kind in ("conv", "dense") for node in self.nodes)
+
 
 @lru_cache(maxsize=65536)
 def _layer_text(layer: Layer) -> bytes:

@@ -67,5 +67,4 @@ def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
         counted = count(architecture)
     except ArchitectureError as error:
         return str(error)
-    depth = sum(node.layer.kind in ("conv", "dense") for node in architecture.nodes)
-    return ArchitectureFacts(counted.operations, architecture.parameter_count, depth)
+    return ArchitectureFacts(counted.operations, architecture.parameter_count, architecture.depth)

@@ -36,8 +36,8 @@ class Limits:
             return f"{counted.parameters} parameters; the limit is {self.parameters}"
         if counted.operations.total > self.operations:
             return f"{counted.operations.total} operations an image; the limit is {self.operations}"
-        if weight_layers(architecture) > self.depth:
-            return f"{weight_layers(architecture)} layers with weights; the limit is {self.depth}"
+        if architecture.depth > self.depth:
+            return f"{architecture.depth} layers with weights; the limit is {self.depth}"
         needed = training_memory(architecture, self.batch_size, self.activation_bytes)
         if self.memory_bytes is not None and needed > self.memory_bytes:
             return f"about {needed} bytes to train with batch {self.batch_size}; the limit is {self.memory_bytes}"
@@ -52,16 +52,11 @@ def growth_limits(
     return Limits(
         parameters=int(counted.parameters * growth),
         operations=int(counted.operations.total * growth),
-        depth=int(weight_layers(initial) * growth),
+        depth=int(initial.depth * growth),
         memory_bytes=memory_bytes,
         batch_size=batch_size,
         activation_bytes=activation_bytes,
     )
-
-
-def weight_layers(architecture: Architecture) -> int:
-    """Convolutions and dense layers."""
-    return sum(node.layer.kind in ("conv", "dense") for node in architecture.nodes)
 
 
 def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:

@@ -22,7 +22,7 @@ from replica.planner import GIB, Memory, limits_of
 from replica.proposer import History, Lane, Proposer
 from replica.search_demo import SearchDemo, random_history
 from replica.surrogate import Observation, Surrogate
-from search_space.limits import growth_limits, training_memory, weight_layers
+from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_data, morph_from_data
 from search_space.morphisms import (
     AddSkip,
@@ -160,7 +160,7 @@ def test_limits_follow_from_the_configuration() -> None:
     assert "operations an image; the limit" in (limits.refusal(EnlargeKernel("s2b1_b").apply(INITIAL)) or "")
     shallow = growth_limits(INITIAL, 1.0, None, 64, 4)
     assert "layers with weights" in (
-        type(shallow)(10**12, 10**15, weight_layers(INITIAL), None, 64, 4).refusal(Deepen("relu1").apply(INITIAL)) or ""
+        type(shallow)(10**12, 10**15, INITIAL.depth, None, 64, 4).refusal(Deepen("relu1").apply(INITIAL)) or ""
     )
     small = load_config(overrides={"run.dataset": "digits", "replica.accelerator_memory_gib": 0.25})
     assert limits_of(small, INITIAL, Memory(10**15)).memory_bytes == GIB // 4
