@@ -11,7 +11,6 @@ import numpy as np
 from aiperf.architecture import Architecture
 from aiperf.layers import Conv
 from aiperf.operations import count
-from search_space.limits import weight_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ def growth(architecture: Architecture, initial: Architecture) -> Growth:
     """Compare an architecture with the initial one."""
     return Growth(
         operations=log2(count(architecture).operations.total / count(initial).operations.total),
-        depth=weight_layers(architecture) - weight_layers(initial),
+        depth=architecture.depth - initial.depth,
         skips=_additions(architecture) - _additions(initial),
         kernel=_mean(architecture, _kernel) - _mean(initial, _kernel),
         width=log2(_mean(architecture, _filters) / _mean(initial, _filters)),

@@ -32,6 +32,7 @@ from aiperf.messages import (
 from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, peer_user, spawn_silent, tail
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from replica.trainer.temporary import remove_temporary_files
 
 END_GRACE_S = 5.0
 """How long ranks may take to end when told to."""
@@ -142,7 +143,8 @@ class TrainerProcess:
         """
         while True:
             try:
-                line = await asyncio.wait_for(self._next_line(), silence_s)
+                async with asyncio.timeout(silence_s):
+                    line = await self._next_line()
                 if not line:
                     break
                 message = decode_from_trainer(line)
@@ -190,6 +192,7 @@ class TrainerProcess:
         if self._several:
             # Starters put ranks into sessions of their own; the name of the socket is on their command lines.
             await asyncio.to_thread(end_processes_with, self._name)
+        await asyncio.to_thread(remove_temporary_files, self._name)
 
     def _tail(self) -> str:
         return f"end of {self.log}: {last_lines(self.log) or '(empty)'}"

@@ -25,6 +25,7 @@ from replica.trainer.settings import (
     read_settings,
     yield_to_preparations,
 )
+from replica.trainer.temporary import temporary_files_of_its_own
 
 FAILED_EXIT = 1
 
@@ -44,6 +45,11 @@ def main() -> int:
     die_with_parent()
     rank = rank_of_environment() if settings.ranks > 1 else 0
     channel: AnyChannel = Channel(settings.channel) if rank == 0 else SilentChannel(rank)
+    with temporary_files_of_its_own(settings.channel):
+        return _tell(settings, channel)
+
+
+def _tell(settings: RankSettings, channel: AnyChannel) -> int:
     try:
         channel.done(_train(settings, channel))
     except TrialFailedError as error:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from aiperf.messages import (
 from replica.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
+from tests.processes import all_end
 
 TINY = Architecture(
     (
@@ -129,6 +131,36 @@ def test_the_real_trainer_learns_in_every_setting(
     assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_training_leaves_no_temporary_files(
+    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    seen = 0
+
+    async def scenario() -> None:
+        nonlocal seen
+        config = load_config(overrides={"run.dataset": "digits"})
+        trainer = await TrainerProcess.start(RankSetup(config, cpu_threads=2), make_request(), tmp_path / "log")
+        await trainer.until_ready(120)
+        await trainer.begin(BEGIN)
+        async for message in trainer.messages(120):
+            if isinstance(message, TrainerEpoch):
+                seen = max(seen, len(list(folder.rglob("*.py"))))
+                if killed:
+                    break
+        left = list(folder.iterdir())
+        assert bool(left) == killed, "a rank that ends in order has removed its files itself"
+        await trainer.end()
+
+    asyncio.run(scenario())
+    assert seen > 0, "TensorFlow has made some"
+    assert list(folder.iterdir()) == []
+
+
 def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
@@ -207,13 +239,7 @@ def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: 
         assert agent.stdout is not None
         trainer = psutil.Process(int(agent.stdout.readline()))
         agent.kill()
-        assert_gone([trainer])
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=20)
-    left = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    assert left == []
+        assert all_end([trainer])
 
 
 def test_a_corrupt_architecture_fails_the_trial(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:

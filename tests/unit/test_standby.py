@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from aiperf.config import load_config
+from aiperf.messages import TrainerPhase, encode
 from aiperf.schedule import Step, next_step
 from replica.accelerators import Accelerator, best_precision, share_of, visible
 from replica.forecast import Forecast
 from replica.rounds import epochs_left
 from replica.trainer.settings import TRAINING_NICENESS
 from replica.trainer.starters import choose_starter
-from replica.trainer_process import failures_in
+from replica.trainer_process import TrainerProcess, failures_in
 
 
 def test_the_end_is_forecast_from_the_pace_and_the_patience() -> None:
@@ -94,3 +98,23 @@ def test_ranks_that_train_let_preparations_go_first() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == str({TRAINING_NICENESS})
+
+
+def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) -> None:
+    async def scenario() -> bool:
+        trainer = TrainerProcess(tmp_path / "log", several=False)
+        reader = asyncio.StreamReader()
+        trainer._connected.set_result((reader, cast(asyncio.StreamWriter, None)))
+
+        async def follow() -> None:
+            async for _ in trainer.messages(60):
+                pass
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0.01)
+        reader.feed_data(encode(TrainerPhase(monotonic_ms=1, phase="train")))
+        following.cancel()
+        await asyncio.wait({following}, timeout=1)
+        return following.cancelled()
+
+    assert asyncio.run(scenario())

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from aiperf.dataset_manifest import DatasetManifest, Split
 from aiperf.datasets import Dataset
-from aiperf.errors import DatasetError, TrialFailedError
+from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, Shard
-from replica.trainer.data.images import iterate, train_dataset, validation_dataset
+from replica.trainer.data.images import checked, train_dataset, validation_dataset
 
 
 class FolderSource:
@@ -42,13 +42,13 @@ class FolderSource:
         examples = self._examples(self._train[order[share.start : share.stop]])
         own = (seed, epoch * shard.ranks + shard.rank)
         batches = train_dataset(examples, self.dataset, self._request, own)
-        return self._checked(batches)
+        return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
         """The shard's validation images once, in the order of the index."""
         share = shard.share(len(self._validation))
         examples = self._examples(self._validation[share.start : share.stop])
-        return self._checked(validation_dataset(examples, self.dataset, self._request))
+        return checked(validation_dataset(examples, self.dataset, self._request), self._folder, "validation")
 
     def _examples(self, rows: NDArray[Any]) -> Any:
         names = tf.constant([str(self._folder / name) for name in rows[:, 0]], tf.string)
@@ -57,12 +57,3 @@ class FolderSource:
         return listed.map(
             lambda name, label: (tf.io.read_file(name), label), num_parallel_calls=self._request.parallel_decode
         )
-
-    def _checked(self, batches: Any) -> Batches:
-        try:
-            yield from iterate(batches)
-        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-            first = str(error.message).splitlines()[0][:300]
-            raise TrialFailedError(
-                "data", f"{self._folder}: {first}; find it with: aiperf dataset check {self._folder}"
-            ) from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from aiperf.dataset_manifest import Split
 from aiperf.datasets import Dataset
+from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 
@@ -109,6 +112,11 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
     return batches.prefetch(PREFETCHED_BATCHES)
 
 
-def iterate(batches: Any) -> Batches:
-    """Batches as they come."""
-    yield from batches
+def checked(batches: Any, folder: Path, split: Split) -> Batches:
+    """Batches as they come. Raises TrialFailedError with the split's name: TensorFlow does not tell damaged files."""
+    try:
+        yield from batches
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        first = str(error.message).splitlines()[0][:300]
+        reason = f"{folder}, {split}: {first}; find it with: aiperf dataset check {folder}"
+        raise TrialFailedError("data", reason) from None

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from aiperf.dataset_manifest import DatasetManifest, FileEntry, Split
 from aiperf.datasets import Dataset
-from aiperf.errors import DatasetError, TrialFailedError
+from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, Shard
-from replica.trainer.data.images import iterate, train_dataset, validation_dataset
+from replica.trainer.data.images import checked, train_dataset, validation_dataset
 
 OPEN_SHARDS = 16
 """Shards that a rank reads at the same time."""
@@ -67,13 +67,13 @@ class TFRecordSource:
         examples = self._examples("train", [files[index] for index in order], shard, OPEN_SHARDS)
         own = (seed, epoch * shard.ranks + shard.rank)
         batches = train_dataset(examples, self.dataset, self._request, own)
-        return self._checked(batches, "train")
+        return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
         """The shard's validation images once, in the order of the files."""
         examples = self._examples("validation", self._manifest.validation.files, shard, 1)
         batches = validation_dataset(examples, self.dataset, self._request)
-        return self._checked(batches, "validation")
+        return checked(batches, self._folder, "validation")
 
     def _examples(self, split: Split, files: Sequence[FileEntry], shard: Shard, cycle: int) -> Any:
         own = list(pieces(files, shard.share(self._manifest.split(split).images)))
@@ -92,16 +92,6 @@ class TFRecordSource:
             deterministic=True,
         )
         return records.map(_parse, num_parallel_calls=2)
-
-    def _checked(self, batches: Any, split: Split) -> Batches:
-        """Damage is a failure with the split's name: TensorFlow does not tell the file."""
-        try:
-            yield from iterate(batches)
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-            first = str(error.message).splitlines()[0][:300]
-            raise TrialFailedError(
-                "data", f"{self._folder}, {split}: {first}; find it with: aiperf dataset check {self._folder}"
-            ) from None
 
 
 def _parse(record: Any) -> tuple[Any, Any]:
