@@ -77,13 +77,7 @@ class Claim:
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
         if holder.get("host") == socket.gethostname():
-            try:
-                process = psutil.Process(int(holder["pid"]))
-                # One that nobody has waited for yet is dead, too.
-                ended = process.status() == psutil.STATUS_ZOMBIE
-                return bool(ended or process.create_time() != holder["process_started"])
-            except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
-                return True
+            return not _lives(holder)
         return self._untouched_s() > SILENCE_S
 
     def _untouched_s(self) -> float:
@@ -117,6 +111,24 @@ class Claim:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def is_held_here(path: Path) -> bool:
+    """Whether a living process of this node has the claim."""
+    try:
+        return _lives(_parse(path.read_bytes()))
+    except OSError:
+        return False
+
+
+def _lives(holder: dict[str, Any]) -> bool:
+    try:
+        process = psutil.Process(int(holder["pid"]))
+        # One that nobody has waited for yet is dead, too.
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return bool(not ended and process.create_time() == holder["process_started"])
+    except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
+        return False
 
 
 def _parse(data: bytes) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class RunSection(_Section):
     dataset: str = Field("imagenet", description="name of the data set")
     data_dir: str | None = Field(None, description="directory of the data set, for all but the embedded one")
     launcher: Literal["local", "slurm", "ssh"] = Field("local", description="how replicas are started")
+    manager: Literal["native", "nni"] = Field("native", description="what drives the run: AIPerf itself, or NNI")
     start_timeout: Duration = Field(600.0, description="how long the start waits for replicas that are not ready")
     replica_silence: Duration = Field(60.0, gt=0, description="a replica without a sign of life for so long is lost")
     stop_grace: Duration = Field(20.0, description="how long a replica may take to write and end when told to stop")
@@ -166,6 +167,14 @@ class TelemetrySection(_Section):
     interval: Duration = Field(30.0, ge=0, description="seconds between samples of every node; 0: none are taken")
 
 
+class NniSection(_Section):
+    """NNI's manager and its web portal (`run.manager = "nni"`)."""
+
+    port: int = Field(8080, ge=1, le=65535, description="port of the web portal")
+    listen: Literal["loopback", "all"] = Field("loopback", description="who reaches the portal, which asks no password")
+    directory: str | None = Field(None, description="NNI's own files, on a file system with locks; default: in the run")
+
+
 class SimulatedSection(_Section):
     """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
 
@@ -188,6 +197,7 @@ class RunConfig(_Section):
     ssh: SshSection = SshSection()
     environment: EnvironmentSection = EnvironmentSection()
     telemetry: TelemetrySection = TelemetrySection()
+    nni: NniSection = NniSection()
     simulated: SimulatedSection = SimulatedSection()
 
     @property

@@ -69,7 +69,7 @@ class RunDirectoryError(UsageError):
 
 
 class RunFailedError(AiperfError):
-    """A run of a series ended without a result. Raised by `analysis.series`; the same command goes on."""
+    """A run ended without a result. Raised by `analysis.series` (the same command goes on), and under NNI (resume)."""
 
 
 class RunHeldError(AiperfError):

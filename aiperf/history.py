@@ -130,10 +130,12 @@ class HistoryReader:
     """Reads the files of all writers, each time only what is new.
 
     An unfinished last line is left for later; any other damage is returned, never skipped in silence.
+    `roles` limits it to some writers ("primary", "replica-0003").
     """
 
-    def __init__(self, paths: RunPaths) -> None:
+    def __init__(self, paths: RunPaths, roles: tuple[str, ...] = ()) -> None:
         self._directory = paths.history
+        self._patterns = [f"{role}-*.jsonl" for role in roles] or ["*.jsonl"]
         self._positions: dict[str, _Position] = {}
 
     def read_new(self) -> Batch:
@@ -146,7 +148,7 @@ class HistoryReader:
 
     def read_files(self) -> Iterator[Batch]:
         """As `read_new`, writer by writer: the history of a long run need not be in memory at once."""
-        for file in sorted(self._directory.glob("*.jsonl")):
+        for file in sorted(file for pattern in self._patterns for file in self._directory.glob(pattern)):
             position = self._positions.setdefault(file.name, _Position())
             lines = _new_lines(file, position)
             first = position.lines + 1

@@ -16,6 +16,9 @@ _T = TypeVar("_T")
 MAX_LINE_BYTES = 1 << 20
 """Longest message; a longer line is an error of the protocol."""
 
+CANCELLED = "cancelled"
+"""Kind of the failure of a trial that was cancelled; its replica is not to blame."""
+
 Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "idle"]
 
 
@@ -72,6 +75,14 @@ class Job(Message):
     """A trial that was broken off, to go on with: its architecture, its hyperparameters, its last kept epoch."""
 
 
+class Cancel(Message):
+    """Primary to agent: end this trial as failed; the next job follows. A trial that is over already is left alone."""
+
+    type: Literal["cancel"] = "cancel"
+    trial: int
+    reason: str
+
+
 class Stop(Message):
     """Primary to agent: end the trial in progress, write what is known, and exit."""
 
@@ -83,6 +94,21 @@ class Alive(Message):
     """Agent to primary: a sign of life, sent at intervals, so that a node that vanishes is noticed."""
 
     type: Literal["alive"] = "alive"
+
+
+class Started(Message):
+    """Agent to primary: what the job trains, and what it costs. The records say the same."""
+
+    type: Literal["started"] = "started"
+    trial: int
+    architecture: str
+    parent: str | None
+    hyperparameters: dict[str, int | float | str]
+    epochs: int
+    operations_per_image: int
+    """Forward and backward."""
+    depth: int
+    weights: int
 
 
 class Progress(Message):
@@ -214,8 +240,8 @@ class TrainerFailed(Message):
     reason: str
 
 
-ToAgent = ClockRequest | Job | Stop
-ToPrimary = Alive | ClockReply | Ready | Unable | Progress | Finished
+ToAgent = ClockRequest | Job | Cancel | Stop
+ToPrimary = Alive | ClockReply | Ready | Unable | Started | Progress | Finished
 FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
 
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
@@ -230,30 +256,31 @@ def encode(message: Message) -> bytes:
 
 def decode_to_agent(line: bytes) -> ToAgent:
     """A message to an agent. Raises MessageError."""
-    return _decode(_TO_AGENT, line)
+    return decode(_TO_AGENT, line)
 
 
 def decode_to_primary(line: bytes) -> ToPrimary:
     """A message to the primary. Raises MessageError."""
-    return _decode(_TO_PRIMARY, line)
+    return decode(_TO_PRIMARY, line)
 
 
 def decode_from_trainer(line: bytes) -> FromTrainer:
     """A message from a trainer. Raises MessageError."""
-    return _decode(_FROM_TRAINER, line)
+    return decode(_FROM_TRAINER, line)
 
 
 def decode_train_request(line: bytes) -> TrainRequest:
     """A message to a trainer. Raises MessageError."""
-    return _decode(TypeAdapter(TrainRequest), line)
+    return decode(TypeAdapter(TrainRequest), line)
 
 
 def decode_begin(line: bytes) -> Begin:
     """The second message to a trainer. Raises MessageError."""
-    return _decode(TypeAdapter(Begin), line)
+    return decode(TypeAdapter(Begin), line)
 
 
-def _decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
+def decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
+    """A message of one of the kinds that `adapter` knows. Raises MessageError with what is wrong."""
     try:
         return adapter.validate_json(line)
     except ValidationError as error:

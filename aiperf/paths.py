@@ -55,6 +55,21 @@ class RunPaths:
         return self.logs / "primary.log"
 
     @property
+    def primary_output(self) -> Path:
+        """What a primary without a terminal prints: events and progress."""
+        return self.logs / "primary.out"
+
+    @property
+    def nni(self) -> Path:
+        """Which NNI experiment drives the run."""
+        return self.root / "nni.json"
+
+    @property
+    def nni_files(self) -> Path:
+        """NNI's own files, unless the run keeps them elsewhere."""
+        return self.root / "nni"
+
+    @property
     def claim(self) -> Path:
         """Who drives the run now."""
         return self.root / "primary.claim"

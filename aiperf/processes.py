@@ -1,4 +1,7 @@
-"""Child processes in sessions of their own: output kept, and the whole group ended, never only its head."""
+"""Child processes in sessions of their own: output kept, and the whole group ended, never only its head.
+
+And their own side of the pipes.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,40 @@ import os
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from aiperf.messages import MAX_LINE_BYTES
+from aiperf.messages import MAX_LINE_BYTES, Message, encode
 
 LOG_TAIL_BYTES = 4000
+
+KILL_TIMEOUT_S = 5.0
+"""For the end of what was killed. Whoever holds its pipes is waited for, too, and may be beyond reach."""
+
+
+class MessageOutput:
+    """Messages on the original standard output; whatever else this process prints goes to standard error."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def send(self, message: Message) -> None:
+        """Write a message; nothing happens where the reader is gone: the end of the input says so, in order."""
+        with contextlib.suppress(BrokenPipeError):
+            data = encode(message)
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+async def open_input() -> asyncio.StreamReader:
+    """Standard input, to be read line by line."""
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
 
 
 async def spawn(
@@ -72,19 +101,24 @@ def end_processes_with(word: str) -> int:
 
 
 async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
-    """Terminate the process group, wait for `grace_s`, then kill it. Gives the exit code."""
+    """Terminate the group of a spawned process, wait for `grace_s`, then kill its session. Gives the exit code."""
+    ended = asyncio.ensure_future(process.wait())
     if process.returncode is None:
-        _signal_group(process.pid, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), grace_s)
-    # Also after an orderly exit: children of the head may still be there.
-    _signal_group(process.pid, signal.SIGKILL)
-    return await process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
+        await asyncio.wait({ended}, timeout=grace_s)
+    # Also after an orderly exit: children of the head may still be there, some in groups of their own, as salloc's are.
+    _kill_session(process.pid)
+    await asyncio.wait({ended}, timeout=KILL_TIMEOUT_S)
+    ended.cancel()
+    return -signal.SIGKILL if process.returncode is None else process.returncode
 
 
-def _signal_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+def _kill_session(leader: int) -> None:
+    for number in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(number) == leader:
+                os.kill(number, signal.SIGKILL)
 
 
 def describe_exit(code: int) -> str:

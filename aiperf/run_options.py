@@ -12,6 +12,7 @@ from aiperf.errors import ConfigError
 SHORTHANDS = {
     "replicas": ("run.replicas", "N", "number of replicas"),
     "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm or ssh"),
+    "manager": ("run.manager", "NAME", "what drives the run: native or nni (needs the extra [nni])"),
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),

@@ -26,6 +26,7 @@ KNOWN_NAMES = re.compile(
     r"|candidates/replica-\d{4}-round-\d{4}\.json"
     r"|logs/(primary|replica-\d{4}|trial-\d{6}|replica-\d{4}-preparation-\d{6})\.log"
     r"|telemetry/[^/]+\.jsonl|report/.+"
+    r"|nni\.json|nni/.+|logs/(primary|nni)\.out"
 )
 """Everything that a run writes, relative to its directory."""
 

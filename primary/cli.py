@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
-import signal
+import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiperf.claim import Claim
 from aiperf.cli import Command, add_format
-from aiperf.clock import SystemClock
 from aiperf.config import RunConfig
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
-from aiperf.history import HistoryWriter
 from aiperf.manifest import read_manifest, write_manifest
 from aiperf.paths import RunPaths, open_run
 from aiperf.run_options import add_run_options, read_run_options
 from primary import preflight
-from primary.dispatcher import Dispatcher, EndReason, RunContext
-from primary.launchers import make_launcher
-from primary.progress import open_display
+from primary.driving import drive
+from primary.managers import EndReason, NativeManager
 from primary.resumption import Start, prepare_resumption
-from primary.view import Unbreakable
 from primary.worklist import WorkList
+
+if TYPE_CHECKING:
+    from primary.managers.nni.experiment import NniRun
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -47,49 +45,36 @@ def _execute(arguments: argparse.Namespace) -> int:
         write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
+    if config.run.manager == "nni":
+        return _exit_code(_nni_run(config, paths).begin())
     with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
-        return _drive(config, paths, Start(claim, WorkList(config)))
+        return _exit_code(drive(config, paths, Start(claim, WorkList(config)), NativeManager()))
 
 
 def _resume(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.directory)
     config = read_manifest(paths).config
+    by_nni = config.run.manager == "nni"
+    if by_nni and arguments.new_clock:
+        raise UsageError("--new-clock: an experiment of NNI has one clock; start a new run")
     with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
-        return _drive(config, paths, prepare_resumption(paths, config, claim, arguments.new_clock))
+        start = prepare_resumption(paths, config, claim, arguments.new_clock)
+        if not by_nni:
+            return _exit_code(drive(config, paths, start, NativeManager()))
+    # The primary that NNI starts claims the run for itself.
+    preflight.check_resumption(config)
+    return _exit_code(_nni_run(config, paths).resume())
 
 
-def _drive(config: RunConfig, paths: RunPaths, start: Start) -> int:
-    _log_to(paths)
-    try:
-        reason = asyncio.run(_run(config, paths, start))
-    except OSError as error:
-        raise EnvironmentNotReadyError([f"{paths.root} can no longer be written: {error}"]) from error
+def _nni_run(config: RunConfig, paths: RunPaths) -> NniRun:
+    """A run under NNI, which is imported only where it is asked for."""
+    from primary.managers.nni.experiment import NniRun  # noqa: PLC0415
+
+    return NniRun(config, paths, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+
+
+def _exit_code(reason: EndReason) -> int:
     return EXIT_DONE if reason == "deadline" else EXIT_FAILED
-
-
-def _log_to(paths: RunPaths) -> None:
-    logging.basicConfig(
-        filename=paths.primary_log,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-
-
-async def _run(config: RunConfig, paths: RunPaths, start: Start) -> EndReason:
-    clock = SystemClock()
-    with HistoryWriter(paths, "primary", clock) as writer:
-        if start.resumption is not None:
-            writer.append(start.resumption)
-        display = Unbreakable(open_display())
-        display.event(f"run directory: {paths.root}")
-        context = RunContext(
-            config, paths, make_launcher(config), writer, clock, display, start.work, start.claim, start.released_ms
-        )
-        dispatcher = Dispatcher(context)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, dispatcher.interrupt)
-        return await dispatcher.run()
 
 
 RUN = Command(

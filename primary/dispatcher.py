@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import sys
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from aiperf.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.clock import Clock
@@ -17,10 +17,11 @@ from aiperf.config import RunConfig
 from aiperf.errors import LaunchError
 from aiperf.files import remove_temporaries, write_atomically
 from aiperf.history import HistoryWriter
-from aiperf.messages import Finished, Job, Progress, Ready, Stop
+from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
 from aiperf.paths import RunPaths
 from aiperf.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from primary.launchers import Launcher, ReplicaSpec
+from primary.managers.contract import EndReason, Manager
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
 from primary.view import Display, ReplicaView, RunView
 from primary.worklist import WorkList
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 REFRESH_S = 1.0
 KILL_GRACE_S = 5.0
 MAX_PAUSE_S = 60.0
-
-EndReason = Literal["deadline", "interrupted", "no_replicas"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class RunContext:
     display: Display
     work: WorkList
     claim: Claim
+    manager: Manager
     released_ms: int | None = None
     """When the replicas of a resumed run were released; the time since then has passed."""
 
@@ -89,6 +89,13 @@ class Dispatcher:
             self._hurry.set()
         self._stopping.set()
 
+    async def cancel(self, trial: int, reason: str) -> None:
+        """Ask for the end of one trial; nothing happens where it is not in progress."""
+        for replica, job in self._in_progress.items():
+            if job.trial == trial:
+                await self._links[replica].send(Cancel(trial=trial, reason=reason))
+                return
+
     async def run(self) -> EndReason:
         """Start the replicas, release them together, hand out jobs until the deadline, end them all."""
         replicas = [asyncio.create_task(self._serve(view)) for view in self._view.replicas]
@@ -106,6 +113,7 @@ class Dispatcher:
             await self._stop_all(replicas)
             ticker.cancel()
             self._tidy(reason)
+            self._context.manager.closed(reason)
             self._context.display.refresh(self._view)
             self._context.display.close()
         return reason
@@ -125,21 +133,21 @@ class Dispatcher:
         try:
             async with asyncio.timeout(self._config.run.start_timeout):
                 while len(self._answered) < len(self._view.replicas) and not self._stopping.is_set():
-                    await self._wait_for_change()
+                    await self._or_end(self._changed.wait())
+                    self._changed.clear()
         except TimeoutError:
             late = len(self._view.replicas) - len(self._answered)
             self._event(f"{late} replica(s) not ready within {self._config.run.start_timeout:.0f} s; starting without")
         return bool(self._ready_replicas()) and not self._stopping.is_set()
 
-    async def _wait_for_change(self) -> None:
-        stop = asyncio.create_task(self._stopping.wait())
-        change = asyncio.create_task(self._changed.wait())
+    async def _or_end(self, awaited: Coroutine[Any, Any, object]) -> None:
+        """Wait for something, or for the end of the run where that comes first."""
+        tasks = {asyncio.create_task(awaited), asyncio.create_task(self._stopping.wait())}
         try:
-            await asyncio.wait({stop, change}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stop.cancel()
-            change.cancel()
-        self._changed.clear()
+            for task in tasks:
+                task.cancel()
 
     def _ready_replicas(self) -> tuple[int, ...]:
         return tuple(view.replica for view in self._view.replicas if view.state == "ready")
@@ -147,9 +155,9 @@ class Dispatcher:
     def _release(self) -> None:
         if self._context.released_ms is not None:
             self._release_ms = self._context.released_ms
-            self._view.elapsed_s = (self._context.clock.utc_ms() - self._release_ms) / 1000
+            self._view.elapsed_s = self._elapsed_s()
             self._event(f"the run goes on; {self._view.elapsed_s:.0f} of {self._config.run.duration:.0f} s have passed")
-            self._released.set()
+            self._tell_clock()
             return
         ready = self._ready_replicas()
         duration_ms = round(self._config.run.duration * 1000)
@@ -159,14 +167,23 @@ class Dispatcher:
         self._event(
             f"{len(ready)} of {len(self._view.replicas)} replicas released for {self._config.run.duration:.0f} s"
         )
+        self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        self._context.manager.released(self._left_s())
         self._released.set()
 
+    def _elapsed_s(self) -> float:
+        return (self._context.clock.utc_ms() - self._release_ms) / 1000
+
+    def _left_s(self) -> float:
+        return self._config.run.duration - self._elapsed_s()
+
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
-        left_s = self._config.run.duration - (self._context.clock.utc_ms() - self._release_ms) / 1000
         everyone = asyncio.ensure_future(self._all_lost(replicas))
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
-            done, _ = await asyncio.wait((everyone, stop), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((everyone, stop), timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
             if everyone in done:
                 everyone.result()
                 return "no_replicas"
@@ -229,9 +246,7 @@ class Dispatcher:
 
     async def _pause(self, failures: int) -> None:
         """Before the next attempt; ends early when the run does."""
-        pause_s = min(MAX_PAUSE_S, self._config.replica.retry_delay * 2**failures)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), pause_s)
+        await self._or_end(asyncio.sleep(min(MAX_PAUSE_S, self._config.replica.retry_delay * 2**failures)))
 
     async def _start(self, replica: int) -> ReplicaLink:
         spec = ReplicaSpec(
@@ -268,9 +283,13 @@ class Dispatcher:
                 raise ReplicaGoneError(f"put aside after {failures} failed trials in a row", restart=False)
             if failures:
                 await self._pause(failures - 1)
+            await self._or_end(self._context.manager.turn(view.replica))
             if not self._stopping.is_set():
                 finished = await self._training(view, link)
-                failures = 0 if finished.completed else failures + 1
+                if finished.completed:
+                    failures = 0
+                elif finished.kind != CANCELLED:
+                    failures += 1
         await link.drain()
         view.state = "stopped"
 
@@ -279,11 +298,16 @@ class Dispatcher:
         view.round = job.round
         self._in_progress[view.replica] = job
         self._context.writer.append(JobIssued(replica=view.replica, **job.model_dump(exclude={"type"})))
+        self._context.manager.issued(view.replica, job)
         await link.send(job)
-        while isinstance(event := await link.next_event(), Progress):
-            self._note_epoch(view, event)
-            view.take(event)
+        while not isinstance(event := await link.next_event(), Finished):
+            if isinstance(event, Started):
+                self._context.manager.started(event)
+            else:
+                self._note_epoch(view, event)
+                view.take(event)
         del self._in_progress[view.replica]
+        self._context.manager.over(job.trial)
         self._context.work.finished(view.replica, job, event)
         self._tell_end(view, job, event)
         return event
@@ -313,7 +337,9 @@ class Dispatcher:
             self._context.writer.append(ReplicaLost(replica=view.replica, reason=reason[:4000]))
             self._event(f"replica {view.replica} LOST: {reason}")
             if view.replica in self._in_progress:
-                self._context.work.lost(view.replica, self._in_progress.pop(view.replica))
+                job = self._in_progress.pop(view.replica)
+                self._context.work.lost(view.replica, job)
+                self._context.manager.over(job.trial)
         self._answer(view.replica)
 
     def _answer(self, replica: int) -> None:
@@ -331,6 +357,6 @@ class Dispatcher:
                 touched_s = time.monotonic()
                 self._context.claim.touch()
             if self._release_ms:
-                self._view.elapsed_s = (self._context.clock.utc_ms() - self._release_ms) / 1000
+                self._view.elapsed_s = self._elapsed_s()
             self._context.display.refresh(self._view)
             await asyncio.sleep(REFRESH_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -21,9 +22,15 @@ def check(config: RunConfig, output: Path) -> None:
     usage = [*_dataset_problems(config), *_output_problems(output)]
     if usage:
         raise UsageError("\n".join(usage))
-    environment = [*_package_problems(config), *_disk_problems(config, output)]
+    environment = [*_package_problems(config), *_port_problems(config), *_disk_problems(config, output)]
     if environment:
         raise EnvironmentNotReadyError(environment)
+
+
+def check_resumption(config: RunConfig) -> None:
+    """Raise EnvironmentNotReadyError with everything that keeps a run from going on here."""
+    if problems := [*_package_problems(config), *_port_problems(config)]:
+        raise EnvironmentNotReadyError(problems)
 
 
 def _dataset_problems(config: RunConfig) -> list[str]:
@@ -45,12 +52,25 @@ def _output_problems(output: Path) -> list[str]:
 
 
 def _package_problems(config: RunConfig) -> list[str]:
-    if config.training.trainer != "keras" or importlib.util.find_spec("tensorflow") is not None:
+    problems = []
+    if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
+        problems.append(
+            f"TensorFlow is not installed for {sys.executable}; "
+            "install it with: pip install 'aiperf-hpc[tensorflow]' (or [gpu])"
+        )
+    if config.run.manager == "nni" and importlib.util.find_spec("nni") is None:
+        problems.append(
+            f"--manager nni: NNI is not installed for {sys.executable}; install it with: pip install 'aiperf-hpc[nni]'"
+        )
+    return problems
+
+
+def _port_problems(config: RunConfig) -> list[str]:
+    if config.run.manager != "nni":
         return []
-    return [
-        f"TensorFlow is not installed for {sys.executable}; "
-        "install it with: pip install 'aiperf-hpc[tensorflow]' (or [gpu])"
-    ]
+    with socket.socket() as probe:
+        taken = probe.connect_ex(("127.0.0.1", config.nni.port)) == 0
+    return [f"nni.port: {config.nni.port} is taken: another program listens there"] if taken else []
 
 
 def _disk_problems(config: RunConfig, output: Path) -> list[str]:

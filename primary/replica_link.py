@@ -18,6 +18,7 @@ from aiperf.messages import (
     Message,
     Progress,
     Ready,
+    Started,
     ToPrimary,
     Unable,
     decode_to_primary,
@@ -89,10 +90,10 @@ class ReplicaLink:
         """Send a message."""
         await self._process.send(encode(message))
 
-    async def next_event(self) -> Progress | Finished:
+    async def next_event(self) -> Started | Progress | Finished:
         """The next thing that the replica tells of its job."""
         message = await self._receive()
-        if isinstance(message, Progress | Finished):
+        if isinstance(message, Started | Progress | Finished):
             return message
         raise ReplicaGoneError(f"unexpected message {type(message).__name__} from the replica")
 
@@ -124,7 +125,8 @@ class ReplicaLink:
         # Before it is ready a replica may wait in a queue.
         silence_s = self._silence_s if self._ready else None
         try:
-            line = await asyncio.wait_for(self._process.receive(), silence_s)
+            async with asyncio.timeout(silence_s):
+                line = await self._process.receive()
             if line:
                 return decode_to_primary(line)
         except MessageError as error:

@@ -27,6 +27,13 @@ class Start:
     """To be recorded first."""
 
 
+def begin_or_go_on(paths: RunPaths, config: RunConfig, claim: Claim) -> Start:
+    """The start of a run without records of a primary, else where it stands. Raises UsageError as resuming does."""
+    if any(paths.history.glob("primary-*.jsonl")):
+        return prepare_resumption(paths, config, claim, new_clock=False)
+    return Start(claim, WorkList(config))
+
+
 def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool) -> Start:
     """Where a run goes on. Raises UsageError where it has reached its deadline, or its records are damaged."""
     remove_temporaries(paths.root)

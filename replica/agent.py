@@ -24,19 +24,19 @@ from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedE
 from aiperf.history import HistoryWriter
 from aiperf.manifest import read_manifest
 from aiperf.messages import (
-    MAX_LINE_BYTES,
+    CANCELLED,
     Alive,
+    Cancel,
     ClockReply,
     ClockRequest,
     Finished,
     Job,
-    Message,
     Ready,
     Unable,
     decode_to_agent,
-    encode,
 )
 from aiperf.paths import RunPaths, open_run
+from aiperf.processes import MessageOutput, open_input
 from aiperf.records import TrialFailed
 from replica.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
 from replica.context import ReplicaContext
@@ -63,6 +63,7 @@ class Agent:
         self._clock = clock
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
+        self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
         """Set where nothing can be recorded any more: then nothing may be trained either."""
         self._why_broken = ""
@@ -106,10 +107,22 @@ class Agent:
             if isinstance(message, ClockRequest):
                 self._context.send(ClockReply(utc_ms=self._clock.utc_ms()))
             elif isinstance(message, Job):
-                self._work = asyncio.create_task(self._do(message))
+                self._work = asyncio.create_task(self._do(message), name=str(message.trial))
+            elif isinstance(message, Cancel):
+                await self._cancel(message)
             else:
                 log.info("stop: %s", message.reason)
                 return
+
+    async def _cancel(self, message: Cancel) -> None:
+        await asyncio.sleep(0)  # a task that is cancelled before its first step could tell nobody
+        if self._work is None or self._work.get_name() != str(message.trial) or self._cancel_of(message.trial):
+            return
+        self._cancelled = message
+        self._work.cancel()
+
+    def _cancel_of(self, trial: int) -> Cancel | None:
+        return self._cancelled if self._cancelled is not None and self._cancelled.trial == trial else None
 
     async def _do(self, job: Job) -> None:
         try:
@@ -125,6 +138,9 @@ class Agent:
             await trial.run()
             self._finish(job, trial)
         except asyncio.CancelledError:
+            if (cancel := self._cancel_of(job.trial)) is not None:
+                self._end_cancelled(job, trial, cancel.reason)
+                return
             with contextlib.suppress(OSError):
                 trial.stopped()
             raise
@@ -132,11 +148,17 @@ class Agent:
             self._fail(job, trial, error.kind, error.reason)
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
-        except OSError:
+        except OSError:  # told by `_do`: nothing can be recorded
             raise
         except Exception as error:
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
+
+    def _end_cancelled(self, job: Job, trial: Trial, reason: str) -> None:
+        if trial.ended:
+            self._finish(job, trial)
+        else:
+            self._fail(job, trial, CANCELLED, reason)
 
     def _fail(self, job: Job, trial: Trial, kind: str, reason: str) -> None:
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
@@ -147,20 +169,6 @@ class Agent:
     def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
         trial.idle()
         self._context.send(Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind))
-
-
-class _Output:
-    """Messages to the primary on the original standard output; whatever else prints goes to the log."""
-
-    def __init__(self) -> None:
-        self._descriptor = os.dup(sys.stdout.fileno())
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    def send(self, message: Message) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the end of the input says the same, in order
-            data = encode(message)
-            while data:
-                data = data[os.write(self._descriptor, data) :]
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:
@@ -174,7 +182,7 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
     return None
 
 
-async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output) -> int:
+async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: MessageOutput) -> int:
     config = read_manifest(paths).config
     reason = why_unable(config, arguments.replica)
     if reason is not None:
@@ -184,11 +192,8 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output
     clock = SystemClock(shifts.get(arguments.replica, 0))
     with HistoryWriter(paths, f"replica-{arguments.replica:04d}", clock) as writer:
         context = make_context(arguments, config, paths, writer, output)
-        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        serving = asyncio.create_task(Agent(context, clock).serve(reader))
-        loop.add_signal_handler(signal.SIGTERM, serving.cancel)
+        serving = asyncio.create_task(Agent(context, clock).serve(await open_input()))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
         with (
             telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),
             contextlib.suppress(asyncio.CancelledError),
@@ -198,7 +203,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: _Output
 
 
 def make_context(
-    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: _Output
+    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
 ) -> ReplicaContext:
     """What this replica has to work with: its share of the node's accelerators, CPUs and memory."""
     own = share_of(find_accelerators(), arguments.replica, arguments.share)
@@ -246,7 +251,6 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
         "SLURM_JOB_NUM_NODES": count,
         "SLURM_NNODES": count,
         "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
-        "SLURM_OVERLAP": "1",
     }
 
 
@@ -265,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the primary's; it tells its agents
-    output = _Output()
+    output = MessageOutput()
     try:
         return asyncio.run(_serve(arguments, open_run(arguments.run), output))
     except AiperfError as error:

@@ -17,6 +17,7 @@ from aiperf.messages import (
     Message,
     Phase,
     Progress,
+    Started,
     TrainerDone,
     TrainerEpoch,
     TrainerPhase,
@@ -59,7 +60,8 @@ class Trial:
         self._cost = Operations(0, 0)
         self._done_operations = 0
         self._early: bool | None = None
-        self._ended = False
+        self.ended = False
+        """Whether the end of the training is recorded."""
 
     async def run(self) -> None:
         """Plan, start and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
@@ -134,7 +136,7 @@ class Trial:
 
     def stopped(self) -> None:
         """Record that the run ended this trial, unless it had ended by itself."""
-        if not self._ended:
+        if not self.ended:
             self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
     def idle(self) -> None:
@@ -145,7 +147,7 @@ class Trial:
         predicted = predicted_accuracy(self._accuracies, self._config.max_epochs) if self._plan.predicts else None
         body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
         self._context.writer.append(body)
-        self._ended = True
+        self.ended = True
 
     def _tidy(self, plan: Plan) -> None:
         self._context.paths.checkpoint(plan.proposal.architecture.hash, self._job.trial).unlink(missing_ok=True)
@@ -192,6 +194,18 @@ class Trial:
                 epochs=self._plan.epochs,
                 precision=self._context.precision,
                 resumes=self._job.resumes,
+            )
+        )
+        self._context.send(
+            Started(
+                trial=self._job.trial,
+                architecture=proposal.architecture.hash,
+                parent=proposal.parent,
+                hyperparameters=plan.point,
+                epochs=self._plan.epochs,
+                operations_per_image=self._cost.total,
+                depth=proposal.architecture.depth,
+                weights=proposal.architecture.parameter_count,
             )
         )
 

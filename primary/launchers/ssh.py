@@ -142,7 +142,8 @@ class SshProcess:
         if self._group is not None:
             await self._run(f"kill -TERM -- -{self._group}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.to_thread(self._channel.status_event.wait, grace_s), grace_s + 1)
+                async with asyncio.timeout(grace_s + 1):
+                    await asyncio.to_thread(self._channel.status_event.wait, grace_s)
             await self._run(f"kill -KILL -- -{self._group}")
         self._cancelled = await self.wait()
         self._client.close()
@@ -163,6 +164,7 @@ class SshProcess:
 
 async def _in_time(work: Callable[[], _T | None], limit_s: float = 20.0) -> _T | None:
     try:
-        return await asyncio.wait_for(asyncio.to_thread(work), limit_s)
+        async with asyncio.timeout(limit_s):
+            return await asyncio.to_thread(work)
     except TimeoutError:
         return None

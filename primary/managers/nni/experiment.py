@@ -1,0 +1,225 @@
+"""The NNI experiment of a run, from its start to its end: what `aiperf run --manager nni` does.
+
+Only the primary drives a run; this process starts NNI, shows what the primary prints, and stops NNI afterwards.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import getpass
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from math import ceil
+from pathlib import Path
+
+import nni
+import requests
+from nni.experiment import Experiment, ExperimentConfig
+from nni.experiment.config import CustomAlgorithmConfig
+
+from aiperf.claim import is_held_here
+from aiperf.config import RunConfig
+from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
+from aiperf.files import write_atomically
+from aiperf.history import HistoryReader
+from aiperf.ledger import Ledger
+from aiperf.paths import RunPaths
+from aiperf.processes import last_lines
+from primary.managers.contract import EndReason
+from primary.managers.nni.portal import LOOPBACK
+from primary.managers.nni.tuner import KEPT_VISIBLE, AiperfTuner
+
+LOOK_INTERVAL_S = 1.0
+START_TIMEOUT_S = 60.0
+"""From the start of NNI's manager to the start of the primary."""
+TRIALS_END_S = 20.0
+"""How long NNI's trials may take to tell the end of the run."""
+
+PRELOADED = Path(__file__).with_name("portal.cjs")
+
+
+def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
+    """The run as NNI describes an experiment."""
+    run = str(paths.root.absolute())
+    result = ExperimentConfig("local")
+    result.experiment_name = config.run.name
+    # The replicas' own space is not NNI's to sample from; it is shown.
+    result.search_space = json.loads(paths.space.read_bytes()) if paths.space.exists() else {}
+    result.trial_command = f"exec {shlex.quote(sys.executable)} -m primary.managers.nni.trial --run {shlex.quote(run)}"
+    result.trial_code_directory = run
+    result.trial_concurrency = config.run.replicas
+    # Until the replicas are released; the tuner then sets what is left of the run.
+    result.max_experiment_duration = f"{ceil(config.run.start_timeout + config.run.duration)}s"
+    name = f"{AiperfTuner.__module__}.{AiperfTuner.__qualname__}"
+    result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=run, class_args={"run": run})
+    result.experiment_working_directory = config.nni.directory or str(paths.nni_files.absolute())
+    return result
+
+
+class NniRun:
+    """One run under NNI. `show` gets lines for the user."""
+
+    def __init__(self, config: RunConfig, paths: RunPaths, show: Callable[[str], None]) -> None:
+        self._config = config
+        self._paths = paths
+        self._show = show
+        self._asked_to_stop = False
+        nni.silence_stdout()
+        self._shown_bytes = paths.primary_output.stat().st_size if paths.primary_output.exists() else 0
+
+    def begin(self) -> EndReason:
+        """Drive a new run to its end. Raises EnvironmentNotReadyError, RunFailedError."""
+        experiment = Experiment(experiment_config(self._config, self._paths))
+        note = {"experiment": experiment.id, "port": self._config.nni.port}
+        write_atomically(self._paths.nni, json.dumps(note).encode() + b"\n")
+        return self._conduct(experiment, lambda: experiment.run(self._config.nni.port, wait_completion=False))
+
+    def resume(self) -> EndReason:
+        """Go on with a run by resuming its experiment. Raises UsageError where it has none, and as `begin`."""
+        try:
+            experiment = Experiment(None, id=json.loads(self._paths.nni.read_bytes())["experiment"])
+        except (OSError, ValueError, KeyError) as error:
+            raise UsageError(f"{self._paths.nni}: tells of no NNI experiment to resume: {error}") from None
+        return self._conduct(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
+
+    def _conduct(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
+        with self._signals():
+            try:
+                with _manager_environment(self._config), _output_to(self._paths.logs / "nni.out"):
+                    start()
+            except Exception as error:  # NNI raises whatever went wrong below it
+                raise EnvironmentNotReadyError([f"NNI's manager did not start: {error}"]) from error
+            self._welcome(experiment)
+            try:
+                self._watch(experiment)
+            finally:
+                self._stop(experiment)
+        return self._reason()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(*_: object) -> None:
+            self._asked_to_stop = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _welcome(self, experiment: Experiment) -> None:
+        port = self._config.nni.port
+        self._show(f"NNI experiment {experiment.id}; to end it: nnictl stop {experiment.id}")
+        if self._config.nni.listen == "all":
+            self._show(
+                f"portal: http://{socket.gethostname()}:{port}, for everybody who reaches this node: no password"
+            )
+            return
+        self._show(f"portal: http://{LOOPBACK}:{port}, for users of this node; from elsewhere, through a tunnel:")
+        self._show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}")
+
+    def _watch(self, experiment: Experiment) -> None:
+        """Until the run has ended, somebody has ended it, or NNI has."""
+        begun, late_s = False, time.monotonic() + START_TIMEOUT_S
+        while not self._asked_to_stop:
+            self._relay()
+            status = _status(experiment)
+            driven = is_held_here(self._paths.claim)
+            begun = begun or driven
+            if status in (None, "ERROR", "STOPPING", "STOPPED"):
+                return
+            if begun and (status == "DONE" or not driven):
+                self._let_trials_end(experiment)
+                return
+            if not begun and time.monotonic() > late_s:
+                return
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _let_trials_end(self, experiment: Experiment) -> None:
+        late_s = time.monotonic() + TRIALS_END_S
+        while _status(experiment) not in (None, "DONE", "ERROR") and time.monotonic() < late_s:
+            time.sleep(LOOK_INTERVAL_S / 2)
+
+    def _stop(self, experiment: Experiment) -> None:
+        """Stop NNI where it still runs, and wait until the primary has ended the replicas."""
+        if _status(experiment) is None:
+            atexit.unregister(experiment.stop)
+        else:
+            with _output_to(self._paths.logs / "nni.out"):
+                experiment.stop()
+        grace_s = self._config.run.stop_grace + START_TIMEOUT_S
+        late_s = time.monotonic() + grace_s
+        while is_held_here(self._paths.claim) and time.monotonic() < late_s:
+            time.sleep(LOOK_INTERVAL_S / 2)
+        self._relay()
+
+    def _relay(self) -> None:
+        """Show what the primary has printed since the last look."""
+        with contextlib.suppress(FileNotFoundError), self._paths.primary_output.open("rb") as output:
+            output.seek(self._shown_bytes)
+            data = output.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._shown_bytes += len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                self._show(line)
+
+    def _reason(self) -> EndReason:
+        ledger = Ledger()
+        ledger.add(HistoryReader(self._paths, roles=("primary",)).read_new().records)
+        if ledger.run_ended is None:
+            raise RunFailedError(
+                f"{self._paths.root}: the primary has ended without a word: "
+                f"{last_lines(self._paths.primary_output) or 'it was never started'}; "
+                f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.logs / 'nni.out'})"
+            )
+        return ledger.run_ended[1].reason
+
+
+def _status(experiment: Experiment) -> str | None:
+    """NNI's word for the state of the experiment; None where its manager is gone."""
+    try:
+        return str(experiment.get_status())
+    except requests.RequestException:
+        return None
+
+
+@contextlib.contextmanager
+def _manager_environment(config: RunConfig) -> Iterator[None]:
+    """The environment of NNI's manager: who may reach its portal, and the devices that it hides from its tuner."""
+    changes: dict[str, str] = {}
+    if config.nni.listen == "loopback":
+        options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"
+        changes |= {"AIPERF_NNI_HOST": LOOPBACK, "NODE_OPTIONS": options.lstrip()}
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        changes[KEPT_VISIBLE] = os.environ["CUDA_VISIBLE_DEVICES"]
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Let what is printed and started meanwhile write to a log: standard output is for results."""
+    sys.stdout.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    with log.open("ab") as stream:
+        for number, _ in kept:
+            os.dup2(stream.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, original in kept:
+            os.dup2(original, number)
+            os.close(original)

@@ -1,0 +1,143 @@
+"""NNI's tuner for a run: it starts the primary, hands out the primary's jobs, and ends the primary with the experiment.
+
+NNI calls a tuner that talks to its manager by itself an advisor. Only such a one may answer a request later than it
+came: a job is there when a replica is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import requests
+from nni.runtime.msg_dispatcher_base import MsgDispatcherBase
+from nni.runtime.tuner_command_channel import CommandType
+
+from aiperf.messages import Message, encode
+from aiperf.paths import RunPaths
+from primary.managers.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
+from primary.managers.nni.portal import end_in, port_of
+
+log = logging.getLogger(__name__)
+
+KEPT_VISIBLE = "AIPERF_CUDA_VISIBLE_DEVICES"
+"""CUDA_VISIBLE_DEVICES as it was before NNI emptied it for its tuner."""
+
+CANCELLED = ("USER_CANCELED", "EARLY_STOPPED", "SYS_CANCELED")
+"""NNI's words for a trial that did not end by itself. One that fails only watched: its training goes on."""
+
+END_TIMEOUT_S = 25.0
+"""NNI kills a tuner that takes more than 30 s to end; the primary then goes on ending by itself."""
+
+
+def primary_environment() -> dict[str, str]:
+    """The environment without what NNI has put into it."""
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("NNI_") and name not in ("SDK_PROCESS", "CUDA_VISIBLE_DEVICES", KEPT_VISIBLE)
+    }
+    visible = os.environ.get(KEPT_VISIBLE)
+    return own if visible is None else {**own, "CUDA_VISIBLE_DEVICES": visible}
+
+
+class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
+    """Hands out jobs for NNI's trials. Results reach the search through the history list, not through NNI."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self._paths = RunPaths(Path(run))
+        self._port = port_of("NNI_TUNER_COMMAND_CHANNEL")
+        self._writing = threading.Lock()
+        with self._paths.primary_output.open("ab") as output:
+            self._primary = subprocess.Popen(
+                [sys.executable, "-m", "primary.managers.nni", "--run", run],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=primary_environment(),
+                start_new_session=True,
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def run(self) -> None:
+        """Serve NNI until it ends the experiment; then end the primary, in order."""
+        try:
+            super().run()
+        finally:
+            assert self._primary.stdin is not None
+            with contextlib.suppress(OSError):
+                self._primary.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._primary.wait(END_TIMEOUT_S)
+
+    def handle_initialize(self, data: dict[str, Any]) -> None:
+        """The experiment begins."""
+        self.send(CommandType.Initialized, "")
+
+    def handle_request_trial_jobs(self, data: int) -> None:
+        """NNI has room for more trials."""
+        self._tell(Wanted(jobs=data))
+
+    def handle_trial_end(self, data: dict[str, Any]) -> None:
+        """A trial ended; where somebody ended it in NNI, its training ends, too."""
+        if data["event"] in CANCELLED:
+            self._tell(Gone(trial=json.loads(data["hyper_params"])["parameter_id"]))
+
+    def handle_report_metric_data(self, data: dict[str, Any]) -> None:
+        """Results are in the history list already."""
+
+    def handle_update_search_space(self, data: dict[str, Any]) -> None:
+        """The space of a run is fixed when it begins."""
+        log.warning("the search space of a run cannot be changed; the change has no effect")
+
+    def handle_import_data(self, data: list[dict[str, Any]]) -> None:
+        """The history list has all that was done before."""
+
+    def handle_add_customized_trial(self, data: list[dict[str, Any]]) -> None:
+        """NNI starts trials again that were running when it stopped; they find in the history list that they ended."""
+
+    def _tell(self, message: Message) -> None:
+        assert self._primary.stdin is not None
+        with self._writing, contextlib.suppress(OSError):  # the end of its output tells that it is gone
+            self._primary.stdin.write(encode(message))
+            self._primary.stdin.flush()
+
+    def _listen(self) -> None:
+        """Do as the primary says until it is gone."""
+        assert self._primary.stdout is not None
+        closed = False
+        for line in self._primary.stdout:
+            message = decode_to_tuner(line)
+            if isinstance(message, Offer):
+                self._offer(message)
+            elif isinstance(message, Clock):
+                self._end_in(message.left_s)
+            else:
+                closed = True
+                self._end_in(0.0)
+        if not closed and not self.stopping:
+            self.report_error(f"the primary of the run has died; see {self._paths.primary_output}")
+
+    def _offer(self, offer: Offer) -> None:
+        content = {
+            "parameter_id": offer.trial,
+            "parameter_source": "algorithm",
+            "parameters": offer.parameters,
+            "parameter_index": 0,
+        }
+        self.send(CommandType.NewTrialJob, json.dumps(content))
+
+    def _end_in(self, left_s: float) -> None:
+        try:
+            end_in(self._port, left_s)
+        except requests.RequestException as error:
+            if not self.stopping:
+                log.warning("the duration of the experiment cannot be set: %s", error)
