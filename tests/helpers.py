@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -132,6 +133,13 @@ class HandMadeRun:
     def end(self, t_s: float) -> HandMadeRun:
         self.at(t_s).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + round(t_s * 1000)))
         return self
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def aiperf(

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from aiperf.config import SshSection
+from tests.helpers import free_port
 from tests.needs import need
+from tests.processes import ask, family
 
 
 @dataclass
@@ -42,15 +42,17 @@ class Hosts:
                  "ssh.known_hosts": f'"{self.folder}/known_hosts"', "ssh.keep_alive": "1.0"}  # fmt: skip
         return [word for key, value in words.items() for word in ("--set", f"{key}={value}")]
 
-    def sessions(self, name: str) -> list[psutil.Process]:
-        """The server's processes of the connections to a host."""
-        return psutil.Process(self.daemons[name].pid).children()
+    def drop_connections(self, name: str) -> None:
+        """Kill the server's ends of all connections to a host, and nothing that was started through them."""
+        for member in family(self.daemons[name].pid)[1:]:
+            if ask(member.name, "").startswith("sshd"):
+                ask(member.kill, None)
 
     def stop(self) -> None:
+        """End the servers and whatever was started through them."""
         for daemon in self.daemons.values():
-            family = psutil.Process(daemon.pid).children(recursive=True) if daemon.poll() is None else []
-            for process in [*family, psutil.Process(daemon.pid)] if daemon.poll() is None else []:
-                process.kill()
+            for process in family(daemon.pid) if daemon.poll() is None else []:
+                ask(process.kill, None)
             daemon.wait()
 
 
@@ -64,7 +66,7 @@ def start_hosts(folder: Path, count: int) -> Hosts:
     shutil.copy(folder / "id.pub", folder / "authorized_keys")
     known, config = [], []
     for number in range(count):
-        name, port = f"h{number}", _free_port()
+        name, port = f"h{number}", free_port()
         _key(folder / name)
         hosts.ports[name] = port
         kind, key, *_ = (folder / f"{name}.pub").read_text().split()
@@ -95,12 +97,6 @@ def _sshd(folder: Path, name: str, port: int) -> subprocess.Popen[bytes]:
 
 def _key(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:

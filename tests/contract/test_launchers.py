@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from aiperf.config import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
 from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
+from tests.processes import lives
+from tests.runs import wait_for
 from tests.sshd import Hosts
 
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
@@ -103,11 +104,7 @@ def test_cancel_ends_stubborn_processes_and_children(start: Start, spec: Make) -
 
 
 async def assert_gone(pid: int) -> None:
-    for _ in range(200):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"process {pid} lives on")
+    await asyncio.to_thread(wait_for, lambda: not lives(pid), 10)
 
 
 def test_standard_error_is_kept_and_odd_characters_arrive(start: Start, tmp_path: Path) -> None:
@@ -169,10 +166,7 @@ def test_a_lost_connection_is_no_death(ssh_hosts: Hosts, spec: Make, request: py
 
     async def scenario() -> None:
         process = await make_launcher(config).start(spec("import os, time; print(os.getpid()); time.sleep(600)"))
-        for session in ssh_hosts.sessions("h0"):
-            for member in [session, *session.children(recursive=True)]:
-                if member.name() == "sshd":
-                    member.kill()
+        ssh_hosts.drop_connections("h0")
         await process.receive()
         found = await process.wait()
         assert found.code is None

@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,8 +24,12 @@ from pathlib import Path
 import psutil
 
 from tests.faults.recount import operations_total
+from tests.processes import command, family, lives, processes_with
 
 KILLS_PER_RUN = 20
+ENDING_S = 2.0
+"""After the run, for processes that notice that theirs is gone."""
+
 TOLD = re.compile(r"trial (\d+) completed epoch (\d+)$")
 
 
@@ -102,7 +105,7 @@ class Campaign:
         """Kill a random process of a random kind: rank, agent or primary."""
         kinds: dict[str, list[psutil.Process]] = {"primary": [], "agent": [], "rank": []}
         for process in processes_of(self._output):
-            words = " ".join(process.info["cmdline"])
+            words = command(process)
             kind = "agent" if "-m replica " in words else "rank" if "replica.trainer" in words else "primary"
             kinds[kind].append(process)
         choices = [kind for kind, found in kinds.items() if found]
@@ -110,7 +113,7 @@ class Campaign:
             return 0
         victim = self._random.choice(kinds[self._random.choice(choices)])
         try:
-            victim.send_signal(signal.SIGKILL)
+            victim.kill()
         except psutil.NoSuchProcess:
             return 0
         return 1
@@ -129,21 +132,18 @@ class Campaign:
         )
         toll.lost = len(told - set(kept))
         toll.doubled = sum(count > 1 for count in kept.values())
-        time.sleep(2)
+        end = time.monotonic() + ENDING_S
+        while processes_of(self._output) and time.monotonic() < end:
+            time.sleep(0.2)
         toll.leftovers = len(processes_of(self._output)) + len(list(self._output.rglob(".*.tmp")))
 
 
 def processes_of(output: Path) -> list[psutil.Process]:
     """Primary, agents and ranks of a run: by the directory on their command lines, ranks by their parents."""
     found = {}
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = process.info["cmdline"] or []
-        if str(output) in words and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found[process.pid] = process
-            for child in process.children(recursive=True):
-                child.info = child.as_dict(["cmdline", "status"])
-                if any("replica" in word for word in child.info["cmdline"] or []):
-                    found[child.pid] = child
+    for head in processes_with(output):
+        ranks = [member for member in family(head)[1:] if "replica" in command(member) and lives(member)]
+        found.update({process.pid: process for process in (head, *ranks)})
     return list(found.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import SIMULATED, aiperf
+from tests.runs import report
 
 
 def steps(*arguments: str | int) -> list[dict[str, Any]]:
@@ -72,7 +73,7 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert (output / "hyperparameters.json").read_text() == space.read_text()
-    found = json.loads((output / "report" / "report.json").read_text())
+    found = report(output)
     trials = [trial for trial in found["trials"] if trial["epochs"] > 0]
     assert [(trial["round"], trial["point"], trial["base"]) for trial in trials[:5]] == [
         (1, 0, None), (2, 0, None), (2, 1, 2), (2, 2, 2), (3, 0, None),

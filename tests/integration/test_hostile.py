@@ -11,8 +11,8 @@ import pytest
 
 from tests.helpers import SIMULATED, aiperf
 from tests.images import make_shards
-from tests.integration.test_run import report
 from tests.needs import need
+from tests.runs import report
 from tests.sshd import Hosts
 
 
@@ -74,11 +74,11 @@ def test_a_run_whose_only_data_is_damaged_ends_with_the_reason(tmp_path: Path) -
         shard.write_bytes(content)
     result = aiperf(
         "run", "--dataset", "images", "--data-dir", data, "--duration", "3m", "--output", output,
-        "--set", "replica.max_failed_trials=2", "--set", "training.batch_size=8", timeout_s=200,
+        "--set", "replica.max_failed_trials=1", "--set", "training.batch_size=8", timeout_s=200,
     )  # fmt: skip
     assert result.returncode == 1
     found = report(output)
     assert (found["ended"], found["status"]) == ("no_replicas", "FAILED")
     assert "corrupted record" in found["trials"][0]["failure_reason"]
     assert "aiperf dataset check" in found["trials"][0]["failure_reason"]
-    assert found["replica_details"][0]["reason"] == "put aside after 2 failed trials in a row"
+    assert found["replica_details"][0]["reason"] == "put aside after 1 failed trials in a row"

@@ -6,7 +6,6 @@ import json
 from datetime import datetime
 from math import log
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from aiperf.architecture_json import read_architecture
 from replica.trainer.builder import build_model
 from replica.trainer.keras_operations import count_model
 from tests.helpers import aiperf
+from tests.runs import raw_records, report
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "operations.json").read_text())["networks"]
 
@@ -30,24 +30,19 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result
 
 
-def raw_records(output: Path) -> list[dict[str, Any]]:
-    lines = [line for file in sorted((output / "history").iterdir()) for line in file.read_text().splitlines()]
-    return [{**json.loads(line)["data"], "time": json.loads(line)["time"]} for line in lines]
-
-
 def milliseconds(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def test_score_and_regulated_score_recomputed_by_hand_are_exact(output: Path) -> None:
     records = raw_records(output)
-    report = json.loads((output / "report" / "report.json").read_text())
+    found = report(output)
     released = next(record for record in records if record["type"] == "run_released")
     start_ms = milliseconds(released["time"])
     end_ms = start_ms + 50_000
     golden = GOLDEN["resnet50_v1_32_10"]
     costs = {1: (golden["total"], golden["fp"])}
-    for trial in report["trials"][1:]:
+    for trial in found["trials"][1:]:
         if trial["architecture"]:
             costs[trial["id"]] = grown_cost(output, trial["architecture"])
     operations = 0
@@ -59,10 +54,10 @@ def test_score_and_regulated_score_recomputed_by_hand_are_exact(output: Path) ->
         operations += sum(r["images_trained"] * train + r["images_evaluated"] * evaluate for r in counted)
     correct = max(r["correct"] for r in records if r["type"] == "epoch" and milliseconds(r["time"]) <= end_ms)
     error = (360 - correct) / 360
-    assert report["operations_total"] == operations
-    assert report["score_ops"] == operations / 50
-    assert report["error"] == error
-    assert report["regulated_score_ops"] == -log(error) * (operations / 50)
+    assert found["operations_total"] == operations
+    assert found["score_ops"] == operations / 50
+    assert found["error"] == error
+    assert found["regulated_score_ops"] == -log(error) * (operations / 50)
 
 
 def grown_cost(output: Path, name: str) -> tuple[int, int]:
@@ -77,14 +72,14 @@ def test_the_training_is_real(output: Path) -> None:
     assert epochs
     assert all(record["images_trained"] == 1437 and record["images_evaluated"] == 360 for record in epochs)
     assert all(0.1 < record["loss"] < 50 for record in epochs)
-    report = json.loads((output / "report" / "report.json").read_text())
-    assert "trainer" not in {violation["rule"] for violation in report["violations"]}
-    assert report["replica_details"][0]["phases_s"]["train"] > 5
+    found = report(output)
+    assert "trainer" not in {violation["rule"] for violation in found["violations"]}
+    assert found["replica_details"][0]["phases_s"]["train"] > 5
 
 
 def test_children_start_from_the_kept_weights_of_their_parents(output: Path) -> None:
-    report = json.loads((output / "report" / "report.json").read_text())
-    first, second = report["trials"][:2]
+    found = report(output)
+    first, second = found["trials"][:2]
     assert (first["state"], first["weights_from"], first["morphs"]) == ("completed", None, [])
     assert (second["parent"], second["weights_from"]) == (first["architecture"], 1)
     assert 1 <= len(second["morphs"]) <= 4
@@ -92,7 +87,7 @@ def test_children_start_from_the_kept_weights_of_their_parents(output: Path) -> 
     assert (output / "models" / first["architecture"] / "weights-000001.npz").exists()
     assert list(output.glob("models/*/.*")) == [], "no temporary file is left behind"
     assert list((output / "candidates").iterdir()) != []
-    assert report["replica_details"][0]["phases_s"]["checkpoint"] > 0
+    assert found["replica_details"][0]["phases_s"]["checkpoint"] > 0
 
 
 def test_progress_is_recorded_at_least_every_ten_seconds_of_training(output: Path) -> None:

@@ -6,16 +6,16 @@ import csv
 import io
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.browser import DESKTOP, PHONE, open_page
 from tests.helpers import SIMULATED, HandMadeRun, aiperf
+from tests.processes import ask, family
+from tests.runs import report, wait_for_epochs
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +30,32 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) -> None:
-    report = json.loads((run / "report" / "report.json").read_text())
+    found = report(run)
     archive = tmp_path / "first.tar.gz"
     assert aiperf("export", run, "--file", archive).returncode == 0
     for origin in (run, archive):
         checked = json.loads(aiperf("check", origin, "--format", "json").stdout)
         assert (checked["verdict"], checked["differences"], checked["recomputed"]) == ("unofficial", [], True)
         assert [checked[key] for key in ("score_ops", "regulated_score_ops", "error")] == [
-            report[key] for key in ("score_ops", "regulated_score_ops", "error")
+            found[key] for key in ("score_ops", "regulated_score_ops", "error")
         ]
     ranked = json.loads(aiperf("rank", run, archive, run / "report" / "report.json", "--format", "json").stdout)
-    assert {row["score_ops"] for row in ranked["rows"]} == {report["score_ops"]}
+    assert {row["score_ops"] for row in ranked["rows"]} == {found["score_ops"]}
     assert [row["source"] for row in ranked["rows"]].count("recomputed") == 2
     again = json.loads("\n".join(aiperf("report", run, "--format", "json").stdout.splitlines()[:-1]))
-    assert again["timeline"] == report["timeline"]
+    assert again["timeline"] == found["timeline"]
 
 
 def test_telemetry_of_a_run_is_in_its_report(run: Path) -> None:
-    report = json.loads((run / "report" / "report.json").read_text())
-    (node,) = report["usage"]
+    found = report(run)
+    (node,) = found["usage"]
     assert node["samples"] >= 10
     assert 0 < node["cpu_percent"] <= 100
     assert (run / "report" / "figures" / "utilisation.svg").exists()
 
 
 def test_a_ranking_has_official_runs_in_order_and_others_apart(run: Path, tmp_path: Path) -> None:
-    document = json.loads((run / "report" / "report.json").read_text())
+    document = report(run)
     paths = [run]
     for name, score, regulated, status in (
         ("slow", 1e15, 9e15, "official"), ("fast", 2e15, 3e15, "official"), ("broken", 9e18, 9e18, "invalid"),
@@ -103,15 +103,11 @@ def test_comparing_tells_settings_and_what_got_slower(run: Path, tmp_path: Path)
 
 def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     output = tmp_path / "series"
-    options = ["scale", *SIMULATED, "--duration", "5s", "--counts", "1,2", "--output", str(output)]
+    options = ["scale", *SIMULATED, "--duration", "10s", "--counts", "1,2", "--output", str(output)]
     process = subprocess.Popen(
         [sys.executable, "-m", "aiperf", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    second = output / "replicas-0002" / "history" / "replica-0001-1.jsonl"
-    end = time.monotonic() + 60
-    while not second.exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert second.exists()
+    wait_for_epochs(output / "replicas-0002")  # a run without an epoch has no row
     kill_tree(process)
     first = (output / "replicas-0001" / "run.json").stat().st_mtime_ns
     done = aiperf(*options, "--format", "json")
@@ -131,11 +127,8 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    import psutil
-
-    for child in psutil.Process(process.pid).children(recursive=True):
-        child.send_signal(signal.SIGKILL)
-    process.kill()
+    for member in reversed(family(process.pid)):
+        ask(member.kill, None)
     process.communicate()
 
 

@@ -6,32 +6,27 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.faults.campaign import campaign
-from tests.helpers import SIMULATED, HandMadeRun, aiperf
-from tests.integration.test_run import history, leftovers, report, wait_for
+from tests.helpers import HandMadeRun, aiperf
+from tests.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", duration]
-    return subprocess.Popen(
-        [*command, *words, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return begin(output, "--replicas", 2, "--duration", duration, *words)
 
 
 def break_off(output: Path, duration: str, number: signal.Signals = signal.SIGKILL) -> None:
     with start(output, duration) as process:
-        wait_for(lambda: history(output).count('"type":"epoch"') > 3 if (output / "history").exists() else False)
+        wait_for_epochs(output, 4)
         process.send_signal(number)
         process.communicate(timeout=60)
-    wait_for(lambda: leftovers(output) == [])
+    nothing_is_left(output, 60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -39,13 +34,12 @@ def test_a_broken_off_run_goes_on_with_the_time_that_is_left(tmp_path: Path, num
     output = tmp_path / "run"
     break_off(output, "16s", number)
     before = history(output)
-    began = time.monotonic()
     result = aiperf("resume", output)
     assert result.returncode == 0, result.stderr
-    assert time.monotonic() - began < 16 + 8
     found = report(output)
     assert (found["ended"], found["duration_s"]) == ("deadline", 16.0)
     assert "of 16 s have passed" in result.stderr
+    assert history(output).count('"type":"run_released"') == 1, "the clock is the first part's"
     assert set(before.splitlines()) <= set(history(output).splitlines()), "what was written stays as it was"
     numbers = [trial["id"] for trial in found["trials"]]
     assert numbers == sorted(set(numbers))
@@ -81,7 +75,7 @@ def report_of(output: Path) -> dict[str, list[dict[str, int]]]:
 def test_a_second_primary_is_refused_with_who_holds_the_run(tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "10m") as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        wait_for_epochs(output)
         second = aiperf("resume", output)
         assert second.returncode == 3
         assert f"another primary has this run: process {process.pid} on" in second.stderr
@@ -94,21 +88,16 @@ def test_a_second_primary_is_refused_with_who_holds_the_run(tmp_path: Path) -> N
 def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "10m", "--set", "run.stop_grace=10m") as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
-        agents = [c for c in _children(process.pid) if "-m replica" in " ".join(c.cmdline())]
-        for agent in agents:
+        wait_for_epochs(output)
+        for agent in agents(output):
             agent.send_signal(signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         time.sleep(1)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
-    assert leftovers(output) == []
+    nothing_is_left(output)
     assert aiperf("report", output).returncode == 0
-
-
-def _children(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children()
 
 
 def test_a_damaged_run_is_not_resumed(tmp_path: Path) -> None:
@@ -128,7 +117,7 @@ def test_nobody_watching_does_not_hurt_the_run(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stderr.readline()
         process.stderr.close()
-        wait_for(lambda: '"type":"run_ended"' in history(output) if (output / "history").exists() else False)
+        wait_for(lambda: '"type":"run_ended"' in history(output))
         assert process.stdout is not None
         out = process.stdout.read()
     assert process.returncode == 0

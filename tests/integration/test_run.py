@@ -6,29 +6,15 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from tests.helpers import SIMULATED, aiperf
-
-
-def report(output: Path) -> dict[str, Any]:
-    return dict(json.loads((output / "report" / "report.json").read_text()))
-
-
-def leftovers(output: Path) -> list[str]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = " ".join(process.info["cmdline"] or [])
-        if str(output) in command:
-            found.append(command)
-    return found
+from tests.processes import all_end, family, listening
+from tests.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 def set_simulated(**settings: object) -> list[str]:
@@ -50,7 +36,7 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     assert sorted({trial["replica"] for trial in found["trials"]}) == [0, 1]
     assert len({trial["architecture"] for trial in found["trials"] if trial["architecture"]}) >= 3
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
-    assert leftovers(output) == []
+    nothing_is_left(output)
     assert list(output.rglob("checkpoint-*")) == []
     assert "cpu_model" in json.loads((output / "system.json").read_text())["0"]
     again = aiperf("report", output)
@@ -72,27 +58,12 @@ def test_status_of_a_finished_run_and_formats(tmp_path: Path) -> None:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     output = tmp_path / "run"
-    command = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "10m"]
-    with subprocess.Popen(
-        [*command, "--output", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with begin(output, "--replicas", 2, "--duration", "10m") as process:
         try:
-            wait_for(lambda: any((output / "history").glob("replica-*")) and '"type":"epoch"' in history(output))
+            wait_for_epochs(output)
             yield process, output
         finally:
             process.kill()
-
-
-def history(output: Path) -> str:
-    return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
-
-
-def wait_for(condition: object, timeout_s: float = 30) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > end:
-            pytest.fail("waited in vain")
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -107,7 +78,7 @@ def test_an_interrupted_run_ends_everything_and_stays_readable(
     assert process.returncode == 1, err
     assert "rule not met: completion: found interrupted" in out
     assert out.splitlines()[-1].endswith("status=FAILED")
-    assert leftovers(output) == []
+    nothing_is_left(output)
     found = report(output)
     assert found["operations_total"] > 0
     assert found["damages"] == found["unfinished_lines"] == []
@@ -119,7 +90,7 @@ def test_a_killed_primary_takes_its_replicas_with_it_and_the_run_stays_readable(
     process, output = running
     process.kill()
     process.wait()
-    wait_for(lambda: leftovers(output) == [])
+    nothing_is_left(output, 60)
     result = aiperf("report", output)
     assert result.returncode == 0
     assert "found unfinished" in result.stdout
@@ -127,11 +98,11 @@ def test_a_killed_primary_takes_its_replicas_with_it_and_the_run_stays_readable(
 
 def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess.Popen[str], Path]) -> None:
     process, output = running
-    victim = next(p for p in psutil.Process(process.pid).children() if p.cmdline()[-3] == "1")
+    (victim,) = agents(output, 1)
     trainers = victim.children()
     victim.kill()
     wait_for(lambda: "replica_lost" in history(output))
-    psutil.wait_procs(trainers, timeout=10)
+    assert all_end(trainers)
     wait_for(lambda: '"resumes":' in history(output).replace('"resumes":null', ""))
     again = output / "history" / "replica-0001-2.jsonl"
     wait_for(again.exists)
@@ -143,7 +114,7 @@ def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess
     found = report(output)
     assert [detail["state"] for detail in found["replica_details"]] == ["finished", "finished"]
     assert "lost" in {trial["state"] for trial in found["trials"]}
-    assert leftovers(output) == []
+    nothing_is_left(output)
     assert aiperf("verify", output).stdout.splitlines()[-1].endswith(": 0 problem(s)")
 
 
@@ -163,7 +134,7 @@ def test_failures_of_trials_are_reported_and_the_run_goes_on(tmp_path: Path) -> 
     assert trials[6]["state"] == "completed"
     # A failed round is repeated, not skipped.
     assert [trials[n]["round"] for n in range(1, 7)] == [1, 2, 2, 2, 3, 3]
-    assert leftovers(output) == []
+    nothing_is_left(output)
 
 
 def test_a_replica_that_cannot_start_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -183,36 +154,39 @@ def test_a_replica_that_cannot_start_is_reported_and_the_run_goes_on(tmp_path: P
 )
 def test_with_nothing_left_the_run_stops_with_exit_code_1(tmp_path: Path, settings: list[str]) -> None:
     output = tmp_path / "run"
-    started = time.monotonic()
-    result = aiperf("run", *SIMULATED, *settings, "--replicas", 2, "--duration", "5m", "--output", output)
+    result = aiperf("run", *SIMULATED, *settings, "--replicas", 2, "--duration", "5m", "--output", output, timeout_s=60)
     assert result.returncode == 1
-    assert time.monotonic() - started < 60
     found = report(output)
     assert (found["ended"], found["status"]) == ("no_replicas", "FAILED")
     assert result.stdout.splitlines()[-1].endswith("replicas=2 status=FAILED")
-    assert leftovers(output) == []
+    nothing_is_left(output)
 
 
 def test_the_same_seed_proposes_the_same_first_architectures(tmp_path: Path) -> None:
-    sequences = []
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        # Epochs long enough that every candidate is prepared before its round: timing is not part of the seed.
-        slow = set_simulated(epoch_seconds=1)
-        aiperf("run", *SIMULATED, *slow, "--seed", seed, "--duration", "14s", "--output", tmp_path / name)
-        sequences.append([trial["architecture"] for trial in report(tmp_path / name)["trials"]][:3])
-    assert sequences[0] == sequences[1] != sequences[2]
-    assert len(sequences[0]) == 3
+    def started(name: str) -> int:
+        return history(tmp_path / name).count('"type":"trial_started"')
+
+    seeds = {"a": 5, "b": 5, "c": 6}
+    # Epochs long enough that every candidate is prepared before its round: timing is not part of the seed.
+    slow = set_simulated(epoch_seconds=1.5)
+    with contextlib.ExitStack() as stack:
+        for name, seed in seeds.items():
+            process = stack.enter_context(begin(tmp_path / name, *slow, "--seed", seed, "--duration", "10m"))
+            stack.callback(process.communicate)
+            stack.callback(process.send_signal, signal.SIGINT)
+        wait_for(lambda: min(map(started, seeds)) >= 3, 90)
+    first, same, other = ([trial["architecture"] for trial in report(tmp_path / name)["trials"]][:3] for name in seeds)
+    assert first == same != other
+    assert len(first) == 3
 
 
 def test_no_process_of_a_run_listens_on_the_network(running: tuple[subprocess.Popen[str], Path]) -> None:
     process, _ = running
-    largest, listening = 0, []
+    largest, found = 0, set[str]()
     for _ in range(40):
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        largest = max(largest, len(family))
-        for member in family:
-            with contextlib.suppress(psutil.NoSuchProcess):  # trainers come and go
-                listening += [c for c in member.net_connections() if c.status == psutil.CONN_LISTEN]
+        members = family(process.pid)
+        largest = max(largest, len(members))
+        found |= {address for member in members for address in listening(member)}
         time.sleep(0.05)
     assert largest >= 5, "the primary, two agents, two trainers, and sometimes the next ones"
-    assert listening == []
+    assert found == set()

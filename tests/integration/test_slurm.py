@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from aiperf.config import load_config
+from primary.launchers import ReplicaSpec, make_launcher
+from replica.agent import slots_of_nodes
+from replica.trainer.starters import STARTERS, RankRequest
 from slurm.testcluster import TestCluster
 from tests.helpers import SIMULATED, aiperf
 from tests.needs import need
+from tests.processes import all_end, ask, listening
+from tests.runs import begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
 
 SLURM = ("--launcher", "slurm")
-
-
-def report(output: Path) -> dict[str, Any]:
-    return dict(json.loads((output / "report" / "report.json").read_text()))
-
-
-def history(output: Path) -> str:
-    return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
 
 
 def queue(*options: str) -> list[str]:
     words = ["squeue", "--noheader", "--format=%i %j %T", *options]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail("waited in vain")
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
@@ -51,25 +38,63 @@ def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, re
     assert (found["replicas"], found["accelerators"], found["ended"]) == (replicas, replicas, "deadline")
     assert all(detail["operations"] > 0 for detail in found["replica_details"])
     assert f"replicas={replicas} " in result.stdout.splitlines()[-1]
-    assert len(queue("--steps", f"--jobs={allocation}")) == 0, "no step is left behind"
+    assert steps(allocation) == [], "no step is left behind"
 
 
-def test_replicas_of_two_nodes_train_together(allocation: str, tmp_path: Path) -> None:
+def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
     need("mpirun")
     output = tmp_path / "run"
-    words = ["run", "--dataset", "digits", *SLURM, "--replicas", "2", "--duration", "10m", "--output", str(output)]
+    words = ["run", "--dataset", "digits", *SLURM, "--replicas", "1", "--duration", "10m", "--output", str(output)]
     settings = ["replica.nodes=2", "replica.cpu_threads=1", "training.max_epochs=4", "replica.warm_up=false"]
     command = [sys.executable, "-m", "aiperf", *words, *(word for each in settings for word in ("--set", each))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False, 240)
+        wait_for_epochs(output, timeout_s=240)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     found = report(output)
-    assert found["accelerators"] == 4, out
-    epochs = [trial for trial in found["trials"] if trial["epochs"] == 1]
-    assert epochs, out
-    assert (epochs[0]["images_trained"], epochs[0]["images_evaluated"]) == (1437, 360)
-    assert len(queue("--steps", f"--jobs={allocation}")) == 0
+    assert found["accelerators"] == 2, out
+    (trial,) = found["trials"]
+    assert (trial["images_trained"], trial["images_evaluated"]) == (1437, 360)
+    assert steps(allocation) == []
+
+
+def steps(allocation: str) -> list[str]:
+    return queue("--steps", f"--jobs={allocation}")
+
+
+def test_ranks_of_further_nodes_end_with_their_replica_even_where_they_hang(allocation: str, tmp_path: Path) -> None:
+    need("mpirun")
+    overrides = {"run.dataset": "digits", "run.launcher": "slurm", "run.replicas": 2, "replica.nodes": 2}
+
+    async def scenario() -> None:
+        launcher = make_launcher(load_config(overrides=overrides))
+        first = await launcher.start(asleep(0, ("n1", "n2"), tmp_path))
+        await asyncio.to_thread(wait_for, lambda: len(steps(allocation)) == len(mpi_daemons()) == 2)
+        daemons = mpi_daemons()
+        second = await launcher.start(asleep(1, ("n3", "n4"), tmp_path))
+        await asyncio.to_thread(wait_for, lambda: len(steps(allocation)) == len(mpi_daemons()) == 4)
+        for daemon in daemons:
+            daemon.suspend()
+        await first.cancel(1)
+        assert len(steps(allocation)) == 2, "the other replica's"
+        assert len(mpi_daemons()) == 2
+        await second.cancel(1)
+
+    asyncio.run(scenario())
+    assert steps(allocation) == []
+    assert all_end(mpi_daemons(), 5)
+
+
+def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
+    """A replica whose ranks sleep, whatever else they are told."""
+    ranks = STARTERS["mpirun"](RankRequest(("sh", "-c", "sleep 600"), ranks=len(hosts), hosts=hosts))
+    told = [f"{name}={value}" for name, value in slots_of_nodes(hosts, len(hosts)).items()]
+    return ReplicaSpec(replica, ("env", *told, *ranks), folder / f"{replica}.log")
+
+
+def mpi_daemons() -> list[psutil.Process]:
+    """Open MPI's, one on each node."""
+    return [process for process in psutil.process_iter() if ask(process.name, "") == "orted"]
 
 
 def test_the_generated_script_runs_by_sbatch(slurm: TestCluster, tmp_path: Path) -> None:
@@ -93,7 +118,7 @@ def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: TestC
                   "--log", tmp_path / "job.log")  # fmt: skip
     assert made.returncode == 0, made.stderr
     submitted = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=True)
-    wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+    wait_for_epochs(output)
     subprocess.run(["scancel", "--batch", "--signal=TERM", submitted.stdout.strip()], check=True)
     wait_for(lambda: queue() == [])
     assert report(output)["ended"] == "interrupted"
@@ -101,14 +126,13 @@ def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: TestC
 
 
 def start(output: Path, *words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "aiperf", "run", *SIMULATED, *SLURM, "--output", str(output), *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return begin(output, *SLURM, *words)
 
 
 def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: TestCluster, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with start(output, "--replicas", 4, "--duration", "20s", "--set", "run.replica_silence=4s") as process:
-        wait_for(lambda: history(output).count('"type":"epoch"') > 8 if (output / "history").exists() else False)
+    with start(output, "--replicas", 4, "--duration", "16s", "--set", "run.replica_silence=4s") as process:
+        wait_for_epochs(output, 9)
         slurm.kill_node("n3")
         _, err = process.communicate(timeout=90)
     try:
@@ -135,7 +159,7 @@ def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: TestCl
     output = tmp_path / "run"
     with start(output, "--replicas", 3, "--duration", "20s", "--set", "slurm.exclusive=true",
                "--set", "run.start_timeout=3s") as process:  # fmt: skip
-        wait_for(lambda: "run_released" in history(output) if (output / "history").exists() else False)
+        wait_for(lambda: "run_released" in history(output))
         assert len([line for line in queue("--states=PENDING") if "aiperf" in line]) == 1
         subprocess.run(["scancel", "--name=sleep"], check=True)
         blocker.wait()
@@ -150,24 +174,19 @@ def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: TestCl
 def test_a_cancelled_run_leaves_no_job_behind(slurm: TestCluster, tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 2, "--duration", "10m", "--set", "replica.nodes=2") as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        wait_for_epochs(output)
         assert len(queue("--states=RUNNING")) == 2
         process.send_signal(number)
         process.communicate(timeout=60)
     wait_for(lambda: queue() == [])
-    wait_for(lambda: leftovers(output) == [])
+    nothing_is_left(output, 60)
     assert aiperf("report", output).returncode == 0
-
-
-def leftovers(output: Path) -> list[str]:
-    commands = (" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
-    return [command for command in commands if str(output) in command]
 
 
 def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: TestCluster, tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 1, "--duration", "10m", "--set", "replica.restarts=0") as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
+        wait_for_epochs(output)
         job = queue("--states=RUNNING")[0].split()[0]
         subprocess.run(["scancel", job], check=True)
         process.communicate(timeout=90)
@@ -193,11 +212,8 @@ def test_what_the_environment_says_does_not_count(slurm: TestCluster, tmp_path: 
 def test_nothing_listens_but_slurms_own_programs(allocation: str, tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 2, "--duration", "6s") as process:
-        wait_for(lambda: '"type":"epoch"' in history(output) if (output / "history").exists() else False)
-        seen = 0
-        for member in psutil.process_iter(["cmdline", "name"]):
-            if str(output) in " ".join(member.info["cmdline"] or []) and member.info["name"] not in ("srun", "salloc"):
-                seen += 1
-                assert [c for c in member.net_connections() if c.status == psutil.CONN_LISTEN] == []
-        assert seen >= 3, "the primary and two agents"
+        wait_for_epochs(output)
+        seen = own_processes(output)
+        assert [listening(member) for member in seen] == [set()] * len(seen)
+        assert len(seen) >= 3, "the primary and two agents"
         process.communicate(timeout=60)

@@ -14,7 +14,8 @@ from aiperf.config import SshSection
 from aiperf.errors import LaunchError
 from primary.ssh_client import connect, find_target
 from tests.helpers import SIMULATED, aiperf
-from tests.integration.test_slurm import history, leftovers, report, wait_for
+from tests.processes import all_end, family
+from tests.runs import agents, begin, nothing_is_left, report, wait_for_epochs
 from tests.sshd import Hosts
 
 
@@ -28,51 +29,23 @@ def test_a_run_over_two_hosts(ssh_hosts: Hosts, tmp_path: Path) -> None:
     found = report(output)
     assert found["ended"] == "deadline"
     assert all(detail["operations"] > 0 for detail in found["replica_details"])
-    assert leftovers(output) == []
+    nothing_is_left(output)
 
 
 def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    words = [
-        "run",
-        *SIMULATED,
-        "--launcher",
-        "ssh",
-        *ssh_hosts.overrides(),
-        "--replicas",
-        "2",
-        "--duration",
-        "15s",
-        "--set",
-        "replica.restarts=0",
-    ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "aiperf", *words, "--output", str(output)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        wait_for(lambda: history(output).count('"type":"epoch"') > 4 if (output / "history").exists() else False)
-        remote = remote_processes(output, "1")
+    words = ("--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "15s")
+    with begin(output, *words, "--set", "replica.restarts=0") as process:
+        wait_for_epochs(output, 5)
+        remote = [member for agent in agents(output, 1) for member in family(agent)]
         assert len(remote) >= 2, "the agent and its trainer"
-        for session in ssh_hosts.sessions("h1"):
-            for member in [session, *session.children(recursive=True)]:
-                if member.name() == "sshd":
-                    member.kill()
-        _, alive = psutil.wait_procs(remote, timeout=30)
-        assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+        ssh_hosts.drop_connections("h1")
+        assert all_end(remote)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     details = report(output)["replica_details"]
     assert [detail["state"] for detail in details] == ["finished", "lost"]
     assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
-
-
-def remote_processes(output: Path, replica: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if str(output.absolute()) in words and "--replica" in words and words[words.index("--replica") + 1] == replica:
-            found += [process, *process.children(recursive=True)]
-    return found
 
 
 def test_a_key_that_is_not_accepted_is_told_with_the_command_that_helps(ssh_hosts: Hosts, tmp_path: Path) -> None:

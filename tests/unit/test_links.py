@@ -17,6 +17,7 @@ from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
 from aiperf.paths import RunPaths
 from primary.dispatcher import RunContext, agent_command
 from primary.launchers import Exit, ReplicaSpec, make_launcher
+from primary.managers import NativeManager
 from primary.progress import open_display
 from primary.replica_link import ReplicaGoneError, ReplicaLink
 from primary.view import RunView, Unbreakable
@@ -100,7 +101,15 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
     paths.create()
     with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
         context = RunContext(
-            config, paths, make_launcher(config), writer, SystemClock(), open_display(), WorkList(config), claim
+            config,
+            paths,
+            make_launcher(config),
+            writer,
+            SystemClock(),
+            open_display(),
+            WorkList(config),
+            claim,
+            NativeManager(),
         )
         return agent_command(context, 3)
 

@@ -1,0 +1,262 @@
+"""One suite for everything that can drive a run: the dispatcher at work with replicas that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf import __version__
+from aiperf.claim import Claim
+from aiperf.clock import SystemClock
+from aiperf.config import load_config
+from aiperf.history import HistoryReader, HistoryWriter
+from aiperf.manifest import write_manifest
+from aiperf.messages import (
+    CANCELLED,
+    Cancel,
+    ClockReply,
+    ClockRequest,
+    Finished,
+    Job,
+    Message,
+    Ready,
+    Started,
+    Stop,
+    decode_to_agent,
+    encode,
+)
+from aiperf.operations import count
+from aiperf.paths import RunPaths
+from aiperf.records import AnyBody, JobIssued, RunEnded
+from primary.dispatcher import Dispatcher, RunContext
+from primary.driving import Beside
+from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
+from primary.managers import Manager, NativeManager
+from primary.managers.nni.manager import NniManager
+from primary.managers.nni.messages import Clock, Closed, Offer, Wanted
+from primary.view import RunView
+from primary.worklist import WorkList
+from search_space.resnet import resnet
+
+ARCHITECTURE = resnet(50, 32, 10)
+TRAINS: dict[str, Any] = {
+    "architecture": ARCHITECTURE.hash,
+    "parent": None,
+    "hyperparameters": {"batch_size": 64},
+    "epochs": 1,
+    "operations_per_image": count(ARCHITECTURE).operations.total,
+    "depth": ARCHITECTURE.depth,
+    "weights": ARCHITECTURE.parameter_count,
+}
+HELD = frozenset({3})
+"""Jobs that end only when they are cancelled."""
+
+
+class Obedient:
+    """A replica that does every job at once."""
+
+    def __init__(self, held: frozenset[int]) -> None:
+        self._held = held
+        self._holds: int | None = None
+        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        self._say(Ready(writer="replica-0000-1", version=__version__, accelerators=1, node={}))
+
+    def _say(self, *messages: Message) -> None:
+        for message in messages:
+            self._said.put_nowait(encode(message))
+
+    async def send(self, data: bytes) -> None:
+        message = decode_to_agent(data)
+        if isinstance(message, ClockRequest):
+            self._say(ClockReply(utc_ms=SystemClock().utc_ms()))
+        elif isinstance(message, Job):
+            await asyncio.sleep(0.01)
+            self._say(Started(trial=message.trial, **TRAINS))
+            if message.trial in self._held:
+                self._holds = message.trial
+            else:
+                self._say(Finished(trial=message.trial, completed=True, reason=""))
+        elif isinstance(message, Cancel) and message.trial == self._holds:
+            self._holds = None
+            self._say(Finished(trial=message.trial, completed=False, reason=message.reason, kind=CANCELLED))
+        elif isinstance(message, Stop):
+            self._said.put_nowait(b"")
+
+    async def receive(self) -> bytes:
+        return await self._said.get()
+
+    async def wait(self) -> Exit:
+        return Exit(0)
+
+    async def explain(self) -> str:
+        return ""
+
+    async def cancel(self, grace_s: float) -> Exit:
+        self._said.put_nowait(b"")
+        return Exit(0)
+
+
+class Launcher:
+    per_node = 1
+
+    def __init__(self, held: frozenset[int]) -> None:
+        self._held = held
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
+        return Obedient(self._held)
+
+
+class Silent:
+    def event(self, text: str) -> None: ...
+
+    def refresh(self, view: RunView) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Nni:
+    """NNI as its tuner shows it to the primary: room for some trials, and for another one after each."""
+
+    def __init__(self, room: int) -> None:
+        self.heard: list[Message] = []
+        self.manager = NniManager(self._hear)
+        if room:
+            self.manager.want(Wanted(jobs=room))
+
+    def _hear(self, message: Message) -> None:
+        self.heard.append(message)
+        if isinstance(message, Offer):
+            self.manager.want(Wanted(jobs=1))
+
+
+@pytest.fixture(params=["native", "nni"])
+def manager(request: pytest.FixtureRequest) -> Manager:
+    return NativeManager() if request.param == "native" else Nni(room=2).manager
+
+
+def run(
+    root: Path,
+    manager: Manager,
+    beside: Beside | None = None,
+    held: frozenset[int] = frozenset(),
+    duration_s: float = 0.6,
+) -> tuple[str, list[AnyBody]]:
+    """A run of two replicas: how it ended, and what was recorded."""
+    overrides = {"run.dataset": "digits", "run.replicas": 2, "run.duration": duration_s}
+    config = load_config(overrides={**overrides, "replica.max_failed_trials": 1, "replica.retry_delay": 0.05})
+    paths = RunPaths(root)
+    paths.create()
+    write_manifest(paths, config)
+
+    async def scenario(writer: HistoryWriter, claim: Claim) -> str:
+        context = RunContext(
+            config, paths, Launcher(held), writer, SystemClock(), Silent(), WorkList(config), claim, manager
+        )
+        dispatcher = Dispatcher(context)
+        companion = asyncio.create_task(beside(dispatcher)) if beside else None
+        reason = await dispatcher.run()
+        if companion:  # what it waits for cannot come any more
+            async with asyncio.timeout(10):
+                await companion
+        return reason
+
+    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
+        reason = asyncio.run(scenario(writer, claim))
+    return reason, [record.body for record in HistoryReader(paths).read_new().records]
+
+
+def issued(root: Path) -> list[JobIssued]:
+    """The jobs of a run so far."""
+    bodies = (record.body for record in HistoryReader(RunPaths(root)).read_new().records)
+    return [body for body in bodies if isinstance(body, JobIssued)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def once(condition: Callable[[], bool]) -> Beside:
+    """Interrupts the run as soon as a condition is met."""
+
+    async def interrupt(dispatcher: Dispatcher) -> None:
+        await until(condition)
+        dispatcher.interrupt()
+
+    return interrupt
+
+
+def test_every_replica_gets_one_job_after_the_other(tmp_path: Path, manager: Manager) -> None:
+    def enough() -> bool:
+        counts = Counter(job.replica for job in issued(tmp_path))
+        return min(counts[0], counts[1]) >= 5
+
+    run(tmp_path, manager, once(enough), duration_s=60)
+    jobs = issued(tmp_path)
+    assert enough(), "before the deadline"
+    assert [job.trial for job in jobs] == list(range(1, len(jobs) + 1))
+
+
+def test_the_deadline_ends_it(tmp_path: Path, manager: Manager) -> None:
+    reason, bodies = run(tmp_path, manager)
+    assert reason == "deadline"
+    assert isinstance(bodies[-1], RunEnded)
+
+
+def test_an_interruption_ends_it_in_order(tmp_path: Path, manager: Manager) -> None:
+    reason, bodies = run(tmp_path, manager, once(lambda: bool(issued(tmp_path))), duration_s=60)
+    assert reason == "interrupted"
+    assert isinstance(bodies[-1], RunEnded)
+
+
+def test_a_cancelled_job_is_not_its_replica_s_fault(tmp_path: Path, manager: Manager) -> None:
+    def after() -> list[JobIssued]:
+        """Further jobs of the replica that has job 3."""
+        jobs = issued(tmp_path)
+        return [job for job in jobs if job.replica == jobs[2].replica and job.trial > 3]
+
+    async def cancel(dispatcher: Dispatcher) -> None:
+        await until(lambda: len(issued(tmp_path)) >= 3)
+        await dispatcher.cancel(99, "never issued")
+        while not after():  # nothing happens before its replica has it
+            await dispatcher.cancel(3, "not wanted")
+            await asyncio.sleep(0.01)
+        await until(lambda: len(after()) >= 3)
+        dispatcher.interrupt()
+
+    reason, _ = run(tmp_path, manager, cancel, HELD, duration_s=60)
+    assert reason == "interrupted"
+    assert len(after()) >= 3
+
+
+def test_without_room_in_nni_nothing_is_issued_and_the_run_ends_in_time(tmp_path: Path) -> None:
+    offered = Nni(room=0)
+    reason, bodies = run(tmp_path, offered.manager)
+    assert reason == "deadline"
+    assert not any(isinstance(body, JobIssued) for body in bodies)
+    clock, closed = offered.heard
+    assert isinstance(clock, Clock)
+    assert 0 < clock.left_s <= 0.6
+    assert closed == Closed(reason="deadline")
+
+
+def test_nni_is_offered_what_is_trained(tmp_path: Path) -> None:
+    offered = Nni(room=1)
+
+    def offers() -> list[Offer]:
+        return [message for message in offered.heard if isinstance(message, Offer)]
+
+    run(tmp_path, offered.manager, once(lambda: bool(offers())), duration_s=60)
+    first = offers()[0]
+    assert first.trial == 1
+    replica = first.parameters.pop("replica")
+    assert replica in (0, 1)
+    assert first.parameters == {
+        "trial": 1, "round": 1, "point": 0, "architecture": ARCHITECTURE.hash, "epochs": 1, "batch_size": 64,
+        "operations_per_image": 516270474, "depth": 54, "weights": 23581642,
+    }  # fmt: skip

@@ -1,0 +1,67 @@
+"""Processes as tests see them: one that ends while it is looked at has ended, and is no error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+def ask(question: Callable[[], T], otherwise: T) -> T:
+    """What a process answers, or `otherwise` where it is gone."""
+    try:
+        return question()
+    except psutil.NoSuchProcess:
+        return otherwise
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """The command line, word by word; empty where the process is gone."""
+    return ask(process.cmdline, list[str]())
+
+
+def command(process: psutil.Process) -> str:
+    """The command line as one text."""
+    return " ".join(words_of(process))
+
+
+def lives(process: psutil.Process | int) -> bool:
+    """Whether it runs. One that has ended and that nobody has waited for does not."""
+    try:
+        found = psutil.Process(process) if isinstance(process, int) else process
+    except psutil.NoSuchProcess:
+        return False
+    return ask(found.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE
+
+
+def processes_with(word: object) -> list[psutil.Process]:
+    """The living processes that have `word` somewhere in their command lines."""
+    return [process for process in psutil.process_iter() if str(word) in command(process) and lives(process)]
+
+
+def family(process: psutil.Process | int) -> list[psutil.Process]:
+    """A process and everything below it."""
+    try:
+        head = psutil.Process(process) if isinstance(process, int) else process
+        return [head, *head.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def listening(process: psutil.Process) -> set[str]:
+    """The addresses that it accepts connections on."""
+
+    def addresses() -> set[str]:
+        connections = process.net_connections(kind="inet")
+        return {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+
+    return ask(addresses, set())
+
+
+def all_end(processes: list[psutil.Process], timeout_s: float = 30) -> bool:
+    """Wait until none of them runs."""
+    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
+    return not any(lives(process) for process in alive)
