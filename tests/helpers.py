@@ -120,8 +120,8 @@ class HandMadeRun:
         self.replicas[replica].append(TrialFailed(trial=trial, replica=replica, kind="crash", reason="gone"))
         return self
 
-    def lose(self, replica: int) -> HandMadeRun:
-        self.primary.append(ReplicaLost(replica=replica, reason="power cut"))
+    def lose(self, replica: int, reason: str = "power cut") -> HandMadeRun:
+        self.primary.append(ReplicaLost(replica=replica, reason=reason))
         return self
 
     @staticmethod

@@ -188,6 +188,24 @@ def test_the_page_tells_at_a_glance(run: Path, size: tuple[int, int], dark: bool
         assert min(contrast.values()) >= 4.5, f"texts are readable: {contrast}"
 
 
+def test_no_word_is_too_long_for_a_phone(tmp_path: Path) -> None:
+    word = "W" * 90
+    made = HandMadeRun(tmp_path / word, {"run.name": word}).at(0).release(100).at(1).start_trial(1)
+    made.at(50).epoch(1, 1).lose(0, word).end(100)
+    manifest = json.loads(made.paths.run.read_text())
+    made.paths.run.write_text(json.dumps({**manifest, "git_revision": word}))
+    with (made.paths.history / f"{made.primary.name}.jsonl").open("a") as file:
+        file.write("damaged\n")
+    assert aiperf("report", made.paths.root).returncode == 0
+    page, ranking = made.paths.root / "report" / "report.html", tmp_path / "ranking.html"
+    assert aiperf("rank", page.with_suffix(".json"), "--html", ranking).returncode == 0
+    for file_shown, shown in ((page, 5), (ranking, 1)):
+        assert file_shown.read_text().count(word) >= shown
+        with open_page(file_shown, PHONE) as browser:
+            width = browser.execute_script("return document.documentElement.scrollWidth")
+        assert width == PHONE[0], f"{file_shown.name} scrolls sideways"
+
+
 CONTRAST = """
 const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255;
   return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
