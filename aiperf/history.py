@@ -38,7 +38,8 @@ class HistoryWriter:
     """
 
     def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
+        """What the times of its records are read from."""
         self.patience_s = PATIENCE_S
         """How long to wait for a file system that does not take a record."""
         self._sequence = 0
@@ -50,8 +51,8 @@ class HistoryWriter:
 
         Raises OSError where it could not be written within `patience_s`; the file then ends where it ended before.
         """
-        monotonic_ms = self._clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
-        record = Record(self.name, self._sequence, self._clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
+        monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
+        record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
         self._write(encode_record(record))
         self._sequence += 1
         return record

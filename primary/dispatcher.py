@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.claim import TOUCH_INTERVAL_S, Claim
-from aiperf.clock import Clock
 from aiperf.config import RunConfig
 from aiperf.errors import LaunchError
 from aiperf.files import remove_temporaries, write_atomically
@@ -41,7 +40,6 @@ class RunContext:
     paths: RunPaths
     launcher: Launcher
     writer: HistoryWriter
-    clock: Clock
     display: Display
     work: WorkList
     claim: Claim
@@ -174,7 +172,7 @@ class Dispatcher:
         self._released.set()
 
     def _elapsed_s(self) -> float:
-        return (self._context.clock.utc_ms() - self._release_ms) / 1000
+        return (self._context.writer.clock.utc_ms() - self._release_ms) / 1000
 
     def _left_s(self) -> float:
         return self._config.run.duration - self._elapsed_s()
@@ -199,7 +197,7 @@ class Dispatcher:
         return True
 
     def _record_end(self, reason: EndReason) -> None:
-        now_ms = self._context.clock.utc_ms()
+        now_ms = self._context.writer.clock.utc_ms()
         end_ms = self._release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
         detail = f"replicas lost: {', '.join(map(str, lost))}" if lost else ""
@@ -239,7 +237,7 @@ class Dispatcher:
 
     async def _serve_once(self, view: ReplicaView) -> None:
         link = await self._start(view.replica)
-        ready, offset = await link.handshake(self._context.clock)
+        ready, offset = await link.handshake(self._context.writer.clock)
         self._welcome(view, ready, offset)
         await self._released.wait()
         await self._work(view, link)

@@ -41,14 +41,13 @@ def drive(
 async def _dispatch(
     config: RunConfig, paths: RunPaths, start: Start, manager: Manager, beside: Beside | None
 ) -> EndReason:
-    clock = SystemClock()
-    with HistoryWriter(paths, "primary", clock) as writer:
+    with HistoryWriter(paths, "primary", SystemClock()) as writer:
         if start.resumption is not None:
             writer.append(start.resumption)
         display = Unbreakable(open_display())
         display.event(f"run directory: {paths.root}")
         context = RunContext(
-            config, paths, make_launcher(config), writer, clock, display,
+            config, paths, make_launcher(config), writer, display,
             start.work, start.claim, manager, start.released_ms,
         )  # fmt: skip
         dispatcher = Dispatcher(context)

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from aiperf import __version__
-from aiperf.clock import Clock, SystemClock
+from aiperf.clock import SystemClock
 from aiperf.config import RunConfig
 from aiperf.datasets import data_problems
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
@@ -58,9 +58,8 @@ SIGNS_IN_SILENCE = 6
 class Agent:
     """Serves one replica until the primary says stop or is gone."""
 
-    def __init__(self, context: ReplicaContext, clock: Clock) -> None:
+    def __init__(self, context: ReplicaContext) -> None:
         self._context = context
-        self._clock = clock
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
         self._cancelled: Cancel | None = None
@@ -105,7 +104,7 @@ class Agent:
         while line := await reader.readline():
             message = decode_to_agent(line)
             if isinstance(message, ClockRequest):
-                self._context.send(ClockReply(utc_ms=self._clock.utc_ms()))
+                self._context.send(ClockReply(utc_ms=self._context.writer.clock.utc_ms()))
             elif isinstance(message, Job):
                 self._work = asyncio.create_task(self._do(message), name=str(message.trial))
             elif isinstance(message, Cancel):
@@ -192,7 +191,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     clock = SystemClock(shifts.get(arguments.replica, 0))
     with HistoryWriter(paths, f"replica-{arguments.replica:04d}", clock) as writer:
         context = make_context(arguments, config, paths, writer, output)
-        serving = asyncio.create_task(Agent(context, clock).serve(await open_input()))
+        serving = asyncio.create_task(Agent(context).serve(await open_input()))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
         with (
             telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),

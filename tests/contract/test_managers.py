@@ -154,9 +154,7 @@ def run(
     write_manifest(paths, config)
 
     async def scenario(writer: HistoryWriter, claim: Claim) -> str:
-        context = RunContext(
-            config, paths, Launcher(held), writer, SystemClock(), Silent(), WorkList(config), claim, manager
-        )
+        context = RunContext(config, paths, Launcher(held), writer, Silent(), WorkList(config), claim, manager)
         dispatcher = Dispatcher(context)
         companion = asyncio.create_task(beside(dispatcher)) if beside else None
         reason = await dispatcher.run()

@@ -105,7 +105,6 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
             paths,
             make_launcher(config),
             writer,
-            SystemClock(),
             open_display(),
             WorkList(config),
             claim,
