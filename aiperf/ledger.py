@@ -43,10 +43,8 @@ class TrialLedger:
     @property
     def accuracy(self) -> float | None:
         """Best measured top-1 accuracy of a completed epoch."""
-        measured = [
-            body.correct / body.images_evaluated for _, body in self.epochs.values() if body.images_evaluated > 0
-        ]
-        return max(measured, default=None)
+        measured = (body.accuracy for _, body in self.epochs.values())
+        return max((accuracy for accuracy in measured if accuracy is not None), default=None)
 
     @property
     def search_accuracy(self) -> float | None:

@@ -149,6 +149,11 @@ class EpochCompleted:
     validation_loss: float
     learning_rate: float
 
+    @property
+    def accuracy(self) -> float | None:
+        """Top-1 on the validation images; None where none were evaluated."""
+        return self.correct / self.images_evaluated if self.images_evaluated > 0 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class TrialEnded:

@@ -56,8 +56,8 @@ def _evaluations(data: RunData) -> Iterator[Evaluation]:
     for number, trial in data.ledger.trials.items():
         for epoch, (written_ms, body) in trial.epochs.items():
             time_ms = data.ledger.corrected(trial.writer, written_ms)
-            if body.images_evaluated > 0 and time_ms <= data.end_ms:
-                yield time_ms, body.correct / body.images_evaluated, {"epoch_num": epoch, "trial": number}
+            if body.accuracy is not None and time_ms <= data.end_ms:
+                yield time_ms, body.accuracy, {"epoch_num": epoch, "trial": number}
 
 
 def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, Any] | None = None) -> str:

@@ -67,5 +67,4 @@ class Follower:
 
 
 def _epoch(body: EpochCompleted) -> Epoch:
-    accuracy = body.correct / body.images_evaluated if body.images_evaluated else 0.0
-    return Epoch(body.epoch, accuracy, body.loss, body.validation_loss, body.learning_rate)
+    return Epoch(body.epoch, body.accuracy or 0.0, body.loss, body.validation_loss, body.learning_rate)
