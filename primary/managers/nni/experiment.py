@@ -137,16 +137,11 @@ class NniRun:
             if status in (None, "ERROR", "STOPPING", "STOPPED"):
                 return
             if begun and (status == "DONE" or not driven):
-                self._let_trials_end(experiment)
+                _wait_while(lambda: _status(experiment) not in (None, "DONE", "ERROR"), TRIALS_END_S)
                 return
             if not begun and time.monotonic() > late_s:
                 return
             time.sleep(LOOK_INTERVAL_S)
-
-    def _let_trials_end(self, experiment: Experiment) -> None:
-        late_s = time.monotonic() + TRIALS_END_S
-        while _status(experiment) not in (None, "DONE", "ERROR") and time.monotonic() < late_s:
-            time.sleep(LOOK_INTERVAL_S / 2)
 
     def _stop(self, experiment: Experiment) -> None:
         """Stop NNI where it still runs, and wait until the primary has ended the replicas."""
@@ -155,10 +150,7 @@ class NniRun:
         else:
             with _output_to(self._paths.logs / "nni.out"):
                 experiment.stop()
-        grace_s = self._config.run.stop_grace + START_TIMEOUT_S
-        late_s = time.monotonic() + grace_s
-        while is_held_here(self._paths.claim) and time.monotonic() < late_s:
-            time.sleep(LOOK_INTERVAL_S / 2)
+        _wait_while(lambda: is_held_here(self._paths.claim), self._config.run.stop_grace + START_TIMEOUT_S)
         self._relay()
 
     def _relay(self) -> None:
@@ -181,6 +173,12 @@ class NniRun:
                 f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.logs / 'nni.out'})"
             )
         return ledger.run_ended[1].reason
+
+
+def _wait_while(lasts: Callable[[], bool], timeout_s: float) -> None:
+    late_s = time.monotonic() + timeout_s
+    while lasts() and time.monotonic() < late_s:
+        time.sleep(LOOK_INTERVAL_S / 2)
 
 
 def _status(experiment: Experiment) -> str | None:
