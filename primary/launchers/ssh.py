@@ -141,9 +141,7 @@ class SshProcess:
             self._channel.shutdown_write()
         if self._group is not None:
             await self._run(f"kill -TERM -- -{self._group}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_s + 1):
-                    await asyncio.to_thread(self._channel.status_event.wait, grace_s)
+            await _in_time(lambda: self._channel.status_event.wait(grace_s), grace_s + 1)
             await self._run(f"kill -KILL -- -{self._group}")
         self._cancelled = await self.wait()
         self._client.close()
