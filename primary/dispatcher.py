@@ -151,23 +151,15 @@ class Dispatcher:
         return tuple(view.replica for view in self._view.replicas if view.state == "ready")
 
     def _release(self) -> None:
-        if self._context.released_ms is not None:
+        duration_s, ready = self._config.run.duration, self._ready_replicas()
+        if self._context.released_ms is None:
+            body = RunReleased(duration_ms=round(duration_s * 1000), ready=ready)
+            self._release_ms = self._context.writer.append(body).time_ms
+            self._event(f"{len(ready)} of {len(self._view.replicas)} replicas released for {duration_s:.0f} s")
+        else:
             self._release_ms = self._context.released_ms
-            self._view.elapsed_s = self._elapsed_s()
-            self._event(f"the run goes on; {self._view.elapsed_s:.0f} of {self._config.run.duration:.0f} s have passed")
-            self._tell_clock()
-            return
-        ready = self._ready_replicas()
-        duration_ms = round(self._config.run.duration * 1000)
-        record = self._context.writer.append(RunReleased(duration_ms=duration_ms, ready=ready))
-        self._release_ms = record.time_ms
-        self._view.elapsed_s = 0.0
-        self._event(
-            f"{len(ready)} of {len(self._view.replicas)} replicas released for {self._config.run.duration:.0f} s"
-        )
-        self._tell_clock()
-
-    def _tell_clock(self) -> None:
+            self._event(f"the run goes on; {self._elapsed_s():.0f} of {duration_s:.0f} s have passed")
+        self._view.elapsed_s = self._elapsed_s()
         self._context.manager.released(self._left_s())
         self._released.set()
 
