@@ -26,7 +26,7 @@ class UsageError(AiperfError):
 
 
 class ConfigError(UsageError):
-    """The configuration is wrong. Raised by `aiperf.config`; carries every problem found, not only the first."""
+    """The configuration is wrong. Raised by `aiperf.config.settings`; carries every problem found, not only the first."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = tuple(problems)
@@ -55,13 +55,13 @@ class UncountedLayerError(UsageError):
         self.layers = tuple(layers)
         super().__init__(
             f"no operation rule for {len(layers)} layer(s): {', '.join(layers)}. "
-            "Nothing is counted as zero in silence: write a rule in aiperf/operations.py "
+            "Nothing is counted as zero in silence: write a rule in aiperf/network/operations.py "
             '(see docs/operations.md, "Adding a layer").'
         )
 
 
 class RecordDamagedError(AiperfError):
-    """A line of the history list is not what was written. Raised by `aiperf.records`; readers report it."""
+    """A line of the history list is not what was written. Raised by `aiperf.history.records`; readers report it."""
 
 
 class RunDirectoryError(UsageError):

@@ -9,11 +9,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf import __version__
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
 from aiperf.paths import RunPaths
-from aiperf.rules import RULES_VERSION
+from aiperf.rules.table import RULES_VERSION
 
 
 class Manifest(BaseModel):

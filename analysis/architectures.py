@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from aiperf.errors import ArchitectureError
-from aiperf.models import ArchitectureStore
-from aiperf.operations import Operations, count
+from aiperf.network.operations import Operations, count
+from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
 from analysis.workers import Workers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aiperf.rules import MAXIMUM_ERROR
-from aiperf.score import TrialWork, error_of
+from aiperf.rules.score import TrialWork, error_of
+from aiperf.rules.table import MAXIMUM_ERROR
 from analysis.model import EnergyPart, UsagePart
 from analysis.telemetry import NodeSeries, Series, Telemetry
 from analysis.timeline import RunData

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.rules import RULES_VERSION, Status
+from aiperf.rules.table import RULES_VERSION, Status
 
 
 class _Part(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from aiperf.duration import format_duration
+from aiperf.config.duration import format_duration
 from analysis.figures.style import PHASE_COLOURS, Drawing
 from analysis.model import Report
 from analysis.trials import most_accurate

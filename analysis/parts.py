@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.clock import parse_utc
-from aiperf.history import decode_lines, read_from
-from aiperf.ledger import Ledger
+from aiperf.history.files import decode_lines, read_from
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import Record
 from aiperf.paths import RunPaths
-from aiperf.records import Record
-from aiperf.score import GRID_MS
+from aiperf.rules.score import GRID_MS
 from analysis.workers import Workers
 
 LONG_RUN_MS = 3_600_000
@@ -27,7 +27,7 @@ PROGRESS = re.compile(
     rb'"data":\{"type":"progress","trial":(?P<trial>\d+),"epoch":(?P<epoch>\d+),"images_trained":(?P<trained>\d+),'
     rb'"images_evaluated":(?P<evaluated>\d+)\},"crc32":"(?P<crc>[0-9a-f]{8})"\}'
 )
-"""A progress report exactly as `aiperf.records` writes it: millions are looked at, few need decoding."""
+"""A progress report exactly as `aiperf.history.records` writes it: millions are looked at, few need decoding."""
 
 CHECKSUM_BYTES = len(',"crc32":"00000000"}')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from aiperf.ledger import ReplicaLedger
+from aiperf.history.ledger import ReplicaLedger
 from analysis.timeline import RunData
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from aiperf.cli import Command, add_format
-from aiperf.config import RunConfig, load_config
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
 from aiperf.paths import open_run

@@ -8,16 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from aiperf.clock import format_utc
-from aiperf.config import deviations_from_defaults
-from aiperf.ledger import ReplicaLedger
-from aiperf.rules import VERDICTS, RunFacts, check, status
-from aiperf.score import (
+from aiperf.config.settings import deviations_from_defaults
+from aiperf.history.ledger import ReplicaLedger
+from aiperf.rules.score import (
     TrialWork,
     best_error,
     operations_per_second,
     regulated,
     timeline,
 )
+from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.energy import energy, usage
 from analysis.hyperparameters import by_value
 from analysis.model import (

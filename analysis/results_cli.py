@@ -12,9 +12,9 @@ from typing import Any
 from rich.table import Table
 
 from aiperf.cli import Command, add_format
+from aiperf.config.options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.files import write_atomically
-from aiperf.run_options import add_run_options, read_run_options, words_of
 from analysis.artifacts import save_drawing
 from analysis.comparison import Comparison, compare
 from analysis.pages import render

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aiperf.errors import EXIT_DONE, RunFailedError, UsageError
 from aiperf.files import write_atomically
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths, open_run
 from analysis.source import Result, read_result
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.paths import open_run
-from aiperf.rules import RULES_VERSION
+from aiperf.rules.table import RULES_VERSION
 from analysis.archive import is_archive, open_archive
 from analysis.model import Report
 from analysis.report import build_report

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from aiperf.duration import format_duration
+from aiperf.config.duration import format_duration
 from analysis.model import Report
 from analysis.trials import most_accurate
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from aiperf.ledger import Ledger, TrialLedger
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.records import TrialStarted
 from aiperf.manifest import Manifest, read_manifest
-from aiperf.operations import NOTHING
+from aiperf.network.operations import NOTHING
 from aiperf.paths import RunPaths
-from aiperf.records import TrialStarted
-from aiperf.score import TrialWork
+from aiperf.rules.score import TrialWork
 from analysis.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.parts import history_bytes, read_history
 from analysis.telemetry import Telemetry, gather_telemetry, submit_telemetry

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.ledger import TrialLedger
-from aiperf.score import EpochWork, TrialWork, images_done, work_done
+from aiperf.history.ledger import TrialLedger
+from aiperf.rules.score import EpochWork, TrialWork, images_done, work_done
 from analysis.model import TrialPart
 from analysis.timeline import RunData
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.architecture_json import read_architecture
 from aiperf.errors import AiperfError
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import Record
 from aiperf.manifest import read_manifest
+from aiperf.network.json_files import read_architecture
 from aiperf.paths import RunPaths
-from aiperf.records import Record
 
 KNOWN_NAMES = re.compile(
     r"run\.json|system\.json|hyperparameters\.json|primary\.claim"

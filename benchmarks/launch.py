@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from aiperf.history import HistoryReader
+from aiperf.history.files import HistoryReader
+from aiperf.history.records import PhaseBegan, RunReleased
 from aiperf.paths import RunPaths
-from aiperf.records import PhaseBegan, RunReleased
 from slurm.testcluster import TestCluster
 from tests.sshd import start_hosts
 

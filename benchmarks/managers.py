@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aiperf.history import HistoryReader
+from aiperf.history.files import HistoryReader
+from aiperf.history.records import PhaseBegan, TrialEnded
 from aiperf.paths import RunPaths
-from aiperf.records import PhaseBegan, TrialEnded
 from tests.helpers import free_port
 from tests.processes import ask, command, family
 

@@ -11,8 +11,8 @@ import json
 import os
 from collections.abc import Callable
 
-from aiperf import operations
-from aiperf.architecture import Architecture
+from aiperf.network import operations
+from aiperf.network.architecture import Architecture
 from benchmarks.measure import median_seconds
 from search_space.morphisms import Deepen, deepen_sites
 from search_space.resnet import resnet

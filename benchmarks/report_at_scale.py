@@ -20,11 +20,8 @@ import time
 from pathlib import Path
 
 from aiperf.clock import format_utc
-from aiperf.config import load_config
-from aiperf.manifest import write_manifest
-from aiperf.models import ArchitectureStore
-from aiperf.paths import RunPaths
-from aiperf.records import (
+from aiperf.config.settings import load_config
+from aiperf.history.records import (
     AnyBody,
     EpochCompleted,
     JobIssued,
@@ -38,6 +35,9 @@ from aiperf.records import (
     TrialStarted,
     encode_record,
 )
+from aiperf.manifest import write_manifest
+from aiperf.network.store import ArchitectureStore
+from aiperf.paths import RunPaths
 from replica.search_demo import random_history
 from search_space.limits import growth_limits
 from search_space.resnet import resnet

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from aiperf.datasets import Dataset
+from aiperf.config.datasets import Dataset
 from aiperf.messages import Begin, Phase, TrainRequest
 from benchmarks.measure import median_values
 from replica.trainer.builder import build_model

@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 from aiperf.cli import Command
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
+from aiperf.config.space import read_space
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.space import read_space
 from primary.nni_config import Translation, as_toml, read_experiment
 
 HEADINGS = {

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.claim import TOUCH_INTERVAL_S, Claim
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError
 from aiperf.files import remove_temporaries, write_atomically
-from aiperf.history import HistoryWriter
+from aiperf.history.files import HistoryWriter
+from aiperf.history.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
 from aiperf.paths import RunPaths
-from aiperf.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from primary.launchers import Launcher, ReplicaSpec
 from primary.managers.contract import EndReason, Manager
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Callable, Coroutine
 
 from aiperf.clock import SystemClock
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.history import HistoryWriter
+from aiperf.history.files import HistoryWriter
 from aiperf.paths import RunPaths
 from primary.dispatcher import Dispatcher, RunContext
 from primary.launchers import make_launcher

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
+from aiperf.config.space import KNOWN, WHOLE
 from aiperf.errors import ConfigError, UsageError
-from aiperf.space import KNOWN, WHOLE
 
 
 @dataclass

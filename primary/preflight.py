@@ -9,8 +9,8 @@ import socket
 import sys
 from pathlib import Path
 
-from aiperf.config import RunConfig
-from aiperf.datasets import data_problems
+from aiperf.config.datasets import data_problems
+from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.paths import RunPaths
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from aiperf.duration import format_duration
+from aiperf.config.duration import format_duration
 from primary.view import Display, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiperf.claim import Claim
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
-from aiperf.history import Damage, HistoryReader
-from aiperf.ledger import Ledger, last_of_all
+from aiperf.history.files import Damage, HistoryReader
+from aiperf.history.ledger import Ledger, last_of_all
+from aiperf.history.records import Record, RunResumed
 from aiperf.paths import RunPaths
-from aiperf.records import Record, RunResumed
 from primary.worklist import WorkList, from_ledger
 
 

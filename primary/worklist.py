@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aiperf.config import RunConfig
-from aiperf.ledger import Ledger
+from aiperf.config.settings import RunConfig
+from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
-from aiperf.schedule import Step, next_step
+from aiperf.rules.schedule import Step, next_step
 
 MAX_RESUMPTIONS = 2
 """A training that was broken off so often is given up."""

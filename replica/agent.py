@@ -18,10 +18,11 @@ from pathlib import Path
 
 from aiperf import __version__
 from aiperf.clock import SystemClock
-from aiperf.config import RunConfig
-from aiperf.datasets import data_problems
+from aiperf.config.datasets import data_problems
+from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
-from aiperf.history import HistoryWriter
+from aiperf.history.files import HistoryWriter
+from aiperf.history.records import TrialFailed
 from aiperf.manifest import read_manifest
 from aiperf.messages import (
     CANCELLED,
@@ -37,7 +38,6 @@ from aiperf.messages import (
 )
 from aiperf.paths import RunPaths, open_run
 from aiperf.processes import MessageOutput, open_input
-from aiperf.records import TrialFailed
 from replica.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
 from replica.context import ReplicaContext
 from replica.node import available_cpus, describe_node, node_memory

@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from aiperf.cli import Command, add_format
-from aiperf.datasets import IMAGENET
+from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.operations import NetworkCount
-from aiperf.padding import padding_operations
+from aiperf.network.operations import NetworkCount
+from aiperf.network.padding import padding_operations
 from replica.count_source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.count_view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
 from replica.search_view import print_hpo, print_search

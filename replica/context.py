@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiperf.config import Precision, RunConfig
-from aiperf.history import HistoryWriter
+from aiperf.config.settings import Precision, RunConfig
+from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.paths import RunPaths
 from replica.planner import Planner

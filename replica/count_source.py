@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture, to_json
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
-from aiperf.models import ArchitectureStore
-from aiperf.operations import NetworkCount, count
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture, to_json
+from aiperf.network.operations import NetworkCount, count
+from aiperf.network.store import ArchitectureStore
 from aiperf.paths import open_run
 from search_space.resnet import STAGE_BLOCKS, resnet
 

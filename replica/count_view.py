@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from aiperf.operations import RULE_SET, NetworkCount, Operations
+from aiperf.network.operations import RULE_SET, NetworkCount, Operations
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from aiperf.architecture import Architecture
-from aiperf.layers import Conv, Dense
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv, Dense
 
 SKIP_WEIGHT = 1.0
 """Weight of the skip connections beside the layers (lambda in Auto-Keras)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replica.rounds import epochs_left
+from aiperf.rules.rounds import epochs_left
 
 
 class Forecast:

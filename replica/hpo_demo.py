@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import cos, exp, log, pi
 
+from aiperf.config.space import Parameter, Point, Space, Value
 from aiperf.seeds import fold_seed
-from aiperf.space import Parameter, Point, Space, Value
 from replica.tuner import Result, Tried, suggest, suggest_randomly
 
 STRATEGIES = {"tpe": suggest, "random": suggest_randomly}

@@ -8,9 +8,9 @@ from math import exp, log2
 
 import numpy as np
 
-from aiperf.architecture import Architecture
-from aiperf.layers import Conv
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv
+from aiperf.network.operations import count
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,17 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.architecture import Architecture
-from aiperf.config import Precision, RunConfig
+from aiperf.config.settings import Precision, RunConfig
+from aiperf.config.space import Point, Value, read_space
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger, TrialLedger, last_of_all
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger, TrialLedger, last_of_all
 from aiperf.messages import Job
-from aiperf.models import ArchitectureStore
+from aiperf.network.architecture import Architecture
+from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
 from aiperf.seeds import fold_seed
-from aiperf.space import Point, Value, read_space
 from replica.proposer import MAX_LANES, History, Lane, Proposal, Proposer
 from replica.surrogate import Observation
 from replica.tuner import PointLane, Result, Tried, suggest, suggest_randomly

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from threadpoolctl import threadpool_limits
 
-from aiperf.architecture import Architecture
 from aiperf.errors import ArchitectureError, TrialFailedError
+from aiperf.network.architecture import Architecture
 from replica.distance import DistanceTable
 from replica.surrogate import Observation, Surrogate
 from search_space.limits import Limits

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aiperf.architecture import Architecture
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture
+from aiperf.network.operations import count
 from replica.objectives import evaluate
 from replica.proposer import History, Proposer
 from replica.surrogate import Observation

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
-from aiperf.architecture import Architecture
+from aiperf.network.architecture import Architecture
 from replica.distance import DistanceTable, Floats
 
 LANDMARKS = 24

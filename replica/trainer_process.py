@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
 from aiperf.messages import (
     MAX_LINE_BYTES,

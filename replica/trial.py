@@ -10,6 +10,7 @@ from functools import singledispatchmethod
 from typing import Literal
 
 from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.history.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
 from aiperf.messages import (
     Begin,
     InheritedWeights,
@@ -23,15 +24,14 @@ from aiperf.messages import (
     TrainerPhase,
     TrainerProgress,
 )
-from aiperf.operations import Operations, count
-from aiperf.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
-from aiperf.schedule import Step, next_step
+from aiperf.network.operations import Operations, count
+from aiperf.rules.rounds import plan_round
+from aiperf.rules.schedule import Step, next_step
 from replica.context import ReplicaContext
 from replica.forecast import Forecast
 from replica.planner import KeptWeights, Plan
 from replica.prediction import predicted_accuracy
 from replica.proposer import Proposal
-from replica.rounds import plan_round
 from replica.standby import Prepared, Standby
 from search_space.morph_json import morph_data
 

@@ -19,7 +19,7 @@ import numpy as np
 from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, rand, space_eval, tpe
 from hyperopt.base import Domain
 
-from aiperf.space import Parameter, Point, Space, Value
+from aiperf.config.space import Parameter, Point, Space, Value
 
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
 

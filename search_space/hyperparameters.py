@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aiperf.architecture import Architecture
-from aiperf.layers import Conv, Layer
-from aiperf.space import Value
+from aiperf.config.space import Value
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv, Layer
 
 HERE = Path(__file__).parent
 

@@ -16,8 +16,8 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.architecture import Architecture, Node
-from aiperf.layers import BATCHNORM_EPSILON, BatchNorm, Conv
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import BATCHNORM_EPSILON, BatchNorm, Conv
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen, find_stream
 
 Array = NDArray[np.float32]

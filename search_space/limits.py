@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from aiperf.architecture import Architecture
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture
+from aiperf.network.operations import count
 
 TRAINED_COPIES = 3
 """Weights, gradients and momentum."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from aiperf.architecture import Architecture
 from aiperf.errors import ArchitectureError
+from aiperf.network.architecture import Architecture
 from search_space.morphisms import MORPH_TYPES, Morph
 
 MorphData = dict[str, str | int]

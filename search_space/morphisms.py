@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import Add, BatchNorm, Conv, Layer, ReLU
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import Add, BatchNorm, Conv, Layer, ReLU
 from search_space.streams import Stream, streams
 
 INSERTED_KERNEL = 3

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, Layer, MaxPool, ReLU, Softmax
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, Layer, MaxPool, ReLU, Softmax
 
 STAGE_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 """Blocks in stages 2 to 5 by depth (He et al. 2016, Table 1)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from aiperf.architecture import Architecture
 from aiperf.errors import ArchitectureError
+from aiperf.network.architecture import Architecture
 from search_space.morphisms import (
     AddSkip,
     Deepen,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aiperf.architecture import Architecture, Node
-from aiperf.layers import Conv
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import Conv
 
 KEEPS_CHANNELS = frozenset({"batchnorm", "relu", "maxpool", "globalpool", "dropout", "zeropad", "add", "softmax"})
 

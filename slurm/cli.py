@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from aiperf.cli import Command
+from aiperf.config.options import add_run_options, read_run_options, words_of
+from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.placement import nodes_needed
-from aiperf.run_options import add_run_options, read_run_options, words_of
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.script import ScriptRequest, job_script
 from slurm.testcluster import TestCluster

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.config import RunConfig
-from aiperf.placement import nodes_needed
+from aiperf.config.placement import nodes_needed
+from aiperf.config.settings import RunConfig
 from slurm.commands import resource_options
 
 STOP_SIGNAL_S = 120

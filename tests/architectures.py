@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import (
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import (
     Add,
     BatchNorm,
     Concat,

@@ -10,14 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture
-from aiperf.config import RunConfig, load_config
-from aiperf.history import HistoryWriter
-from aiperf.manifest import write_manifest
-from aiperf.models import ArchitectureStore
-from aiperf.paths import RunPaths
-from aiperf.records import (
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.history.files import HistoryWriter
+from aiperf.history.records import (
     EpochCompleted,
     JobIssued,
     ProgressMade,
@@ -29,6 +24,11 @@ from aiperf.records import (
     TrialFailed,
     TrialStarted,
 )
+from aiperf.manifest import write_manifest
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture
+from aiperf.network.store import ArchitectureStore
+from aiperf.paths import RunPaths
 from search_space.resnet import resnet
 
 T0_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from aiperf.dataset_manifest import DatasetManifest
+from aiperf.config.dataset_manifest import DatasetManifest
 from aiperf.messages import TrainRequest
 from replica.datasets.synthesize import Recipe, draw, synthesize
 

@@ -9,7 +9,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
-from aiperf.score import TrialWork, timeline
+from aiperf.rules.score import TrialWork, timeline
 from analysis.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.phases import Span, spans
 from analysis.timeline import RunData

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 

@@ -7,9 +7,9 @@ import contextlib
 import os
 import secrets
 
-from aiperf.config import RunConfig
+from aiperf.config.placement import nodes_needed, nodes_of
+from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError
-from aiperf.placement import nodes_needed, nodes_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 from slurm.commands import clean_environment, job_of_its_own, step_in_allocation, steps_of_mpirun

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import paramiko
 
-from aiperf.config import RunConfig
+from aiperf.config.placement import nodes_needed, nodes_of
+from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
 from aiperf.messages import MAX_LINE_BYTES
-from aiperf.placement import nodes_needed, nodes_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.ssh_client import connect
 

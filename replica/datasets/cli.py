@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from aiperf.cli import Command
-from aiperf.dataset_manifest import DatasetManifest, Split
+from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128

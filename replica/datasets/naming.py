@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from aiperf.dataset_manifest import Split
+from aiperf.config.dataset_manifest import Split
 
 SHARD_PATTERN = re.compile(r"(train|validation)-(\d{5})-of-(\d{5})")
 

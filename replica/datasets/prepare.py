@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from aiperf.dataset_manifest import (
+from aiperf.config.dataset_manifest import (
     SPLITS,
     DatasetManifest,
     FileEntry,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from aiperf.dataset_manifest import FileEntry
+from aiperf.config.dataset_manifest import FileEntry
 from replica.datasets.naming import sha256_of
 
 

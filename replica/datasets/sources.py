@@ -9,7 +9,7 @@ from pathlib import Path
 
 import scipy.io
 
-from aiperf.dataset_manifest import Split
+from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif"})

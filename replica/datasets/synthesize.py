@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.dataset_manifest import (
+from aiperf.config.dataset_manifest import (
     SPLITS,
     DatasetManifest,
     FileEntry,

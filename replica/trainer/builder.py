@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import TrialFailedError
-from aiperf.layers import (
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import (
     BATCHNORM_EPSILON,
     BATCHNORM_MOMENTUM,
     BatchNorm,

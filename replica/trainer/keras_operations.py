@@ -1,6 +1,6 @@
 """The operation count of a built Keras model: from its real weights and tensors, layer by layer.
 
-This is the second way to the number of `aiperf.operations.count`: the rules are the same, but every shape
+This is the second way to the number of `aiperf.network.operations.count`: the rules are the same, but every shape
 comes from the model that Keras built. It takes any functional or sequential model with fixed image sizes.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import keras
 
 from aiperf.errors import UncountedLayerError, UsageError
-from aiperf.layers import Shape
-from aiperf.operations import RULES, LayerCount, LayerFacts, NetworkCount, count_layer, sees_only_images
+from aiperf.network.layers import Shape
+from aiperf.network.operations import RULES, LayerCount, LayerFacts, NetworkCount, count_layer, sees_only_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Call:
 
 
 Part = tuple[str, LayerFacts]
-"""A kind of `aiperf.operations` and the facts that its rule looks at."""
+"""A kind of `aiperf.network.operations` and the facts that its rule looks at."""
 
 Reader = Callable[[Call], list[Part]]
 READERS: dict[type, Reader] = {}

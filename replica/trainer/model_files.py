@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from aiperf.architecture_json import read_architecture
 from aiperf.errors import UsageError
+from aiperf.network.json_files import read_architecture
 from replica.trainer.builder import build_model
 
 KERAS_SUFFIX = ".keras"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import keras
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture
 from aiperf.errors import TrialFailedError
 from aiperf.messages import Begin, Phase, TrainerEpoch, TrainRequest
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture
 from replica.trainer import builder, weights
 from replica.trainer.channel import AnyChannel, now_ms
 from replica.trainer.collectives import Collective

@@ -20,13 +20,13 @@ import keras
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture
-from aiperf.config import Precision
-from aiperf.datasets import find_dataset
+from aiperf.config.datasets import find_dataset
+from aiperf.config.settings import Precision
 from aiperf.errors import AiperfError
 from aiperf.messages import TrainRequest
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture
+from aiperf.network.operations import count
 from replica.trainer import builder, xplane
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data import open_source

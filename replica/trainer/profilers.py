@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
-from aiperf.operations import Operations
+from aiperf.network.operations import Operations
 
 XLA_TIMEOUT_S = 900
 

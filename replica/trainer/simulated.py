@@ -15,13 +15,13 @@ import sys
 import time
 from pathlib import Path
 
-from aiperf.architecture_json import read_architecture
-from aiperf.config import SimulatedSection
-from aiperf.datasets import find_dataset
+from aiperf.config.datasets import find_dataset
+from aiperf.config.settings import SimulatedSection
 from aiperf.errors import AiperfError
 from aiperf.files import write_atomically
 from aiperf.messages import Begin, TrainerEpoch, TrainRequest, decode_begin, decode_train_request
-from replica.rounds import out_of_patience
+from aiperf.network.json_files import read_architecture
+from aiperf.rules.rounds import out_of_patience
 from replica.trainer.channel import Channel, now_ms
 from replica.trainer.settings import read_settings
 

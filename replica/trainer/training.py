@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from aiperf.errors import TrialFailedError
 from aiperf.messages import Begin, Phase, TrainRequest
-from replica.rounds import out_of_patience
+from aiperf.rules.rounds import out_of_patience
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives import Collective
 from replica.trainer.data.contract import Batches, DataSource, Shard

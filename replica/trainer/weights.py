@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.files import atomic_file
 from aiperf.messages import InheritedWeights
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import keras
 import pytest
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import TrialFailedError
-from aiperf.layers import (
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import (
     Add,
     BatchNorm,
     Concat,

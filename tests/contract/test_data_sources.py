@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from aiperf.dataset_manifest import FileEntry
+from aiperf.config.dataset_manifest import FileEntry
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.datasets.check import describe
 from replica.trainer.data import open_source

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.architecture import Architecture, Node
-from aiperf.architecture_json import to_json
 from aiperf.errors import TrialFailedError
-from aiperf.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, MaxPool, ReLU
 from aiperf.messages import InheritedWeights
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, MaxPool, ReLU
+from aiperf.network.operations import count
 from replica.trainer.builder import build_model, check_model
 from replica.trainer.keras_operations import count_model
 from replica.trainer.weights import inherited, load, read_model, save, write_model

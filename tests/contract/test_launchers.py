@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.config import RunConfig, load_config
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
 from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
 from tests.processes import lives

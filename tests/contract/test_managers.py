@@ -13,8 +13,9 @@ import pytest
 from aiperf import __version__
 from aiperf.claim import Claim
 from aiperf.clock import SystemClock
-from aiperf.config import load_config
-from aiperf.history import HistoryReader, HistoryWriter
+from aiperf.config.settings import load_config
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.history.records import AnyBody, JobIssued, RunEnded
 from aiperf.manifest import write_manifest
 from aiperf.messages import (
     CANCELLED,
@@ -30,9 +31,8 @@ from aiperf.messages import (
     decode_to_agent,
     encode,
 )
-from aiperf.operations import count
+from aiperf.network.operations import count
 from aiperf.paths import RunPaths
-from aiperf.records import AnyBody, JobIssued, RunEnded
 from primary.dispatcher import Dispatcher, RunContext
 from primary.driving import Beside
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec

@@ -12,13 +12,13 @@ import numpy as np
 import psutil
 import pytest
 
-from aiperf.architecture import Architecture, Node
-from aiperf.architecture_json import to_json
-from aiperf.config import RunConfig, load_config
-from aiperf.datasets import DIGITS
+from aiperf.config.datasets import DIGITS
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
-from aiperf.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import Begin, FromTrainer, TrainerEpoch, TrainerProgress, TrainRequest
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer.__main__ import kind_of
 from replica.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need

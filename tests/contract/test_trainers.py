@@ -15,12 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from aiperf.architecture import Architecture, Node
-from aiperf.architecture_json import to_json
-from aiperf.config import RunConfig, load_config
-from aiperf.datasets import DIGITS
+from aiperf.config.datasets import DIGITS
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
-from aiperf.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.messages import (
     Begin,
     FromTrainer,
@@ -31,6 +28,9 @@ from aiperf.messages import (
     TrainerProgress,
     TrainRequest,
 )
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
@@ -213,7 +213,7 @@ def test_a_killed_trainer_is_a_crash_with_the_signal_and_the_log(
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.messages import Begin, TrainerEpoch, TrainRequest
 from replica.trainer_process import RankSetup, TrainerProcess
 

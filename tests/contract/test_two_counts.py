@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiperf.architecture import Architecture
 from aiperf.errors import UncountedLayerError, UsageError
-from aiperf.operations import Operations, count
+from aiperf.network.architecture import Architecture
+from aiperf.network.operations import Operations, count
 from replica.trainer.builder import build_model, check_model
 from replica.trainer.keras_operations import count_model
 from replica.trainer.model_files import load_keras_file

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from aiperf.architecture_json import read_architecture
-from aiperf.operations import Operations, count
+from aiperf.network.json_files import read_architecture
+from aiperf.network.operations import Operations, count
 
 Line = tuple[int, dict[str, Any]]
 """Milliseconds on the primary's clock, and what the record says."""

@@ -14,8 +14,8 @@ import pytest
 import scipy.io
 import tensorflow as tf
 
-from aiperf.dataset_manifest import MANIFEST_NAME, read_dataset_manifest
-from aiperf.datasets import data_problems
+from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest
+from aiperf.config.datasets import data_problems
 from aiperf.errors import DatasetError
 from replica.datasets.check import check, describe
 from replica.datasets.encoding import as_rgb_jpeg, jpeg_components

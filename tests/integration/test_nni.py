@@ -17,7 +17,7 @@ import jsonschema
 import psutil
 
 import analysis
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from primary.managers.nni.portal import end_in
 from slurm.testcluster import TestCluster
 from tests.helpers import SIMULATED, aiperf, free_port

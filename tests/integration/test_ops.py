@@ -10,8 +10,8 @@ from pathlib import Path
 import keras
 import pytest
 
-from aiperf.architecture_json import to_json
-from aiperf.operations import count
+from aiperf.network.json_files import to_json
+from aiperf.network.operations import count
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun, aiperf

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.operations import count
+from aiperf.network.operations import count
 from replica.trainer.xplane import _time_inside, phase_of, plain
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun, aiperf

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.architecture_json import read_architecture
+from aiperf.network.json_files import read_architecture
 from replica.trainer.builder import build_model
 from replica.trainer.keras_operations import count_model
 from tests.helpers import aiperf

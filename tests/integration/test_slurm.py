@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from primary.launchers import ReplicaSpec, make_launcher
 from replica.agent import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest

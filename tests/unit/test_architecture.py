@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import Add, Conv, Dense, Flatten, GlobalAveragePool, Input, MaxPool, ReLU, Softmax, ZeroPad
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import Add, Conv, Dense, Flatten, GlobalAveragePool, Input, MaxPool, ReLU, Softmax, ZeroPad
 from search_space.resnet import resnet
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.architecture_json import from_json, read_architecture, to_json
 from aiperf.errors import ArchitectureError
+from aiperf.network.json_files import from_json, read_architecture, to_json
 from search_space.resnet import resnet
 
 

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from aiperf.history.records import PhaseBegan, ReplicaReady, RunResumed
 from aiperf.messages import Phase
-from aiperf.operations import count
+from aiperf.network.operations import count
 from aiperf.paths import open_run
-from aiperf.records import PhaseBegan, ReplicaReady, RunResumed
 from analysis.artifacts import write_report
 from analysis.model import Report
 from analysis.parts import Moments, select_lines

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import pytest
 
-from aiperf.datasets import IMAGENET
+from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
-from aiperf.models import ArchitectureStore
+from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
+from aiperf.network.store import ArchitectureStore
 from aiperf.paths import open_run
-from aiperf.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
-from aiperf.rules import RULES
+from aiperf.rules.table import RULES
 from analysis.archive import write_archive
 from analysis.artifacts import write_report
 from analysis.compliance import check_result

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.config import PRESETS, RunConfig, load_config, parse_override
-from aiperf.duration import format_duration, parse_duration
+from aiperf.config.duration import format_duration, parse_duration
+from aiperf.config.settings import PRESETS, RunConfig, load_config, parse_override
 from aiperf.errors import ConfigError
 
 

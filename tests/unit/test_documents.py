@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.__main__ import VERBS
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf import history
 from aiperf.errors import RecordDamagedError
-from aiperf.history import HistoryReader, HistoryWriter
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.history.files import files as history
+from aiperf.history.records import PhaseBegan, ProgressMade, Record, TrialEnded, decode_record, encode_record
 from aiperf.paths import RunPaths
-from aiperf.records import PhaseBegan, ProgressMade, Record, TrialEnded, decode_record, encode_record
 from tests.helpers import ManualClock
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger, last_of_all
-from aiperf.operations import Operations
-from aiperf.records import Record
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger, last_of_all
+from aiperf.history.records import Record
+from aiperf.network.operations import Operations
 from tests.helpers import T0_MS, HandMadeRun
 
 

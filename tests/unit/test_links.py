@@ -11,8 +11,8 @@ import pytest
 from aiperf import __version__
 from aiperf.claim import Claim
 from aiperf.clock import SystemClock
-from aiperf.config import load_config
-from aiperf.history import HistoryWriter
+from aiperf.config.settings import load_config
+from aiperf.history.files import HistoryWriter
 from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
 from aiperf.paths import RunPaths
 from primary.dispatcher import RunContext, agent_command

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.records import TrialEnded
+from aiperf.history.records import TrialEnded
 from primary import preflight
 from primary.managers.nni.follower import End, Epoch, Follower
 from primary.managers.nni.tuner import KEPT_VISIBLE, primary_environment

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
+from aiperf.config.space import read_space
 from aiperf.errors import UsageError
-from aiperf.space import read_space
 from primary.nni_config import read_experiment
 
 EXPERIMENT = """

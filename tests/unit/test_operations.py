@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import operations
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import UncountedLayerError
-from aiperf.layers import (
+from aiperf.network import operations
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import (
     Add,
     BatchNorm,
     Concat,
@@ -24,7 +24,7 @@ from aiperf.layers import (
     Softmax,
     ZeroPad,
 )
-from aiperf.operations import Operations, count
+from aiperf.network.operations import Operations, count
 from search_space.resnet import resnet
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "operations.json").read_text())["networks"]
@@ -112,7 +112,7 @@ def test_an_unknown_layer_is_an_error_that_names_all_such_layers(monkeypatch: py
     count.cache_clear()
     with pytest.raises(UncountedLayerError, match=r"2 layer\(s\): gap \(globalpool\), fc_softmax \(softmax\)") as error:
         count(resnet(50, 32, 10))
-    assert "aiperf/operations.py" in str(error.value)
+    assert "aiperf/network/operations.py" in str(error.value)
 
 
 def test_work_prices_training_with_both_passes_and_evaluation_with_one() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.datasets import IMAGENET
-from aiperf.operations import count
-from aiperf.padding import padding_operations
+from aiperf.config.datasets import IMAGENET
+from aiperf.network.operations import count
+from aiperf.network.padding import padding_operations
 from search_space.resnet import resnet
 
 PRINTED = json.loads((Path(__file__).parents[1] / "golden" / "operations.json").read_text())["paper_table3_printed"]

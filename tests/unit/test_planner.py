@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.architecture import Architecture
 from aiperf.errors import ArchitectureError
 from aiperf.messages import Job
-from aiperf.models import ArchitectureStore
+from aiperf.network.architecture import Architecture
+from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
 from replica.planner import Memory, Planner
 from replica.proposer import Proposal

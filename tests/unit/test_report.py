@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
+from aiperf.history.records import PhaseBegan, TrialStarted
 from aiperf.messages import Phase
-from aiperf.operations import count
+from aiperf.network.operations import count
 from aiperf.paths import RunPaths, open_run
-from aiperf.records import PhaseBegan, TrialStarted
 from analysis.model import Report
 from analysis.report import build_report
 from analysis.timeline import read_run

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.config import SearchSection
-from aiperf.schedule import Step, next_step
-from replica.prediction import predicted_accuracy
-from replica.rounds import (
+from aiperf.config.settings import SearchSection
+from aiperf.rules.rounds import (
     RoundPlan,
     epochs_of_round,
     out_of_patience,
     patience_of_round,
     plan_round,
 )
+from aiperf.rules.schedule import Step, next_step
+from replica.prediction import predicted_accuracy
 
 
 def test_epochs_follow_the_quarters() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.config import load_config
-from aiperf.rules import RULES, Checked, Group, RunFacts, check, status, violations
+from aiperf.config.settings import load_config
+from aiperf.rules.table import RULES, Checked, Group, RunFacts, check, status, violations
 
 GOOD = RunFacts(load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",))
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.operations import Operations
-from aiperf.score import (
+from aiperf.network.operations import Operations
+from aiperf.rules.score import (
     EpochWork,
     ProgressWork,
     TrialWork,

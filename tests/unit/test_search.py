@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.architecture import Architecture, Node
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from aiperf.errors import ArchitectureError, TrialFailedError
-from aiperf.layers import Add, BatchNorm, Concat, Conv, Dense, Flatten, GlobalAveragePool, Input, ReLU
-from aiperf.operations import count
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import Add, BatchNorm, Concat, Conv, Dense, Flatten, GlobalAveragePool, Input, ReLU
+from aiperf.network.operations import count
 from aiperf.seeds import fold_seed
 from replica.distance import DistanceTable
 from replica.planner import GIB, Memory, limits_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aiperf.config import SlurmSection, load_config
+from aiperf.config.placement import nodes_needed
+from aiperf.config.settings import SlurmSection, load_config
 from aiperf.errors import UsageError
-from aiperf.placement import nodes_needed
 from slurm.commands import clean_environment, job_of_its_own, resource_options, step_in_allocation
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.script import ScriptRequest, job_script

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.clock import SystemClock, format_utc, parse_utc
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, MessageError, UsageError
 from aiperf.files import write_atomically
 from aiperf.messages import Job, Progress, decode_from_trainer, decode_to_agent, decode_to_primary, encode

@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
 from aiperf.messages import TrainerPhase, encode
-from aiperf.schedule import Step, next_step
+from aiperf.rules.rounds import epochs_left
+from aiperf.rules.schedule import Step, next_step
 from replica.accelerators import Accelerator, best_precision, share_of, visible
 from replica.forecast import Forecast
-from replica.rounds import epochs_left
 from replica.trainer.settings import TRAINING_NICENESS
 from replica.trainer.starters import choose_starter
 from replica.trainer_process import TrainerProcess, failures_in

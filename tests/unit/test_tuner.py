@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from aiperf.config import load_config
+from aiperf.config.settings import load_config
+from aiperf.config.space import CHECKS, Parameter, Point, Space, read_space
 from aiperf.errors import ConfigError
-from aiperf.layers import Conv
+from aiperf.history.records import TrialEnded, TrialFailed, TrialStarted
 from aiperf.messages import Job
-from aiperf.operations import count
-from aiperf.records import TrialEnded, TrialFailed, TrialStarted
-from aiperf.space import CHECKS, Parameter, Point, Space, read_space
+from aiperf.network.layers import Conv
+from aiperf.network.operations import count
 from replica.hpo_demo import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
 from replica.planner import Memory, Planner
 from replica.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest

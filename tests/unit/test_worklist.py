@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf.config import load_config
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.config.settings import load_config
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import RunResumed, TrialEnded
 from aiperf.messages import Finished, Job
-from aiperf.records import RunResumed, TrialEnded
 from primary.worklist import MAX_RESUMPTIONS, WorkList, from_ledger
 from tests.helpers import HandMadeRun
 

@@ -25,11 +25,11 @@ from nni.experiment import Experiment, ExperimentConfig
 from nni.experiment.config import CustomAlgorithmConfig
 
 from aiperf.claim import is_held_here
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import write_atomically
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths
 from aiperf.processes import last_lines
 from primary.managers.contract import EndReason

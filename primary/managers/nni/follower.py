@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aiperf.history import HistoryReader
-from aiperf.ledger import Ledger, TrialLedger, last_of_all
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger, TrialLedger, last_of_all
+from aiperf.history.records import EpochCompleted
 from aiperf.paths import RunPaths
-from aiperf.records import EpochCompleted
 
 
 @dataclass(frozen=True, slots=True)

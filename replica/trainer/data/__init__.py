@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf.dataset_manifest import read_dataset_manifest
-from aiperf.datasets import DIGITS, find_dataset
+from aiperf.config.dataset_manifest import read_dataset_manifest
+from aiperf.config.datasets import DIGITS, find_dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import DataSource

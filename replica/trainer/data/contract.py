@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aiperf.datasets import Dataset
+from aiperf.config.datasets import Dataset
 
 Batches = Iterator[tuple[Any, Any]]
 """Pairs of images (N, H, W, 3) float32, normalised, and labels (N, classes) float32, one-hot.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from aiperf.datasets import DIGITS, Dataset
+from aiperf.config.datasets import DIGITS, Dataset
 from replica.trainer.data.contract import Batches, Shard
 
 SPLIT_SEED = 0

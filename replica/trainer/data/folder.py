@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from aiperf.dataset_manifest import DatasetManifest, Split
-from aiperf.datasets import Dataset
+from aiperf.config.dataset_manifest import DatasetManifest, Split
+from aiperf.config.datasets import Dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, Shard

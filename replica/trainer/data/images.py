@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from aiperf.dataset_manifest import Split
-from aiperf.datasets import Dataset
+from aiperf.config.dataset_manifest import Split
+from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches

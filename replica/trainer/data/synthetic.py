@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from aiperf.datasets import Dataset
+from aiperf.config.datasets import Dataset
 from replica.trainer.data.contract import Batches, Shard
 
 

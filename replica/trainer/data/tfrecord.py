@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from aiperf.dataset_manifest import DatasetManifest, FileEntry, Split
-from aiperf.datasets import Dataset
+from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, Split
+from aiperf.config.datasets import Dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, Shard

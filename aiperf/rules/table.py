@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.config import RunConfig
-from aiperf.datasets import IMAGENET
+from aiperf.config.datasets import IMAGENET
+from aiperf.config.settings import RunConfig
 
 RULES_VERSION = "aiperf-1"
 

@@ -16,9 +16,9 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from aiperf.architecture import Architecture
 from aiperf.errors import UncountedLayerError
-from aiperf.layers import Layer, MaxPool, Pair, Shape
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Layer, MaxPool, Pair, Shape
 
 RULE_SET = "aiperf-1"
 

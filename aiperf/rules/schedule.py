@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aiperf.config import RunConfig, SearchSection
+from aiperf.config.settings import RunConfig, SearchSection
 from aiperf.seeds import fold_seed
 
 

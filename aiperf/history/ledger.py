@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiperf.operations import Operations
-from aiperf.records import (
+from aiperf.history.records import (
     EpochCompleted,
     JobIssued,
     PhaseBegan,
@@ -22,7 +21,8 @@ from aiperf.records import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.score import EpochWork, ProgressWork, TrialWork
+from aiperf.network.operations import Operations
+from aiperf.rules.score import EpochWork, ProgressWork, TrialWork
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.dataset_manifest import read_dataset_manifest
+from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.errors import DatasetError
 
 

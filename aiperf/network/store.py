@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aiperf.architecture import Architecture
-from aiperf.architecture_json import read_architecture, to_json
 from aiperf.errors import ArchitectureError
 from aiperf.files import write_atomically
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture, to_json
 from aiperf.paths import RunPaths
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.config import RunConfig
+from aiperf.config.settings import RunConfig
 
 
 def nodes_needed(config: RunConfig) -> int:

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from aiperf.architecture import Architecture, Node
 from aiperf.errors import ArchitectureError
-from aiperf.layers import LAYER_TYPES, Layer
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import LAYER_TYPES, Layer
 
 SCHEMA = "aiperf-architecture"
 VERSION = 1

@@ -6,9 +6,9 @@ over the edge of the image it multiplies zeros, and XLA's cost analysis leaves t
 
 from __future__ import annotations
 
-from aiperf.architecture import Architecture
-from aiperf.layers import Conv
-from aiperf.operations import MULTIPLY_ACCUMULATE
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv
+from aiperf.network.operations import MULTIPLY_ACCUMULATE
 
 
 def padding_operations(architecture: Architecture) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import log
 
-from aiperf.operations import Operations
+from aiperf.network.operations import Operations
 
 GRID_MS = 360_000
 """Spacing of the timeline: 0.1 hour."""

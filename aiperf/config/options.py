@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from aiperf.config import PRESETS, RunConfig, load_config, parse_override
+from aiperf.config.settings import PRESETS, RunConfig, load_config, parse_override
 from aiperf.errors import ConfigError
 
 SHORTHANDS = {

@@ -19,8 +19,8 @@ from typing import Self
 from aiperf.clock import Clock
 from aiperf.errors import RecordDamagedError
 from aiperf.files import sync_directory
+from aiperf.history.records import AnyBody, Record, decode_record, encode_record
 from aiperf.paths import RunPaths
-from aiperf.records import AnyBody, Record, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from math import prod
 from types import MappingProxyType
 
 from aiperf.errors import ArchitectureError
-from aiperf.layers import Input, Layer, Shape, ShapeError
+from aiperf.network.layers import Input, Layer, Shape, ShapeError
 
 HASH_DIGITS = 16
 """Hexadecimal digits of an architecture's hash: 64 bits, a collision in 20,000 trials has odds of 1e-11."""

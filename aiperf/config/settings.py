@@ -21,10 +21,10 @@ from pydantic import (
     field_validator,
 )
 
-from aiperf.datasets import DATASETS, IMAGES, Dataset, find_dataset
-from aiperf.duration import parse_duration
+from aiperf.config.datasets import DATASETS, IMAGES, Dataset, find_dataset
+from aiperf.config.duration import parse_duration
+from aiperf.config.space import read_space
 from aiperf.errors import ConfigError
-from aiperf.space import read_space
 
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 
