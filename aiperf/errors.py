@@ -26,7 +26,7 @@ class UsageError(AiperfError):
 
 
 class ConfigError(UsageError):
-    """The configuration is wrong. Raised by `aiperf.config.settings`; carries every problem found, not only the first."""
+    """The configuration is wrong. Raised by `aiperf.config`; carries every problem found, not only the first."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = tuple(problems)

@@ -96,7 +96,7 @@ def _profile(settings: dict[str, Any]) -> dict[str, Any]:
         output = Path(folder) / "profile.json"
         words = json.dumps({**settings, "output": str(output)})
         done = subprocess.run(
-            [sys.executable, "-m", "replica.trainer.profile", words],
+            [sys.executable, "-m", "replica.profile.step", words],
             capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
         )  # fmt: skip
         if "No module named 'tensorflow'" in done.stderr:

@@ -62,7 +62,7 @@ def build_report(data: RunData) -> Report:
         error=error,
         duration_s=data.duration_ms / 1000,
         replicas=data.manifest.config.run.replicas,
-        accelerators=sum(replica.accelerators for replica in replicas),
+        accelerators=sum(replica.machine.accelerators for replica in replicas),
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,

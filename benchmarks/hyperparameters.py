@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from replica.hpo_demo import OBJECTIVES, STRATEGIES, steps
+from replica.search.demo.hyperparameters import OBJECTIVES, STRATEGIES, steps
 
 POINTS = 40
 

@@ -38,7 +38,7 @@ from aiperf.history.records import (
 from aiperf.manifest import write_manifest
 from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
-from replica.search_demo import random_history
+from replica.search.demo.architectures import random_history
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from replica.objectives import OBJECTIVES
-from replica.search_demo import STRATEGIES, SearchDemo
+from replica.search.demo.architectures import STRATEGIES, SearchDemo
+from replica.search.demo.objectives import OBJECTIVES
 
 HISTORIES = (1, 3, 10, 30, 100, 300, 1000)
 COST_SEEDS = 3

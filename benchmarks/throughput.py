@@ -17,11 +17,11 @@ import tensorflow as tf
 from aiperf.config.datasets import Dataset
 from aiperf.messages import Begin, Phase, TrainRequest
 from benchmarks.measure import median_values
-from replica.trainer.builder import build_model
 from replica.trainer.collectives import open_collective
 from replica.trainer.data.contract import DataSource
 from replica.trainer.data.digits import DigitsSource, _load
 from replica.trainer.data.synthetic import SyntheticSource
+from replica.trainer.model.builder import build_model
 from replica.trainer.training import EpochResult, Training
 from search_space.resnet import resnet
 

@@ -38,15 +38,15 @@ from aiperf.messages import (
 )
 from aiperf.paths import RunPaths, open_run
 from aiperf.processes import MessageOutput, open_input
-from replica.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
-from replica.context import ReplicaContext
-from replica.node import available_cpus, describe_node, node_memory
-from replica.planner import Memory, Planner
-from replica.standby import Standby
-from replica.telemetry import telemetry
+from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
+from replica.machine.node import available_cpus, describe_node, node_memory
+from replica.machine.telemetry import telemetry
+from replica.search.planner import Memory, Planner
 from replica.trainer.settings import TelemetrySettings
-from replica.trainer_process import RankSetup
-from replica.trial import Trial
+from replica.trial.context import ReplicaContext
+from replica.trial.lifecycle import Trial
+from replica.trial.standby import Standby
+from replica.trial.trainer_process import RankSetup
 
 log = logging.getLogger(__name__)
 

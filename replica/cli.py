@@ -14,9 +14,9 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
-from replica.count_source import ARCHITECTURES, CountSource, file_source, named_source
-from replica.count_view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
-from replica.search_view import print_hpo, print_search
+from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
+from replica.counting.view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
+from replica.search.demo.view import print_hpo, print_search
 
 WIDTH = 120
 
@@ -72,7 +72,7 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
     model = source.model()  # before the profilers' module: it says where TensorFlow is missing
-    from replica.trainer.profilers import verify  # noqa: PLC0415
+    from replica.counting.profilers import verify  # noqa: PLC0415
 
     with source.file() as path:
         found = [
@@ -115,8 +115,8 @@ def _count(text: str) -> int:
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    from replica.objectives import OBJECTIVES  # noqa: PLC0415
-    from replica.search_demo import STRATEGIES, SearchDemo  # noqa: PLC0415
+    from replica.search.demo.architectures import STRATEGIES, SearchDemo  # noqa: PLC0415
+    from replica.search.demo.objectives import OBJECTIVES  # noqa: PLC0415
 
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", STRATEGIES)):
         _require_known(option, getattr(arguments, option), known)
@@ -138,7 +138,7 @@ def _configure_hpo(parser: argparse.ArgumentParser) -> None:
 
 
 def _hpo(arguments: argparse.Namespace) -> int:
-    from replica.hpo_demo import OBJECTIVES, STRATEGIES, steps  # noqa: PLC0415
+    from replica.search.demo.hyperparameters import OBJECTIVES, STRATEGIES, steps  # noqa: PLC0415
 
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
         _require_known(option, getattr(arguments, option), known)

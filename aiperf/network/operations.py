@@ -5,7 +5,7 @@ accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponen
 
 A rule is one small function from the shapes of a layer to its operations, registered under the layer's kind.
 Where the shapes come from does not matter: `count` takes them from an `Architecture`,
-`replica.trainer.keras_operations` from the weights and tensors of a built Keras model.
+`replica.counting.keras_operations` from the weights and tensors of a built Keras model.
 """
 
 from __future__ import annotations

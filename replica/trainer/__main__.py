@@ -15,7 +15,7 @@ from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.messages import decode_begin, decode_train_request
 from aiperf.paths import RunPaths
-from replica.telemetry import start_telemetry
+from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import AnyChannel, Channel, SilentChannel
 from replica.trainer.settings import (
     RankSettings,
@@ -75,9 +75,9 @@ def _train(settings: RankSettings, channel: AnyChannel) -> bool:
     channel.phase("start")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # TensorFlow takes seconds to import: only after the agent knows that something happens.
-    from replica.trainer import runtime  # noqa: PLC0415
     from replica.trainer.collectives import open_collective  # noqa: PLC0415
     from replica.trainer.prepared import PreparedTrial  # noqa: PLC0415
+    from replica.trainer.tensorflow import runtime  # noqa: PLC0415
 
     collective = open_collective(settings.ranks)
     runtime.configure(settings.cpu_threads, collective.local_rank)

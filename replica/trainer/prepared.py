@@ -10,10 +10,10 @@ from aiperf.errors import TrialFailedError
 from aiperf.messages import Begin, Phase, TrainerEpoch, TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
-from replica.trainer import builder, weights
 from replica.trainer.channel import AnyChannel, now_ms
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
+from replica.trainer.model import builder, weights
 from replica.trainer.training import EpochResult, Training
 
 

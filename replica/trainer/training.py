@@ -19,7 +19,7 @@ from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives import Collective
 from replica.trainer.data.contract import Batches, DataSource, Shard
 from replica.trainer.data.epochs import Epochs
-from replica.trainer.steps import Step, Steps
+from replica.trainer.tensorflow.steps import Step, Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from aiperf.network.layers import (
     Softmax,
     ZeroPad,
 )
-from replica.trainer.builder import build_model, check_model
+from replica.trainer.model.builder import build_model, check_model
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 

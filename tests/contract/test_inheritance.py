@@ -18,9 +18,9 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, MaxPool, ReLU
 from aiperf.network.operations import count
-from replica.trainer.builder import build_model, check_model
-from replica.trainer.keras_operations import count_model
-from replica.trainer.weights import inherited, load, read_model, save, write_model
+from replica.counting.keras_operations import count_model
+from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.weights import inherited, load, read_model, save, write_model
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen

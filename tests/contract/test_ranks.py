@@ -20,7 +20,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer.__main__ import kind_of
-from replica.trainer_process import RankSetup, TrainerProcess
+from replica.trial.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need
 from tests.processes import ask, processes_with, words_of
 
@@ -179,7 +179,7 @@ def test_the_end_of_another_rank_is_known_by_whatever_library_tells_it(message: 
 
 
 def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from replica.trainer.collectives.horovod import HorovodCollective
+    from replica.trainer.tensorflow.horovod import HorovodCollective
 
     monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
     monkeypatch.setattr("horovod.tensorflow.mpi_built", lambda: False)

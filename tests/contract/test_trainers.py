@@ -31,7 +31,7 @@ from aiperf.messages import (
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
-from replica.trainer_process import RankSetup, TrainerProcess
+from replica.trial.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
 from tests.processes import all_end
@@ -215,7 +215,7 @@ import asyncio, sys
 from pathlib import Path
 from aiperf.config.settings import RunConfig
 from aiperf.messages import Begin, TrainerEpoch, TrainRequest
-from replica.trainer_process import RankSetup, TrainerProcess
+from replica.trial.trainer_process import RankSetup, TrainerProcess
 
 async def main():
     setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from aiperf.errors import UncountedLayerError, UsageError
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import Operations, count
-from replica.trainer.builder import build_model, check_model
-from replica.trainer.keras_operations import count_model
-from replica.trainer.model_files import load_keras_file
+from replica.counting.keras_operations import count_model
+from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.model_files import load_keras_file
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 from tests.architectures import architectures

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.network.operations import count
-from replica.trainer.xplane import _time_inside, phase_of, plain
+from replica.profile.xplane import _time_inside, phase_of, plain
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun, aiperf
 

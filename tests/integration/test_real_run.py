@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.network.json_files import read_architecture
-from replica.trainer.builder import build_model
-from replica.trainer.keras_operations import count_model
+from replica.counting.keras_operations import count_model
+from replica.trainer.model.builder import build_model
 from tests.helpers import aiperf
 from tests.runs import raw_records, report
 

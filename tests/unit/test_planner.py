@@ -13,9 +13,9 @@ from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
-from replica.planner import Memory, Planner
-from replica.proposer import Proposal
-from replica.search_demo import random_history
+from replica.search.demo.architectures import random_history
+from replica.search.planner import Memory, Planner
+from replica.search.proposer import Proposal
 from search_space.limits import growth_limits
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import Deepen

@@ -15,7 +15,7 @@ from aiperf.rules.rounds import (
     plan_round,
 )
 from aiperf.rules.schedule import Step, next_step
-from replica.prediction import predicted_accuracy
+from replica.search.prediction import predicted_accuracy
 
 
 def test_epochs_follow_the_quarters() -> None:

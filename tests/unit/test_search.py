@@ -17,11 +17,11 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, BatchNorm, Concat, Conv, Dense, Flatten, GlobalAveragePool, Input, ReLU
 from aiperf.network.operations import count
 from aiperf.seeds import fold_seed
-from replica.distance import DistanceTable
-from replica.planner import GIB, Memory, limits_of
-from replica.proposer import History, Lane, Proposer
-from replica.search_demo import SearchDemo, random_history
-from replica.surrogate import Observation, Surrogate
+from replica.search.demo.architectures import SearchDemo, random_history
+from replica.search.distance import DistanceTable
+from replica.search.planner import GIB, Memory, limits_of
+from replica.search.proposer import History, Lane, Proposer
+from replica.search.surrogate import Observation, Surrogate
 from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_data, morph_from_data
 from search_space.morphisms import (

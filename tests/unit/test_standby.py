@@ -14,11 +14,11 @@ from aiperf.config.settings import load_config
 from aiperf.messages import TrainerPhase, encode
 from aiperf.rules.rounds import epochs_left
 from aiperf.rules.schedule import Step, next_step
-from replica.accelerators import Accelerator, best_precision, share_of, visible
-from replica.forecast import Forecast
+from replica.machine.accelerators import Accelerator, best_precision, share_of, visible
 from replica.trainer.settings import TRAINING_NICENESS
 from replica.trainer.starters import choose_starter
-from replica.trainer_process import TrainerProcess, failures_in
+from replica.trial.forecast import Forecast
+from replica.trial.trainer_process import TrainerProcess, failures_in
 
 
 def test_the_end_is_forecast_from_the_pace_and_the_patience() -> None:

@@ -17,8 +17,8 @@ from aiperf.clock import format_utc
 from aiperf.paths import open_run
 from analysis.report import build_report
 from analysis.timeline import read_run
-from replica import telemetry
-from replica.telemetry import CpuPower, Telemetry, sample_accelerators
+from replica.machine import telemetry
+from replica.machine.telemetry import CpuPower, Telemetry, sample_accelerators
 from replica.trainer.__main__ import sample_further_node
 from replica.trainer.settings import TelemetrySettings
 from tests.helpers import T0_MS, HandMadeRun, ManualClock

@@ -16,9 +16,9 @@ from aiperf.history.records import TrialEnded, TrialFailed, TrialStarted
 from aiperf.messages import Job
 from aiperf.network.layers import Conv
 from aiperf.network.operations import count
-from replica.hpo_demo import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
-from replica.planner import Memory, Planner
-from replica.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest
+from replica.search.demo.hyperparameters import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
+from replica.search.planner import Memory, Planner
+from replica.search.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest
 from search_space.hyperparameters import apply_point, default_space_file, takes_kernel_size, with_kernel_size
 from search_space.limits import training_memory
 from search_space.morphisms import Deepen

@@ -13,7 +13,7 @@ def open_collective(ranks: int) -> Collective:
     """
     if ranks == 1:
         return AloneCollective()
-    from replica.trainer.collectives.horovod import HorovodCollective  # noqa: PLC0415
+    from replica.trainer.tensorflow.horovod import HorovodCollective  # noqa: PLC0415
 
     return HorovodCollective(ranks)
 

@@ -36,7 +36,7 @@ class CountSource:
         """The count of the network. Raises UncountedLayerError or UsageError."""
         if self.architecture is not None:
             return count(self.architecture)
-        from replica.trainer.keras_operations import count_model  # noqa: PLC0415
+        from replica.counting.keras_operations import count_model  # noqa: PLC0415
 
         return count_model(self.model())
 
@@ -44,7 +44,7 @@ class CountSource:
         """The Keras model of the network."""
         with self.file() as path:
             _need_tensorflow()
-            from replica.trainer.model_files import load_any  # noqa: PLC0415
+            from replica.trainer.model.model_files import load_any  # noqa: PLC0415
 
             return load_any(path)
 

@@ -27,12 +27,12 @@ from aiperf.messages import (
 from aiperf.network.operations import Operations, count
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Step, next_step
-from replica.context import ReplicaContext
-from replica.forecast import Forecast
-from replica.planner import KeptWeights, Plan
-from replica.prediction import predicted_accuracy
-from replica.proposer import Proposal
-from replica.standby import Prepared, Standby
+from replica.search.planner import KeptWeights, Plan
+from replica.search.prediction import predicted_accuracy
+from replica.search.proposer import Proposal
+from replica.trial.context import ReplicaContext
+from replica.trial.forecast import Forecast
+from replica.trial.standby import Prepared, Standby
 from search_space.morph_json import morph_data
 
 log = logging.getLogger(__name__)

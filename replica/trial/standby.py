@@ -1,6 +1,7 @@
 """The next trial's ranks: started, built and warm beside the current trial, so that accelerators do not wait.
 
-What will be asked next is known (`aiperf.rules.schedule`) unless the current trial fails; then the preparation is dropped.
+What will be asked next is known (`aiperf.rules.schedule`) unless the current trial fails; then the preparation is
+dropped.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 from aiperf.errors import AiperfError
 from aiperf.messages import Job, TrainRequest
 from aiperf.rules.rounds import plan_round
-from replica.context import ReplicaContext
-from replica.planner import Plan
-from replica.trainer_process import TrainerProcess
+from replica.search.planner import Plan
+from replica.trial.context import ReplicaContext
+from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
 

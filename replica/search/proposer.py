@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture
-from replica.distance import DistanceTable
-from replica.surrogate import Observation, Surrogate
+from replica.search.distance import DistanceTable
+from replica.search.surrogate import Observation, Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import Morph
 from search_space.sampling import random_morph

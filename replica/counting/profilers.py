@@ -59,7 +59,7 @@ def xla(path: Path) -> Verification:
             ["JAX is not installed: XLA tells its cost analysis through it; pip install 'aiperf-hpc[verify]'"]
         )
     result = subprocess.run(
-        [sys.executable, "-m", "replica.trainer.xla_cost", str(path.absolute())],
+        [sys.executable, "-m", "replica.counting.xla_cost", str(path.absolute())],
         capture_output=True,
         text=True,
         timeout=XLA_TIMEOUT_S,

@@ -9,8 +9,8 @@ from aiperf.config.settings import Precision, RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.paths import RunPaths
-from replica.planner import Planner
-from replica.trainer_process import RankSetup
+from replica.search.planner import Planner
+from replica.trial.trainer_process import RankSetup
 
 
 @dataclass(frozen=True)

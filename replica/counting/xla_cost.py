@@ -1,4 +1,4 @@
-"""XLA's own count of floating-point operations: `python -m replica.trainer.xla_cost FILE` prints JSON.
+"""XLA's own count of floating-point operations: `python -m replica.counting.xla_cost FILE` prints JSON.
 
 A process of its own, because it builds the Keras model on the JAX backend: JAX is where XLA tells the cost analysis
 of a compiled program. The programs are compiled for the CPU and executed once, on one image.
@@ -26,7 +26,7 @@ def measure(path: Path) -> dict[str, float]:
     import jax  # noqa: PLC0415
     import keras  # noqa: PLC0415
 
-    from replica.trainer.model_files import load_any  # noqa: PLC0415
+    from replica.trainer.model.model_files import load_any  # noqa: PLC0415
 
     model = load_any(path)
     trained = [variable.value for variable in model.trainable_variables]

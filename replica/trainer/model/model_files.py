@@ -9,7 +9,7 @@ import keras
 
 from aiperf.errors import UsageError
 from aiperf.network.json_files import read_architecture
-from replica.trainer.builder import build_model
+from replica.trainer.model.builder import build_model
 
 KERAS_SUFFIX = ".keras"
 

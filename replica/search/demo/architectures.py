@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import count
-from replica.objectives import evaluate
-from replica.proposer import History, Proposer
-from replica.surrogate import Observation
+from replica.search.demo.objectives import evaluate
+from replica.search.proposer import History, Proposer
+from replica.search.surrogate import Observation
 from search_space.limits import Limits, growth_limits
 from search_space.resnet import resnet
 from search_space.sampling import random_morph

@@ -1,4 +1,4 @@
-"""The workload of a training step under TensorFlow's profiler: `python -m replica.trainer.profile SETTINGS`.
+"""The workload of a training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
 
 SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile` calls it.
 """
@@ -27,11 +27,12 @@ from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
 from aiperf.network.operations import count
-from replica.trainer import builder, xplane
+from replica.profile import xplane
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import Shard
-from replica.trainer.steps import Steps
+from replica.trainer.model import builder
+from replica.trainer.tensorflow.steps import Steps
 from search_space.resnet import resnet
 
 WARM_UP_STEPS = 2

@@ -20,9 +20,9 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.paths import RunPaths
 from aiperf.seeds import fold_seed
-from replica.proposer import MAX_LANES, History, Lane, Proposal, Proposer
-from replica.surrogate import Observation
-from replica.tuner import PointLane, Result, Tried, suggest, suggest_randomly
+from replica.search.proposer import MAX_LANES, History, Lane, Proposal, Proposer
+from replica.search.surrogate import Observation
+from replica.search.tuner import PointLane, Result, Tried, suggest, suggest_randomly
 from search_space.hyperparameters import apply_point, default_space_file
 from search_space.limits import Limits, growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_data, morph_from_data

@@ -14,7 +14,7 @@ from math import cos, exp, log, pi
 
 from aiperf.config.space import Parameter, Point, Space, Value
 from aiperf.seeds import fold_seed
-from replica.tuner import Result, Tried, suggest, suggest_randomly
+from replica.search.tuner import Result, Tried, suggest, suggest_randomly
 
 STRATEGIES = {"tpe": suggest, "random": suggest_randomly}
 

@@ -19,7 +19,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from aiperf.network.architecture import Architecture
-from replica.distance import DistanceTable, Floats
+from replica.search.distance import DistanceTable, Floats
 
 LANDMARKS = 24
 """Most landmarks: the cost of a prediction grows with them, its resolution too."""

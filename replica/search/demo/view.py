@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from replica.hpo_demo import HpoStep
-    from replica.search_demo import SearchStep
+    from replica.search.demo.architectures import SearchStep
+    from replica.search.demo.hyperparameters import HpoStep
 
 BAR_WIDTH = 40
 

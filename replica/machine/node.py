@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from aiperf import __version__
-from replica.accelerators import find_accelerators
+from replica.machine.accelerators import find_accelerators
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod")
 

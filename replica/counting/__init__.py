@@ -1,0 +1,1 @@
+"""The operations of a network, counted in several ways: from files, from Keras models, by profilers (`aiperf ops`)."""

@@ -1,0 +1,1 @@
+"""One training step, measured by operation, phase and memory (`aiperf profile`)."""

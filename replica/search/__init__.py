@@ -1,0 +1,1 @@
+"""What a replica trains next: architectures by network morphism, hyperparameters by TPE."""

@@ -1,0 +1,1 @@
+"""Keras models from architectures, and the weights that they inherit."""

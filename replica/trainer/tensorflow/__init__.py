@@ -1,0 +1,1 @@
+"""Training on TensorFlow: compiled steps, devices, and Horovod."""

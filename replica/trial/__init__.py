@@ -1,0 +1,1 @@
+"""One job of a replica, from its plan to its last epoch."""
