@@ -27,8 +27,8 @@ VERBS = {
     "search": ("replica.cli:SEARCH", "look at the architecture search without training"),
     "hpo": ("replica.cli:HPO", "look at the hyperparameter tuner without training"),
     "slurm": ("slurm.cli:SLURM", "job scripts, cluster configuration, a test cluster"),
-    "config": ("primary.config_cli:CONFIG", "translate configurations of the earlier implementation"),
-    "nodes": ("primary.nodes_cli:NODES", "find out what the machines of a cluster are"),
+    "config": ("primary.importing.cli:CONFIG", "translate configurations of the earlier implementation"),
+    "nodes": ("primary.nodes.cli:NODES", "find out what the machines of a cluster are"),
     "dataset": ("replica.datasets.cli:DATASET", "prepare, check or make up the images of a data set"),
     "ops": ("replica.cli:OPS", "count the operations of a network"),
 }

@@ -31,7 +31,7 @@ LOOK_INTERVAL_S = 3.0
 EPOCH_S = 1.5
 """With four epochs a training lasts longer than NNI takes to start the process that follows it."""
 
-PARTS = {"manager": "nni_node/main.js", "tuner": "--exp_params", "trial": "primary.managers.nni.trial"}
+PARTS = {"manager": "nni_node/main.js", "tuner": "--exp_params", "trial": "primary.nni.trial"}
 """NNI's processes, by a word of their command lines."""
 
 

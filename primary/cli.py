@@ -23,7 +23,7 @@ from primary.resumption import Start, prepare_resumption
 from primary.worklist import WorkList
 
 if TYPE_CHECKING:
-    from primary.managers.nni.experiment import NniRun
+    from primary.nni.experiment import NniRun
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 def _nni_run(config: RunConfig, paths: RunPaths) -> NniRun:
     """A run under NNI, which is imported only where it is asked for."""
-    from primary.managers.nni.experiment import NniRun  # noqa: PLC0415
+    from primary.nni.experiment import NniRun  # noqa: PLC0415
 
     return NniRun(config, paths, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
 

@@ -19,10 +19,10 @@ from aiperf.history.files import HistoryWriter
 from aiperf.history.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
 from aiperf.paths import RunPaths
+from primary.display.view import Display, ReplicaView, RunView
 from primary.launchers import Launcher, ReplicaSpec
 from primary.managers.contract import EndReason, Manager
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
-from primary.view import Display, ReplicaView, RunView
 from primary.worklist import WorkList
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.files import HistoryWriter
 from aiperf.paths import RunPaths
 from primary.dispatcher import Dispatcher, RunContext
+from primary.display.progress import open_display
+from primary.display.view import Unbreakable
 from primary.launchers import make_launcher
 from primary.managers import EndReason, Manager
-from primary.progress import open_display
 from primary.resumption import Start
-from primary.view import Unbreakable
 
 Beside = Callable[[Dispatcher], Coroutine[None, None, None]]
 """What goes on while the dispatcher works; it ends with it."""

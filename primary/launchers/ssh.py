@@ -18,7 +18,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
 from aiperf.messages import MAX_LINE_BYTES
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
-from primary.ssh_client import connect
+from primary.nodes.ssh_client import connect
 
 _T = TypeVar("_T")
 

@@ -34,12 +34,12 @@ from aiperf.messages import (
 from aiperf.network.operations import count
 from aiperf.paths import RunPaths
 from primary.dispatcher import Dispatcher, RunContext
+from primary.display.view import RunView
 from primary.driving import Beside
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers import Manager, NativeManager
-from primary.managers.nni.manager import NniManager
-from primary.managers.nni.messages import Clock, Closed, Offer, Wanted
-from primary.view import RunView
+from primary.nni.manager import NniManager
+from primary.nni.messages import Clock, Closed, Offer, Wanted
 from primary.worklist import WorkList
 from search_space.resnet import resnet
 

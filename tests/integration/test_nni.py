@@ -18,7 +18,7 @@ import psutil
 
 import analysis
 from aiperf.config.settings import load_config
-from primary.managers.nni.portal import end_in
+from primary.nni.portal import end_in
 from slurm.testcluster import TestCluster
 from tests.helpers import SIMULATED, aiperf, free_port
 from tests.portal import NOT_THERE, Portal, final_of
@@ -110,7 +110,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: "SUCCEEDED" in {trial["status"] for trial in portal.trials().values()})
         assert portal.listeners() == {"::"}
-        process_with(output, "primary.managers.nni").kill()
+        process_with(output, "primary.nni").kill()
         code, _, err = end_of(process)
     assert code == 1
     assert f"go on with: aiperf resume {output}" in err

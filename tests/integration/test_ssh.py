@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.config.settings import SshSection
 from aiperf.errors import LaunchError
-from primary.ssh_client import connect, find_target
+from primary.nodes.ssh_client import connect, find_target
 from tests.helpers import SIMULATED, aiperf
 from tests.processes import all_end, family
 from tests.runs import agents, begin, nothing_is_left, report, wait_for_epochs

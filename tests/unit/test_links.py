@@ -16,11 +16,11 @@ from aiperf.history.files import HistoryWriter
 from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
 from aiperf.paths import RunPaths
 from primary.dispatcher import RunContext, agent_command
+from primary.display.progress import open_display
+from primary.display.view import RunView, Unbreakable
 from primary.launchers import Exit, ReplicaSpec, make_launcher
 from primary.managers import NativeManager
-from primary.progress import open_display
 from primary.replica_link import ReplicaGoneError, ReplicaLink
-from primary.view import RunView, Unbreakable
 from primary.worklist import WorkList
 
 

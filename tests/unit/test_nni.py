@@ -12,8 +12,8 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.records import TrialEnded
 from primary import preflight
-from primary.managers.nni.follower import End, Epoch, Follower
-from primary.managers.nni.tuner import KEPT_VISIBLE, primary_environment
+from primary.nni.follower import End, Epoch, Follower
+from primary.nni.tuner import KEPT_VISIBLE, primary_environment
 from tests.helpers import HandMadeRun
 
 

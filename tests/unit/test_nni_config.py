@@ -12,7 +12,7 @@ from aiperf.__main__ import main
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.errors import UsageError
-from primary.nni_config import read_experiment
+from primary.importing.experiment import read_experiment
 
 EXPERIMENT = """
 authorName: default

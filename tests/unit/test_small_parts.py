@@ -18,9 +18,9 @@ from aiperf.errors import EnvironmentNotReadyError, MessageError, UsageError
 from aiperf.files import write_atomically
 from aiperf.messages import Job, Progress, decode_from_trainer, decode_to_agent, decode_to_primary, encode
 from primary import preflight
-from primary.progress import LineDisplay, TerminalDisplay, format_ops, summary
+from primary.display.progress import LineDisplay, TerminalDisplay, format_ops, summary
+from primary.display.view import ReplicaView, RunView
 from primary.replica_link import ClockOffset
-from primary.view import ReplicaView, RunView
 from slurm.hostlists import expand
 from tests.helpers import HandMadeRun
 

@@ -13,7 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from primary.nni_config import Translation, as_toml, read_experiment
+from primary.importing.experiment import Translation, as_toml, read_experiment
 
 HEADINGS = {
     "translated": "translated",

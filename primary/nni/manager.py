@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiperf.messages import Job, Message, Started
 from primary.managers.contract import EndReason
-from primary.managers.nni.messages import Clock, Closed, Offer, Value, Wanted
+from primary.nni.messages import Clock, Closed, Offer, Value, Wanted
 
 
 class NniManager:

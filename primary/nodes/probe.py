@@ -15,7 +15,7 @@ import paramiko
 
 from aiperf.config.settings import SshSection
 from aiperf.errors import LaunchError
-from primary.ssh_client import connect, find_target
+from primary.nodes.ssh_client import connect, find_target
 
 PARALLEL = 32
 ANSWER_TIMEOUT_S = 60.0

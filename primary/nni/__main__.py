@@ -1,4 +1,4 @@
-"""The primary of a run that NNI drives, started by NNI's tuner: `python -m primary.managers.nni --run DIR`.
+"""The primary of a run that NNI drives, started by NNI's tuner: `python -m primary.nni --run DIR`.
 
 It begins the run, or goes on with it where it has begun. When the tuner is gone, the run is interrupted in order.
 """
@@ -19,8 +19,8 @@ from aiperf.paths import open_run
 from aiperf.processes import MessageOutput, open_input
 from primary.dispatcher import Dispatcher
 from primary.driving import drive
-from primary.managers.nni.manager import NniManager
-from primary.managers.nni.messages import Wanted, decode_to_primary
+from primary.nni.manager import NniManager
+from primary.nni.messages import Wanted, decode_to_primary
 from primary.resumption import begin_or_go_on
 
 ENDED_IN_NNI = "ended in NNI"
@@ -41,7 +41,7 @@ async def _listen(manager: NniManager, dispatcher: Dispatcher) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Be the primary of a run."""
-    parser = argparse.ArgumentParser(prog="python -m primary.managers.nni", description="The primary under NNI.")
+    parser = argparse.ArgumentParser(prog="python -m primary.nni", description="The primary under NNI.")
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     arguments = parser.parse_args(argv)
     output = MessageOutput()

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from aiperf.config.duration import format_duration
-from primary.view import Display, ReplicaView, RunView
+from primary.display.view import Display, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0
 """Spacing of status lines where there is no terminal."""

@@ -12,7 +12,7 @@ from aiperf import __version__
 from aiperf.cli import Command, add_format
 from aiperf.config.settings import SshSection
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from primary.nodes import Inventory, ProbeRequest, probe
+from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand
 
 GIB = 2**30

@@ -33,8 +33,8 @@ from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths
 from aiperf.processes import last_lines
 from primary.managers.contract import EndReason
-from primary.managers.nni.portal import LOOPBACK
-from primary.managers.nni.tuner import KEPT_VISIBLE, AiperfTuner
+from primary.nni.portal import LOOPBACK
+from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 
 LOOK_INTERVAL_S = 1.0
 START_TIMEOUT_S = 60.0
@@ -52,7 +52,7 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
     result.experiment_name = config.run.name
     # The replicas' own space is not NNI's to sample from; it is shown.
     result.search_space = json.loads(paths.space.read_bytes()) if paths.space.exists() else {}
-    result.trial_command = f"exec {shlex.quote(sys.executable)} -m primary.managers.nni.trial --run {shlex.quote(run)}"
+    result.trial_command = f"exec {shlex.quote(sys.executable)} -m primary.nni.trial --run {shlex.quote(run)}"
     result.trial_code_directory = run
     result.trial_concurrency = config.run.replicas
     # Until the replicas are released; the tuner then sets what is left of the run.

@@ -22,8 +22,8 @@ from nni.runtime.tuner_command_channel import CommandType
 
 from aiperf.messages import Message, encode
 from aiperf.paths import RunPaths
-from primary.managers.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
-from primary.managers.nni.portal import end_in, port_of
+from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
+from primary.nni.portal import end_in, port_of
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
         self._writing = threading.Lock()
         with self._paths.primary_output.open("ab") as output:
             self._primary = subprocess.Popen(
-                [sys.executable, "-m", "primary.managers.nni", "--run", run],
+                [sys.executable, "-m", "primary.nni", "--run", run],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

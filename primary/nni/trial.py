@@ -21,8 +21,8 @@ from nni.experiment import rest
 from aiperf.claim import is_held_here
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.paths import RunPaths
-from primary.managers.nni.follower import End, Epoch, Follower
-from primary.managers.nni.portal import port_of
+from primary.nni.follower import End, Epoch, Follower
+from primary.nni.portal import port_of
 
 LOOK_INTERVAL_S = 1.0
 REGISTRATION_TIMEOUT_S = 60.0
@@ -72,7 +72,7 @@ def _report(epoch: Epoch) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Follow the trial that NNI has started this process for."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # NNI's way to end a trial; a traceback would tell nothing
-    parser = argparse.ArgumentParser(prog="python -m primary.managers.nni.trial", description="A trial under NNI.")
+    parser = argparse.ArgumentParser(prog="python -m primary.nni.trial", description="A trial under NNI.")
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     paths = RunPaths(parser.parse_args(argv).run)
     parameters = own_parameters()

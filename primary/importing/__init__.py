@@ -1,0 +1,1 @@
+"""Settings of the earlier implementation, translated (`aiperf config import`)."""
