@@ -57,7 +57,7 @@ format: .venv/test.stamp
 	$(BIN)/ruff check --fix .
 
 schema: env
-	$(BIN)/python -m analysis.model > analysis/report.schema.json
+	$(BIN)/python -m analysis.report.model > analysis/report.schema.json
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:

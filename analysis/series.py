@@ -13,7 +13,7 @@ from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths, open_run
-from analysis.source import Result, read_result
+from analysis.results.source import Result, read_result
 
 SERIES = "series.json"
 

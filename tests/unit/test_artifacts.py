@@ -16,11 +16,11 @@ from aiperf.history.records import PhaseBegan, ReplicaReady, RunResumed
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.paths import open_run
-from analysis.artifacts import write_report
-from analysis.model import Report
-from analysis.parts import Moments, select_lines
-from analysis.report import build_report
-from analysis.timeline import RunData, read_run
+from analysis.output.artifacts import write_report
+from analysis.reading.history import Moments, select_lines
+from analysis.reading.run_data import RunData, read_run
+from analysis.report.build import build_report
+from analysis.report.model import Report
 from tests.helpers import T0_MS, HandMadeRun
 
 
@@ -155,7 +155,7 @@ def test_a_thinned_history_gives_the_same_timeline(tmp_path: Path, monkeypatch: 
     lines = len(file.read_bytes().splitlines())
     assert len(select_lines(file, Moments(T0_MS, T0_MS + 7_200_000)).texts) < lines / 2
     thinned = build_report(read_run(run.paths))
-    monkeypatch.setattr("analysis.parts.LONG_RUN_MS", 10**12)
+    monkeypatch.setattr("analysis.reading.history.LONG_RUN_MS", 10**12)
     whole = build_report(read_run(run.paths))
     assert thinned.timeline == whole.timeline
     assert len(whole.timeline) == 20

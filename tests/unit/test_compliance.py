@@ -18,13 +18,13 @@ from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResum
 from aiperf.network.store import ArchitectureStore
 from aiperf.paths import open_run
 from aiperf.rules.table import RULES
-from analysis.archive import write_archive
-from analysis.artifacts import write_report
-from analysis.compliance import check_result
-from analysis.report import build_report
-from analysis.source import read_result
-from analysis.systems import mlperf_system
-from analysis.timeline import read_run
+from analysis.output.artifacts import write_report
+from analysis.output.systems import mlperf_system
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.results.archive import write_archive
+from analysis.results.compliance import check_result
+from analysis.results.source import read_result
 from search_space.resnet import resnet
 from tests.helpers import T0_MS, HandMadeRun
 

@@ -15,9 +15,9 @@ from aiperf.history.records import PhaseBegan, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.paths import RunPaths, open_run
-from analysis.model import Report
-from analysis.report import build_report
-from analysis.timeline import read_run
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.model import Report
 from search_space.resnet import resnet
 from tests.helpers import HandMadeRun
 

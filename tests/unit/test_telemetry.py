@@ -15,8 +15,8 @@ import pytest
 
 from aiperf.clock import format_utc
 from aiperf.paths import open_run
-from analysis.report import build_report
-from analysis.timeline import read_run
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
 from replica.machine import telemetry
 from replica.machine.telemetry import CpuPower, Telemetry, sample_accelerators
 from replica.trainer.__main__ import sample_further_node

@@ -1,0 +1,1 @@
+"""What is written for readers: pages, figures, tables, and formats of other tools."""

@@ -1,0 +1,62 @@
+"""Everything that `aiperf report` writes: JSON, HTML, figures, tables, and formats that other tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiperf.errors import EnvironmentNotReadyError
+from aiperf.files import write_atomically
+from analysis.output.figures import curves, search
+from analysis.output.figures.style import Drawing
+from analysis.output.frames import csv_tables
+from analysis.output.mllog import mllog_lines
+from analysis.output.openmetrics import openmetrics_text
+from analysis.output.pages import report_page
+from analysis.reading.run_data import RunData
+from analysis.report.model import Report
+
+
+def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
+    """The figures of a run, as far as it has something to show."""
+    if data.start_ms is None or data.duration_ms == 0:
+        return
+    every = (
+        curves.phase_chart(data),
+        curves.score_curve(data),
+        curves.accuracy_curve(data),
+        curves.utilisation(data),
+        search.architecture_chart(report),
+        search.family_tree(report),
+        search.tuner_chart(report),
+    )
+    yield from (drawing for drawing in every if drawing is not None)
+
+
+def write_report(folder: Path, data: RunData, report: Report) -> Path:
+    """Write all files of a report into a folder; returns the page. Raises EnvironmentNotReadyError.
+
+    report.json comes first: whatever fails after it, the numbers are there.
+    """
+    page = folder / "report.html"
+    try:
+        write_atomically(folder / "report.json", report.model_dump_json(indent=2).encode() + b"\n")
+        figures = list(drawings(data, report))
+        for drawing in figures:
+            save_drawing(folder / "figures", drawing)
+        for name, table in csv_tables(data, report).items():
+            write_atomically(folder / "tables" / f"{name}.csv", table.to_csv(index=False).encode())
+        write_atomically(folder / "mllog.txt", "".join(f"{line}\n" for line in mllog_lines(data, report)).encode())
+        write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
+        write_atomically(page, report_page(report, figures).encode())
+    except OSError as error:
+        raise EnvironmentNotReadyError(
+            [f"{folder} cannot be written: {error}; choose another with --output"]
+        ) from error
+    return page
+
+
+def save_drawing(folder: Path, drawing: Drawing) -> None:
+    """Write a figure as SVG and PNG. Raises OSError."""
+    write_atomically(folder / f"{drawing.name}.svg", drawing.svg.encode())
+    write_atomically(folder / f"{drawing.name}.png", drawing.png)

@@ -1,0 +1,59 @@
+"""A report as tables (pandas), for CSV files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel
+
+from analysis.reading.run_data import RunData
+from analysis.report.model import Report
+
+
+def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
+    """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
+    return {
+        "trials": _table(report.trials),
+        "replicas": _replicas(report),
+        "timeline": _table(report.timeline),
+        "failures": _table(report.failures),
+        "rules": _table(report.rules),
+        "hyperparameters": _table(report.hyperparameters),
+        "usage": _table(report.usage),
+        "epochs": _epochs(data),
+    }
+
+
+def _table(parts: Sequence[BaseModel]) -> pd.DataFrame:
+    return pd.DataFrame([{key: _plain(value) for key, value in part.model_dump().items()} for part in parts])
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
+
+
+def _replicas(report: Report) -> pd.DataFrame:
+    """One column for the seconds of each phase."""
+    rows = []
+    for replica in report.replica_details:
+        row = replica.model_dump(exclude={"phases_s"})
+        rows.append({**row, **{f"{phase}_s": seconds for phase, seconds in replica.phases_s.items()}})
+    return pd.DataFrame(rows)
+
+
+def _epochs(data: RunData) -> pd.DataFrame:
+    """Every completed epoch as it was recorded, on the primary's clock; also those that came too late to count."""
+    rows = []
+    for number, trial in sorted(data.ledger.trials.items()):
+        for epoch, (time_ms, body) in sorted(trial.epochs.items()):
+            t_s = (data.ledger.corrected(trial.writer, time_ms) - (data.start_ms or 0)) / 1000
+            rows.append(
+                (number, epoch, t_s, body.images_trained, body.images_evaluated, body.correct, body.loss,
+                 body.validation_loss, body.learning_rate)
+            )  # fmt: skip
+    columns = ["trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
+               "learning_rate"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)

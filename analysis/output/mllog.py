@@ -1,0 +1,72 @@
+"""A run as MLPerf-style log lines (`:::MLLOG`), as the parsers of mlcommons/logging read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from analysis.reading.run_data import RunData
+from analysis.report.model import Report
+
+Evaluation = tuple[int, float, dict[str, int]]
+"""Time, accuracy, and epoch and trial."""
+
+MANY = 10_000
+"""From so many evaluations on, only those that improved on all before are written."""
+
+
+def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
+    """Lines in order of time: what was run, its start, the epochs' accuracies, its end and its score."""
+    start_ms = data.start_ms if data.start_ms is not None else data.end_ms
+    config = data.manifest.config
+    about: dict[str, Any] = {
+        "submission_benchmark": "aiperf",
+        "submission_division": "closed" if report.verdict == "official" else "open",
+        "submission_status": report.verdict,
+        "submission_platform": report.name,
+        "seed": config.run.seed,
+        "global_batch_size": config.batch_size * max(1, report.accelerators // max(1, report.replicas)),
+        "opt_name": "sgd",
+        "opt_base_learning_rate": config.training.learning_rate,
+        "train_samples": config.dataset.train_images,
+        "eval_samples": config.dataset.validation_images,
+    }
+    for key, value in about.items():
+        yield _line(start_ms, "POINT_IN_TIME", key, value)
+    yield _line(start_ms, "INTERVAL_START", "run_start", None)
+    evaluations = sorted(_evaluations(data), key=lambda item: item[0])
+    for time_ms, accuracy, metadata in evaluations if len(evaluations) <= MANY else _improvements(evaluations):
+        yield _line(time_ms, "POINT_IN_TIME", "eval_accuracy", accuracy, metadata)
+    ended = "success" if report.ended == "deadline" else "aborted"
+    yield _line(data.end_ms, "INTERVAL_END", "run_stop", None, {"status": ended})
+    for key in ("score_ops", "regulated_score_ops", "error"):
+        yield _line(data.end_ms, "POINT_IN_TIME", key, getattr(report, key))
+
+
+def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:
+    best = -1.0
+    for evaluation in evaluations:
+        if evaluation[1] > best:
+            best = evaluation[1]
+            yield evaluation
+
+
+def _evaluations(data: RunData) -> Iterator[Evaluation]:
+    for number, trial in data.ledger.trials.items():
+        for epoch, (written_ms, body) in trial.epochs.items():
+            time_ms = data.ledger.corrected(trial.writer, written_ms)
+            if body.accuracy is not None and time_ms <= data.end_ms:
+                yield time_ms, body.accuracy, {"epoch_num": epoch, "trial": number}
+
+
+def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, Any] | None = None) -> str:
+    document = {
+        "namespace": "",
+        "time_ms": time_ms,
+        "event_type": event,
+        "key": key,
+        "value": value,
+        "metadata": metadata or {},
+    }
+    return f":::MLLOG {json.dumps(document)}"

@@ -1,0 +1,89 @@
+"""A report as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from aiperf.config.duration import format_duration
+from analysis.report.model import Report
+from analysis.report.trials import most_accurate
+
+MOST_ROWS = 100
+"""So many rows of a table are printed; the CSV files have all."""
+
+WIDTH = 140
+"""Columns where standard output is no terminal."""
+
+
+def print_report(report: Report, page: Path) -> None:
+    """Print trials, replicas, violations, where the page is, and the final line last of all."""
+    console = open_console()
+    console.print(_trials(report))
+    if report.hyperparameters:
+        console.print(_hyperparameters(report))
+    console.print(_replicas(report))
+    hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
+    if any(hidden):
+        console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
+    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    for line in closing_lines(report):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def open_console() -> Console:
+    """Standard output; wide enough for the tables where it is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def closing_lines(report: Report) -> Iterator[str]:
+    """Every rule that is not met, then the stable final line."""
+    for damage in report.damages:
+        yield f"damaged record: {damage}"
+    for violation in report.violations:
+        yield f"rule not met: {violation.rule}: found {violation.found}; required {violation.required}"
+    yield report.final_line
+
+
+def _trials(report: Report) -> Table:
+    table = Table(title="Trials", title_justify="left")
+    for heading in ("trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state"):
+        table.add_column(heading, justify="left" if heading in ("architecture", "state") else "right")
+    for trial in most_accurate(report.trials, MOST_ROWS):
+        accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
+        reason = f": {trial.failure_reason}" if trial.failure_reason else ""
+        point = f".{trial.point}" if trial.point else ""
+        table.add_row(
+            str(trial.id), str(trial.replica), f"{trial.round}{point}", trial.architecture or "-", str(trial.epochs),
+            accuracy, f"{trial.operations:.4e}", f"{trial.state}{reason}"[:200],
+        )  # fmt: skip
+    return table
+
+
+def _hyperparameters(report: Report) -> Table:
+    table = Table(title="Hyperparameters: points tried by the tuner", title_justify="left")
+    for heading in ("hyperparameter", "value", "points", "mean accuracy", "best accuracy"):
+        table.add_column(heading, justify="left" if heading == "hyperparameter" else "right")
+    for part in report.hyperparameters:
+        table.add_row(
+            part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
+        )
+    return table
+
+
+def _replicas(report: Report) -> Table:
+    table = Table(title="Replicas", title_justify="left")
+    phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
+    for heading in ("replica", "state", "trials", "operations", *phases):
+        table.add_column(heading, justify="left" if heading == "state" else "right")
+    for replica in report.replica_details[:MOST_ROWS]:
+        reason = f": {replica.reason}" if replica.reason else ""
+        table.add_row(
+            str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), f"{replica.operations:.4e}",
+            *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,1 @@
+"""A run's raw records, read and folded, once for all reports."""

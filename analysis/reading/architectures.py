@@ -1,0 +1,70 @@
+"""What the analysis wants of a run's architectures: their cost and size, read with all CPUs where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from aiperf.errors import ArchitectureError
+from aiperf.network.operations import Operations, count
+from aiperf.network.store import ArchitectureStore
+from aiperf.paths import RunPaths
+from analysis.reading.workers import Workers
+
+CHUNK = 256
+"""So many are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureFacts:
+    """What an architecture costs, and how large it is: weights, and convolutions and dense layers."""
+
+    cost: Operations
+    parameters: int
+    depth: int
+
+
+class ArchitectureFactsReader:
+    """Reads architectures while the caller still finds out which it wants."""
+
+    def __init__(self, paths: RunPaths, workers: Workers) -> None:
+        self._paths = paths
+        self._workers = workers
+        self._known: set[str] = set()
+        self._waiting: list[str] = []
+        self._chunks: list[tuple[list[str], Future[list[ArchitectureFacts | str]]]] = []
+
+    def want(self, names: Iterable[str]) -> None:
+        """Ask for architectures; those that were asked for before cost nothing."""
+        for name in names:
+            if name not in self._known:
+                self._known.add(name)
+                self._waiting.append(name)
+                if len(self._waiting) == CHUNK:
+                    self._submit()
+
+    def _submit(self) -> None:
+        chunk, self._waiting = self._waiting, []
+        self._chunks.append((chunk, self._workers.submit(_read_all, self._paths, chunk)))
+
+    def results(self) -> tuple[dict[str, ArchitectureFacts], list[str]]:
+        """Facts by hash, and why others cannot be used. Nothing is kept that does not have the hash of its name."""
+        self._submit()
+        read = [pair for names, future in self._chunks for pair in zip(names, future.result(), strict=True)]
+        found = {name: facts for name, facts in read if isinstance(facts, ArchitectureFacts)}
+        return found, [facts for _, facts in sorted(read, key=lambda item: item[0]) if isinstance(facts, str)]
+
+
+def _read_all(paths: RunPaths, names: list[str]) -> list[ArchitectureFacts | str]:
+    return [_read(paths, name) for name in names]
+
+
+def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
+    try:
+        # A store of its own: thousands of architectures would fill the memory.
+        architecture = ArchitectureStore(paths).load(name)
+        counted = count(architecture)
+    except ArchitectureError as error:
+        return str(error)
+    return ArchitectureFacts(counted.operations, architecture.parameter_count, architecture.depth)

@@ -1,0 +1,139 @@
+"""A run directory read into tables: one ledger, the cost of every architecture, the moments of start and end."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.records import TrialStarted
+from aiperf.manifest import Manifest, read_manifest
+from aiperf.network.operations import NOTHING
+from aiperf.paths import RunPaths
+from aiperf.rules.score import TrialWork
+from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
+from analysis.reading.history import history_bytes, read_history
+from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
+from analysis.reading.workers import Workers
+
+NodeFacts = dict[str, str | int | float | None]
+
+MANY_BYTES = 32 * 2**20
+"""From a history of so many bytes on, starting processes for it pays."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What the records of a run say. Times are UTC milliseconds on the primary's clock."""
+
+    manifest: Manifest
+    ledger: Ledger
+    architectures: dict[str, ArchitectureFacts]
+    damages: tuple[str, ...]
+    unfinished_lines: tuple[str, ...]
+    start_ms: int | None
+    end_ms: int
+    ended: str
+    system: dict[str, NodeFacts]
+    """What each replica's node told of itself, by replica."""
+    telemetry: Telemetry
+
+    @property
+    def duration_ms(self) -> int:
+        """From the release of the replicas to the end; 0 where they never were released."""
+        return max(0, self.end_ms - self.start_ms) if self.start_ms is not None else 0
+
+    @cached_property
+    def work(self) -> dict[int, TrialWork]:
+        """The work of every trial by id, less what lies outside the run: before the release or after the end."""
+        start_ms = self.start_ms if self.start_ms is not None else self.end_ms
+        result = {}
+        for number, entry in sorted(self.ledger.trials.items()):
+            work = self._work_of(entry)
+            result[number] = TrialWork(
+                cost=work.cost,
+                epochs=tuple(epoch for epoch in work.epochs if start_ms <= epoch.time_ms <= self.end_ms),
+                progress=tuple(report for report in work.progress if start_ms <= report.time_ms <= self.end_ms),
+                died_ms=work.died_ms,
+            )
+        return result
+
+    def _work_of(self, trial: TrialLedger) -> TrialWork:
+        """What a trial did. Nothing where its architecture cannot be read (which is among the damages)."""
+        facts = self.architectures.get(trial.started.architecture) if trial.started else None
+        return self.ledger.work(trial, facts.cost if facts else NOTHING)
+
+
+def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
+    """Read a run. `now_ms` is the end to assume for a run that has none yet (default: its last record).
+
+    Raises RunDirectoryError where it is no run.
+    """
+    with _no_garbage_collection():
+        return _read(paths, now_ms)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of records make no garbage, and looking for it takes longer than reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # what was read stays: later collections need not look at it
+        if enabled:
+            gc.enable()
+
+
+def _read(paths: RunPaths, now_ms: int | None) -> RunData:
+    manifest = read_manifest(paths)
+    ledger, damages, unfinished = Ledger(), list[str](), list[str]()
+    with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
+        architectures = ArchitectureFactsReader(paths, workers)
+        for part in read_history(paths, workers, ledger):
+            ledger.add(part.records)
+            damages += part.damages
+            unfinished += part.unfinished
+            architectures.want(
+                record.body.architecture for record in part.records if isinstance(record.body, TrialStarted)
+            )
+        samples = submit_telemetry(paths, ledger.offsets_ms, workers)
+        found, missing = architectures.results()
+        telemetry = gather_telemetry(samples)
+    end_ms, ended = _end(ledger, now_ms)
+    return RunData(
+        manifest=manifest,
+        ledger=ledger,
+        architectures=found,
+        damages=(*damages, *ledger.conflicts, *missing),
+        unfinished_lines=tuple(unfinished),
+        start_ms=ledger.released[0] if ledger.released else None,
+        end_ms=end_ms,
+        ended=ended,
+        system=_system(paths),
+        telemetry=telemetry,
+    )
+
+
+def _system(paths: RunPaths) -> dict[str, NodeFacts]:
+    """`system.json`; nothing where it is missing (a run that never started) or damaged (`aiperf verify` tells)."""
+    try:
+        nodes = json.loads(paths.system.read_bytes())
+        return {str(name): dict(facts) for name, facts in nodes.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:
+    if ledger.run_ended is not None:
+        body = ledger.run_ended[1]
+        return body.end_ms, body.reason
+    end_ms = ledger.last_ms if now_ms is None else now_ms
+    if ledger.released is not None:
+        end_ms = min(end_ms, ledger.released[0] + ledger.released[1].duration_ms)
+    return end_ms, "unfinished"

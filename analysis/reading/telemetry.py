@@ -1,0 +1,202 @@
+"""Telemetry of a run: samples of every node, on the primary's clock, reduced to series, means and energy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.clock import parse_utc
+from aiperf.paths import RunPaths
+from analysis.reading.workers import Workers
+
+Series = NDArray[np.float64]
+
+COLUMNS = (
+    "time_ms",
+    "accelerators",
+    "accelerator_percent",
+    "accelerator_memory_percent",
+    "accelerator_power_w",
+    "accelerator_energy_j",
+    "cpu_percent",
+    "cpu_power_w",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "memory_percent",
+)
+"""What is kept of a sample; accelerator figures are means over the node's, power and energy are sums."""
+
+PLAIN = COLUMNS[6:10]
+"""Columns that are in the sample as they are."""
+
+FileSamples = tuple[str, Series, int]
+"""Host, samples, and how many lines could not be read."""
+
+MJ_PER_J = 1000
+
+
+@dataclass(frozen=True)
+class NodeSeries:
+    """All samples of one node, in order of time: an array of samples x COLUMNS, NaN where nothing was told."""
+
+    host: str
+    samples: Series
+
+    def column(self, name: str) -> Series:
+        """One column."""
+        return self.samples[:, COLUMNS.index(name)]
+
+    def mean(self, name: str, start_ms: int, end_ms: int) -> float | None:
+        """Mean of what was told from start to end, or None."""
+        times, values = self.column("time_ms"), self.column(name)
+        told = values[(times >= start_ms) & (times <= end_ms) & ~np.isnan(values)]
+        return float(told.mean()) if told.size else None
+
+    def accelerator_energy(self, moments_ms: Series) -> Series | None:
+        """Joules of the accelerators from the first sample to each moment: from their energy counters where the
+        driver has them, else from power by the trapezoidal rule. None where neither was told twice.
+        """
+        counted = self._told("accelerator_energy_j")
+        if counted is not None:
+            return np.asarray(np.interp(moments_ms, counted[0], counted[1] - counted[1][0]), np.float64)
+        return _integral(self._told("accelerator_power_w"), moments_ms)
+
+    def cpu_energy(self, moments_ms: Series) -> Series | None:
+        """Joules of the CPU packages from the first sample to each moment, or None."""
+        return _integral(self._told("cpu_power_w"), moments_ms)
+
+    def _told(self, name: str) -> tuple[Series, Series] | None:
+        times, values = self.column("time_ms"), self.column(name)
+        there = ~np.isnan(values)
+        return (times[there], values[there]) if there.sum() >= 2 else None
+
+
+def _integral(told: tuple[Series, Series] | None, moments_ms: Series) -> Series | None:
+    if told is None:
+        return None
+    times, power = told
+    steps = np.diff(times) / 1000 * (power[1:] + power[:-1]) / 2
+    return np.asarray(np.interp(moments_ms, times, np.concatenate([[0.0], np.cumsum(steps)])), np.float64)
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """Samples of all nodes of a run."""
+
+    nodes: tuple[NodeSeries, ...]
+    unreadable_lines: int
+
+    def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
+        """Joules from the start to each moment, of all accelerators and of all CPUs that tell; None where none does."""
+        every = np.concatenate([[float(start_ms)], moments_ms])
+        sums: list[Series | None] = []
+        for measure in (NodeSeries.accelerator_energy, NodeSeries.cpu_energy):
+            found = [energy for node in self.nodes if (energy := measure(node, every)) is not None]
+            total = np.sum(found, axis=0) if found else None
+            sums.append(None if total is None else total[1:] - total[0])
+        return sums[0], sums[1]
+
+    def binned(self, name: str, edges_ms: Series) -> Series:
+        """Mean over nodes of each node's mean in each bin; NaN where nobody told anything."""
+        rows = [_bin_means(node.column("time_ms"), node.column(name), edges_ms) for node in self.nodes]
+        if not rows:
+            return np.full(len(edges_ms) - 1, np.nan)
+        table = np.array(rows)
+        told = ~np.isnan(table)
+        count = told.sum(axis=0)
+        total = np.where(told, table, 0.0).sum(axis=0)
+        means: Series = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+        return means
+
+
+def _bin_means(times: Series, values: Series, edges: Series) -> Series:
+    there = ~np.isnan(values)
+    count, _ = np.histogram(times[there], edges)
+    total, _ = np.histogram(times[there], edges, weights=values[there])
+    means: Series = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    return means
+
+
+def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Workers) -> list[Future[FileSamples]]:
+    """Have all samples of a run read, corrected by each writer's clock offset."""
+    files = sorted(paths.telemetry.glob("*.jsonl"))
+    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in files]
+
+
+def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
+    """All samples node by node. What cannot be read is counted, not used."""
+    by_host: dict[str, list[Series]] = {}
+    unreadable = 0
+    for host, samples, bad in (future.result() for future in read):
+        unreadable += bad
+        if len(samples):
+            by_host.setdefault(host, []).append(samples)
+    nodes = []
+    for host, parts in sorted(by_host.items()):
+        samples = np.concatenate(parts)
+        nodes.append(NodeSeries(host, samples[np.argsort(samples[:, 0], kind="stable")]))
+    return Telemetry(tuple(nodes), unreadable)
+
+
+def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
+    host, offset_ms, bad = "?", 0, 0
+    rows: list[list[float]] = []
+    for document in _lines(file):
+        try:
+            if document is None:
+                bad += 1
+            elif "version" in document:
+                host, offset_ms = str(document["host"]), offsets_ms.get(str(document["writer"]), 0)
+            else:
+                rows.append(_row(document, offset_ms))
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+            bad += 1
+    return host, np.array(rows, dtype=np.float64), bad
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
+    try:
+        with file.open("rb") as stream:
+            for line in stream:
+                try:
+                    document = json.loads(line)
+                except ValueError:
+                    document = None
+                yield document if isinstance(document, dict) else None
+    except OSError:
+        yield None
+
+
+def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
+    gpus = sample.get("accelerators") or []
+    used, size = _values(gpus, "DCGM_FI_DEV_FB_USED"), _values(gpus, "DCGM_FI_DEV_FB_TOTAL")
+    return [
+        float(parse_utc(sample["time"]) - offset_ms),
+        float(len(gpus)),
+        _mean(_values(gpus, "DCGM_FI_DEV_GPU_UTIL")),
+        100 * sum(used) / sum(size) if sum(size) > 0 and len(used) == len(size) else np.nan,
+        _sum(_values(gpus, "DCGM_FI_DEV_POWER_USAGE"), len(gpus)),
+        _sum(_values(gpus, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), len(gpus)) / MJ_PER_J,
+        *(float(sample.get(name, np.nan)) for name in PLAIN),
+        100 * float(sample.get("memory_used_bytes", np.nan)) / float(sample.get("memory_total_bytes", np.nan)),
+    ]
+
+
+def _values(gpus: list[dict[str, Any]], name: str) -> list[float]:
+    return [float(gpu[name]) for gpu in gpus if name in gpu]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else np.nan
+
+
+def _sum(values: list[float], expected: int) -> float:
+    """The sum, where every accelerator has told its part."""
+    return sum(values) if values and len(values) == expected else np.nan

@@ -1,0 +1,176 @@
+"""The report: score, timeline, trials and violations of a run, from its records alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from typing import Any
+
+from aiperf.clock import format_utc
+from aiperf.config.settings import deviations_from_defaults
+from aiperf.history.ledger import ReplicaLedger
+from aiperf.rules.score import (
+    TrialWork,
+    best_error,
+    operations_per_second,
+    regulated,
+    timeline,
+)
+from aiperf.rules.table import VERDICTS, RunFacts, check, status
+from analysis.reading.run_data import RunData
+from analysis.report.energy import energy, usage
+from analysis.report.hyperparameters import by_value
+from analysis.report.model import (
+    DeviationPart,
+    FailurePart,
+    ReplicaPart,
+    Report,
+    RulePart,
+    TimelinePart,
+    TrialPart,
+    ViolationPart,
+)
+from analysis.report.phases import busy_fraction, phase_totals, spans
+from analysis.report.trials import trial_part
+
+
+def build_report(data: RunData) -> Report:
+    """Compute the report of a run as it is in the records."""
+    trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
+    work = list(data.work.values())
+    total = sum(trial.operations for trial in trials)
+    error = best_error(work, data.end_ms)
+    score = operations_per_second(total, data.duration_ms)
+    replicas = _replicas(data, trials)
+    facts = _facts(data, trials, error)
+    checked = check(facts)
+    return Report(
+        name=data.manifest.config.run.name,
+        status=status(checked),
+        verdict=VERDICTS[status(checked)],
+        violations=tuple(
+            ViolationPart(rule=item.rule, found=item.found, required=item.required)
+            for item in checked
+            if not item.passed
+        ),
+        rules=tuple(RulePart(**asdict(item)) for item in checked),
+        ended=data.ended,
+        started=format_utc(data.start_ms) if data.start_ms is not None else None,
+        score_ops=score,
+        regulated_score_ops=regulated(score, error),
+        error=error,
+        duration_s=data.duration_ms / 1000,
+        replicas=data.manifest.config.run.replicas,
+        accelerators=sum(replica.machine.accelerators for replica in replicas),
+        images_trained=facts.images_trained,
+        images_evaluated=sum(trial.images_evaluated for trial in trials),
+        operations_total=total,
+        timeline=_timeline(data, work),
+        trials=trials,
+        replica_details=replicas,
+        hyperparameters=by_value(trials),
+        failures=_failures(data, trials),
+        phases_s=_sum_of_phases(replicas),
+        energy=energy(data, data.telemetry, work, total),
+        **_surroundings(data),
+    )
+
+
+def _surroundings(data: RunData) -> dict[str, Any]:
+    """What the run ran on and with, and what of its files is not as it should be."""
+    return {
+        "usage": usage(data, data.telemetry),
+        "system": data.system,
+        "configuration": data.manifest.config.model_dump(mode="json"),
+        "deviations": tuple(
+            DeviationPart(key=key, value=json.dumps(value), default=json.dumps(default))
+            for key, value, default in deviations_from_defaults(data.manifest.config)
+        ),
+        "versions": _versions(data),
+        "damages": data.damages,
+        "unfinished_lines": data.unfinished_lines,
+    }
+
+
+def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
+    if data.start_ms is None:
+        return ()
+    return tuple(
+        TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
+        for point in timeline(work, data.start_ms, data.end_ms)
+    )
+
+
+def _replicas(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[ReplicaPart, ...]:
+    own: dict[int, list[TrialPart]] = defaultdict(list)
+    for trial in trials:
+        own[trial.replica].append(trial)
+    return tuple(_replica(data, entry, own[number]) for number, entry in sorted(data.ledger.replicas.items()))
+
+
+def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart]) -> ReplicaPart:
+    found = spans(data, entry)
+    state = "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
+    return ReplicaPart(
+        replica=entry.replica,
+        state=state,
+        reason=entry.lost[1].reason if entry.lost else None,
+        accelerators=entry.ready.accelerators if entry.ready else 0,
+        trials=len(own),
+        operations=sum(trial.operations for trial in own),
+        busy_fraction=busy_fraction(found, data.duration_ms / 1000),
+        phases_s=phase_totals(found),
+    )
+
+
+def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:
+    totals: Counter[str] = Counter()
+    for replica in replicas:
+        totals.update(replica.phases_s)
+    return dict(totals)
+
+
+def _failures(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[FailurePart, ...]:
+    """Trials that failed or were lost and replicas that were lost, in order of time."""
+    found = [
+        FailurePart(
+            t_s=trial.ended_s, what=f"trial {trial.id} on replica {trial.replica} {trial.state}",
+            reason=trial.failure_reason or "", lost_operations=trial.lost_operations,
+        )
+        for trial in trials
+        if trial.state in ("failed", "lost")
+    ]  # fmt: skip
+    for _, entry in sorted(data.ledger.replicas.items()):
+        for moment_ms, body in sorted(entry.losses, key=lambda item: item[0]):
+            t_s = (moment_ms - data.start_ms) / 1000 if data.start_ms is not None else None
+            what = f"replica {entry.replica} lost"
+            found.append(FailurePart(t_s=t_s, what=what, reason=body.reason, lost_operations=0))
+    return tuple(sorted(found, key=lambda part: (part.t_s is None, part.t_s or 0.0)))
+
+
+def _versions(data: RunData) -> dict[str, str | None]:
+    manifest = data.manifest
+    return {
+        "aiperf": manifest.aiperf_version,
+        "rules": manifest.rules_version,
+        "python": manifest.python_version,
+        "git_revision": manifest.git_revision,
+    }
+
+
+def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFacts:
+    epochs = {(epoch.images_trained, epoch.images_evaluated) for trial in data.work.values() for epoch in trial.epochs}
+    return RunFacts(
+        config=data.manifest.config,
+        ended=data.ended,
+        duration_s=data.duration_ms / 1000,
+        error=error,
+        images_trained=sum(trial.images_trained for trial in trials),
+        precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
+        damages=data.damages,
+        parts=data.ledger.parts,
+        released=len(data.ledger.released[1].ready) if data.ledger.released else 0,
+        epoch_images=tuple(sorted(epochs)),
+        initial_operations=next((trial.image_operations for trial in trials if trial.id == 1), None),
+    )

@@ -1,0 +1,79 @@
+"""What telemetry says of a run as numbers: use of every node, energy, operations per joule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aiperf.rules.score import TrialWork, error_of
+from aiperf.rules.table import MAXIMUM_ERROR
+from analysis.reading.run_data import RunData
+from analysis.reading.telemetry import NodeSeries, Series, Telemetry
+from analysis.report.model import EnergyPart, UsagePart
+
+
+def usage(data: RunData, telemetry: Telemetry) -> tuple[UsagePart, ...]:
+    """One row a node, within the run."""
+    start_ms = data.start_ms
+    if start_ms is None:
+        return ()
+    return tuple(_node(node, start_ms, data.end_ms) for node in telemetry.nodes)
+
+
+def _node(node: NodeSeries, start_ms: int, end_ms: int) -> UsagePart:
+    times = node.column("time_ms")
+    within = (times >= start_ms) & (times <= end_ms)
+    memory = node.column("memory_used_bytes")[within]
+    span = np.array([start_ms, end_ms], dtype=np.float64)
+    parts = [part[1] - part[0] for part in (node.accelerator_energy(span), node.cpu_energy(span)) if part is not None]
+    return UsagePart(
+        host=node.host,
+        samples=int(within.sum()),
+        accelerators=int(np.nanmax(node.column("accelerators"), initial=0.0)),
+        accelerator_percent=node.mean("accelerator_percent", start_ms, end_ms),
+        accelerator_memory_percent=node.mean("accelerator_memory_percent", start_ms, end_ms),
+        cpu_percent=node.mean("cpu_percent", start_ms, end_ms),
+        memory_peak_bytes=int(np.nanmax(memory)) if memory.size and not np.isnan(memory).all() else None,
+        energy_j=float(sum(parts)) if parts else None,
+    )
+
+
+def energy(data: RunData, telemetry: Telemetry, work: list[TrialWork], operations: int) -> EnergyPart:
+    """Energy from start to end, and to the best and to an official error."""
+    start_ms = data.start_ms if data.start_ms is not None else data.end_ms
+    best_ms, official_ms = _error_moments(work, data.end_ms)
+    moments = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
+    accelerators, cpus = telemetry.energy(start_ms, np.array(moments, dtype=np.float64))
+    total = _total(accelerators, cpus)
+    measured = [node for node in telemetry.nodes if _tells_energy(node, start_ms, data.end_ms)]
+    return EnergyPart(
+        accelerators_j=float(accelerators[0]) if accelerators is not None else None,
+        cpus_j=float(cpus[0]) if cpus is not None else None,
+        hosts_measured=len(measured),
+        hosts=len(telemetry.nodes),
+        operations_per_joule=operations / float(total[0]) if total is not None and total[0] > 0 else None,
+        best_error_j=float(total[1]) if total is not None and best_ms is not None else None,
+        official_error_j=float(total[2]) if total is not None and official_ms is not None else None,
+    )
+
+
+def _total(accelerators: Series | None, cpus: Series | None) -> Series | None:
+    if accelerators is None or cpus is None:
+        return accelerators if cpus is None else cpus
+    return accelerators + cpus
+
+
+def _tells_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
+    span = np.array([start_ms, end_ms], dtype=np.float64)
+    return node.accelerator_energy(span) is not None or node.cpu_energy(span) is not None
+
+
+def _error_moments(work: list[TrialWork], end_ms: int) -> tuple[int | None, int | None]:
+    """When the best error was first reached, and when an official one was."""
+    errors = [
+        (error_of(epoch.correct, epoch.images_evaluated), epoch.time_ms)
+        for trial in work
+        for epoch in trial.epochs
+        if epoch.images_evaluated > 0 and epoch.time_ms <= end_ms
+    ]
+    official = min((time_ms for error, time_ms in errors if error <= MAXIMUM_ERROR), default=None)
+    return (min(errors)[1] if errors else None), official

@@ -1,0 +1,92 @@
+"""Trials as the report tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.history.ledger import TrialLedger
+from aiperf.rules.score import EpochWork, TrialWork, images_done, work_done
+from analysis.reading.run_data import RunData
+from analysis.report.model import TrialPart
+
+
+def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
+    """What is reported of a trial; `work` is what it did within the run."""
+    state, reason = _state(data, entry)
+    facts = data.architectures.get(entry.started.architecture) if entry.started else None
+    began_ms = data.ledger.corrected(entry.writer, entry.started_ms) if entry.started_ms is not None else None
+    issued, started = entry.issued, entry.started
+    trained, evaluated = images_done(work, data.end_ms)
+    operations = work.cost.work(trained, evaluated)
+    if_alive = operations
+    if work.died_ms is not None:
+        if_alive = work_done([TrialWork(work.cost, work.epochs, work.progress)], data.end_ms)
+    return TrialPart(
+        id=entry.trial,
+        replica=started.replica if started else issued.replica if issued else -1,
+        round=started.round if started else issued.round if issued else 0,
+        architecture=started.architecture if started else None,
+        parent=started.parent if started else None,
+        morphs=started.morphs if started else (),
+        weights_from=started.weights_from if started else None,
+        point=started.point if started else issued.point if issued else 0,
+        base=started.base if started else issued.base if issued else None,
+        hyperparameters=started.hyperparameters if started else {},
+        epochs=len(work.epochs),
+        best_accuracy=max(map(_accuracy, work.epochs), default=None),
+        predicted_accuracy=entry.ended[1].predicted_accuracy if entry.ended else None,
+        images_trained=trained,
+        images_evaluated=evaluated,
+        operations=operations,
+        lost_operations=if_alive - operations,
+        precision=started.precision if started else None,
+        state=state,
+        failure_reason=reason,
+        started_s=_seconds(data, began_ms),
+        ended_s=_seconds(data, _last_ms(data, entry, work)),
+        image_operations=facts.cost.total if facts else None,
+        parameters=facts.parameters if facts else None,
+        depth=facts.depth if facts else None,
+    )
+
+
+def _seconds(data: RunData, moment_ms: int | None) -> float | None:
+    if moment_ms is None or data.start_ms is None:
+        return None
+    return (moment_ms - data.start_ms) / 1000
+
+
+def _last_ms(data: RunData, entry: TrialLedger, work: TrialWork) -> int | None:
+    """When the trial ended, failed or died; the end of the run where it was still going on."""
+    if entry.started_ms is None:
+        return None
+    if entry.ended is not None:
+        return min(data.end_ms, data.ledger.corrected(entry.writer, entry.ended[0]))
+    return min(data.end_ms, work.died_ms) if work.died_ms is not None else data.end_ms
+
+
+def _accuracy(epoch: EpochWork) -> float:
+    return epoch.correct / epoch.images_evaluated if epoch.images_evaluated else 0.0
+
+
+def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
+    if entry.failed is not None:
+        body = entry.failed[1]
+        return "failed", f"{body.kind}: {body.reason}"
+    replica = entry.started.replica if entry.started else entry.issued.replica if entry.issued else -1
+    losses = sorted(data.ledger.replica(replica).losses, key=lambda item: item[0]) if replica >= 0 else []
+    died_ms = data.ledger.died_ms(entry)
+    if died_ms is not None:
+        return "lost", next((body.reason for ms, body in losses if ms == died_ms), "its primary died or was stopped")
+    if entry.ended is not None:
+        return entry.ended[1].reason, None
+    if entry.started is None and losses:
+        return "lost", losses[-1][1].reason
+    return ("running" if data.ended == "unfinished" else "stopped"), None
+
+
+def most_accurate(trials: Sequence[TrialPart], most: int) -> list[TrialPart]:
+    """All trials by id, or the most accurate of more than so many."""
+    if len(trials) <= most:
+        return list(trials)
+    return sorted(trials, key=lambda trial: (-(trial.best_accuracy or -1.0), trial.id))[:most]

@@ -1,0 +1,113 @@
+"""Two runs side by side: settings that differ, results, where the time went, and what got slower."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from analysis.report.model import Report
+
+WORSE = 0.95
+"""A result below this ratio of the other's is named as worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting that two runs do not share."""
+
+    key: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of both runs. `better` tells which direction is; `ratio` is second / first, None where undefined."""
+
+    name: str
+    first: float | None
+    second: float | None
+    better: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Second over first."""
+        return self.second / self.first if self.first and self.second is not None else None
+
+    @property
+    def worse(self) -> bool:
+        """Whether the second is worse by more than a twentieth."""
+        if self.ratio is None or self.better == "neither":
+            return False
+        return self.ratio < WORSE if self.better == "more" else self.ratio > 1 / WORSE
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two reports have in common and what not."""
+
+    first: Report
+    second: Report
+    settings: tuple[Difference, ...]
+    measures: tuple[Measure, ...]
+
+    @property
+    def slower(self) -> tuple[Measure, ...]:
+        """What is worse in the second run."""
+        return tuple(measure for measure in self.measures if measure.worse)
+
+
+def compare(first: Report, second: Report) -> Comparison:
+    """Put two reports side by side."""
+    return Comparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
+
+
+def _settings(first: Report, second: Report) -> Iterator[Difference]:
+    one, other = _flat(first), _flat(second)
+    for key in sorted(one.keys() | other.keys()):
+        if one.get(key) != other.get(key):
+            yield Difference(key, json.dumps(one.get(key)), json.dumps(other.get(key)))
+    for key in sorted(first.versions.keys() | second.versions.keys()):
+        was, is_now = first.versions.get(key), second.versions.get(key)
+        if was != is_now:
+            yield Difference(f"version of {key}", str(was), str(is_now))
+
+
+def _flat(report: Report) -> dict[str, object]:
+    return {f"{section}.{name}": value for section, own in report.configuration.items() for name, value in own.items()}
+
+
+def _measures(first: Report, second: Report) -> Iterator[Measure]:
+    for name, better in (("score_ops", "more"), ("regulated_score_ops", "more"), ("error", "less"),
+                         ("duration_s", "neither"), ("operations_total", "neither"),
+                         ("accelerators", "neither")):  # fmt: skip
+        yield Measure(name, getattr(first, name), getattr(second, name), better)
+    for label, value in (
+        ("score per accelerator (OPS)", lambda r: r.score_ops / r.accelerators if r.accelerators else None),
+        ("operations per second of training", lambda r: _per_second(r, r.operations_total, "train", "evaluate")),
+        ("images trained per second of training", lambda r: _per_second(r, r.images_trained, "train")),
+        ("busy fraction", _busy),
+        ("operations per joule", lambda r: r.energy.operations_per_joule),
+    ):
+        yield Measure(label, value(first), value(second), "more")
+    yield Measure("trials", len(first.trials), len(second.trials), "neither")
+    yield Measure("failures", len(first.failures), len(second.failures), "less")
+    for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
+        better = "neither" if phase in ("train", "evaluate") else "less"
+        yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better)
+
+
+def _per_second(report: Report, amount: int, *phases: str) -> float | None:
+    seconds = sum(report.phases_s.get(phase, 0.0) for phase in phases)
+    return amount / seconds if seconds else None
+
+
+def _busy(report: Report) -> float | None:
+    told = [replica.busy_fraction for replica in report.replica_details if replica.busy_fraction is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _share(report: Report, phase: str) -> float | None:
+    total = sum(report.phases_s.values())
+    return report.phases_s.get(phase, 0.0) / total if total else None

@@ -1,0 +1,62 @@
+"""`aiperf check`: a run or a submission package against the rules, recomputed from its raw records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import RunDirectoryError
+from aiperf.paths import RunPaths
+from analysis.report.model import Report
+from analysis.results.source import Result, opened_run, read_report_file, read_result
+
+SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_total", "timeline", "status")
+"""What a stored report must have exactly as the records give it."""
+
+
+@dataclass(frozen=True)
+class Compliance:
+    """What the check found. `differences`: where a stored report is not what the records give."""
+
+    report: Report
+    recomputed: bool
+    differences: tuple[str, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the result may be shown at all, officially or not."""
+        return self.report.verdict != "invalid" and not self.differences
+
+
+def check_result(path: Path) -> Compliance:
+    """Check a run directory, a package or a report. Raises RunDirectoryError where the path holds none."""
+    if path.is_file():
+        with opened_run(path) as folder:
+            if folder == path:
+                return Compliance(read_result(path).report, recomputed=False, differences=())
+            return _check(read_result(folder), folder)
+    return _check(read_result(path), path)
+
+
+def _check(result: Result, folder: Path) -> Compliance:
+    stored = RunPaths(folder).report_json
+    found: list[str] = []
+    if stored.is_file():
+        try:
+            found = differences(read_report_file(stored), result.report)
+        except RunDirectoryError as error:
+            found = [str(error)]
+    return Compliance(result.report, recomputed=True, differences=tuple(found))
+
+
+def differences(stored: Report, fresh: Report) -> list[str]:
+    """Where a stored report is not the recomputed one; nothing where the run has gone on since it was stored."""
+    if stored.ended == "unfinished" and fresh != stored:
+        return []
+    found = []
+    for name in SAME:
+        was, is_now = getattr(stored, name), getattr(fresh, name)
+        if was != is_now:
+            shown = "differs" if name == "timeline" else f"is {was}, the records give {is_now}"
+            found.append(f"report.json: {name} {shown}")
+    return found

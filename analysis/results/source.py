@@ -1,0 +1,75 @@
+"""Where a result comes from: a run directory, a submission archive, or a bare report.json."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from aiperf.errors import AiperfError, RunDirectoryError
+from aiperf.paths import open_run
+from aiperf.rules.table import RULES_VERSION
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.model import Report
+from analysis.results.archive import is_archive, open_archive
+
+
+@dataclass(frozen=True)
+class Result:
+    """A report, and whether its numbers were recomputed from raw records just now."""
+
+    origin: Path
+    report: Report
+    recomputed: bool
+
+
+def read_result(path: Path) -> Result:
+    """The result at a path. Raises RunDirectoryError where there is none: it says what the path holds instead."""
+    if path.is_file() and not is_archive(path):
+        return Result(path, read_report_file(path), recomputed=False)
+    with opened_run(path) as folder:
+        return Result(path, build_report(read_run(open_run(folder))), recomputed=True)
+
+
+@contextmanager
+def opened_run(path: Path) -> Iterator[Path]:
+    """The run directory at a path; an archive is unpacked into a temporary folder, checked against its checksums."""
+    if not is_archive(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="aiperf-") as folder:
+        yield open_archive(path, Path(folder))
+
+
+def read_report_file(path: Path) -> Report:
+    """A report.json. Raises RunDirectoryError where it is damaged, of another tool, or of other rules."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunDirectoryError(f"{path} is no run directory, archive or report.json: {error}") from None
+    if not isinstance(document, dict) or "rules_version" not in document:
+        raise RunDirectoryError(f"{path} is JSON, but no report of aiperf (it names no rules_version)")
+    if document["rules_version"] != RULES_VERSION:
+        raise RunDirectoryError(f"{path}: its rules are {document['rules_version']!r}, not {RULES_VERSION!r}")
+    try:
+        return Report.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RunDirectoryError(f"{path} is no report of this version: {where}: {first['msg']}") from None
+
+
+def try_result(path: Path) -> Result | str:
+    """The result at a path, or why there is none: one bad path must not hide the others."""
+    try:
+        return read_result(path)
+    except (AiperfError, OSError) as error:
+        return str(error) if isinstance(error, AiperfError) else f"{path}: {error}"

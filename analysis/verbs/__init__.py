@@ -1,0 +1,1 @@
+"""The verbs of results and their options."""
