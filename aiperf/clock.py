@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -9,7 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a process reads the time from."""
+    """The time of a process, and its way to let time pass: nothing else in the program reads or waits for time.
+
+    Deadlines inside asyncio (`asyncio.timeout`) are the event loop's, which a rehearsal replaces together with this.
+    """
 
     def utc_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
@@ -19,6 +23,15 @@ class Clock(Protocol):
 
     def utc_ms_at(self, monotonic_ms: int) -> int:
         """UTC of a moment given on the node's monotonic clock."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of the node's monotonic clock, to measure spans with."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass; the event loop goes on."""
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; the thread waits."""
 
 
 class SystemClock:
@@ -42,6 +55,18 @@ class SystemClock:
     def utc_ms_at(self, monotonic_ms: int) -> int:
         """UTC of a moment given on the node's monotonic clock."""
         return self._anchor_ms + monotonic_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds of CLOCK_MONOTONIC."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass; the event loop goes on."""
+        await asyncio.sleep(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; the thread waits."""
+        time.sleep(seconds)
 
 
 LENGTH = len("2026-01-31T12:00:00.000Z")

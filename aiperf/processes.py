@@ -25,6 +25,19 @@ KILL_TIMEOUT_S = 5.0
 """For the end of what was killed. Whoever holds its pipes is waited for, too, and may be beyond reach."""
 
 
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""The environment's way to say -P, for interpreters that other programs start, such as `horovodrun`."""
+
+
+def python_module(module: str, *words: str, python: str | None = None) -> tuple[str, ...]:
+    """The command line of one of this program's modules; `python` is another node's interpreter.
+
+    With -P, since `-m` alone puts the working directory first on the path: a user's `analysis.py` would be imported
+    in place of ours.
+    """
+    return (python or sys.executable, "-P", "-m", module, *words)
+
+
 class MessageOutput:
     """Messages on the original standard output; whatever else this process prints goes to standard error."""
 
@@ -60,7 +73,7 @@ async def spawn(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stream,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **SAFE_PATH, **(environment or {})},
             start_new_session=True,
             limit=MAX_LINE_BYTES,
         )
@@ -76,7 +89,7 @@ async def spawn_silent(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **SAFE_PATH, **(environment or {})},
             start_new_session=True,
         )
 
