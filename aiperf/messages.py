@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from aiperf.errors import MessageError
+from aiperf.facts import EpochFacts, ProgressFacts
 
 _T = TypeVar("_T")
 
@@ -203,9 +204,7 @@ class TrainerProgress(Message):
 
     type: Literal["trainer_progress"] = "trainer_progress"
     monotonic_ms: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
+    facts: ProgressFacts
 
 
 class TrainerEpoch(Message):
@@ -213,13 +212,7 @@ class TrainerEpoch(Message):
 
     type: Literal["epoch"] = "epoch"
     monotonic_ms: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-    correct: int
-    loss: float
-    validation_loss: float
-    learning_rate: float
+    facts: EpochFacts
 
 
 class TrainerDone(Message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths, open_run
+from aiperf.processes import python_module
 from analysis.results.source import Result, read_result
 
 SERIES = "series.json"
@@ -30,7 +30,7 @@ def run_series(folder: Path, counts: Sequence[int], words: Sequence[str]) -> lis
         target = folder / f"replicas-{count:04d}"
         command = _command(target, count, words)
         if command is not None:
-            code = subprocess.run([sys.executable, "-m", "aiperf", *command], check=False).returncode
+            code = subprocess.run(python_module("aiperf", *command), check=False).returncode
             if code != EXIT_DONE:
                 raise RunFailedError(
                     f"the run with {count} replicas ended with exit code {code}; the same command goes on"
@@ -67,4 +67,4 @@ def is_over(target: Path) -> bool:
     ledger = Ledger()
     for batch in HistoryReader(open_run(target)).read_files():
         ledger.add(batch.records)
-    return ledger.run_ended is not None and ledger.run_ended[1].reason == "deadline"
+    return ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline"

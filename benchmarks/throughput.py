@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from aiperf.config.datasets import Dataset
+from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import Begin, Phase, TrainRequest
 from benchmarks.measure import median_values
 from replica.trainer.collectives import open_collective
@@ -22,7 +23,7 @@ from replica.trainer.data.contract import DataSource
 from replica.trainer.data.digits import DigitsSource, _load
 from replica.trainer.data.synthetic import SyntheticSource
 from replica.trainer.model.builder import build_model
-from replica.trainer.training import EpochResult, Training
+from replica.trainer.training import Training
 from search_space.resnet import resnet
 
 
@@ -40,11 +41,11 @@ class TrainClock:
         elif phase == "evaluate":
             self.seconds = time.perf_counter() - self._began
 
-    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
-        """Nothing."""
+    def progress(self, facts: ProgressFacts) -> None:
+        """No-op."""
 
-    def epoch(self, result: EpochResult) -> None:
-        """Nothing."""
+    def epoch(self, facts: EpochFacts) -> None:
+        """No-op."""
 
 
 def request_for(precision: str, batch: int) -> TrainRequest:

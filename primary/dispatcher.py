@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from aiperf.history.files import HistoryWriter
 from aiperf.history.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
 from aiperf.paths import RunPaths
+from aiperf.processes import python_module
 from primary.display.view import Display, ReplicaView, RunView
 from primary.launchers import Launcher, ReplicaSpec
 from primary.managers.contract import EndReason, Manager
@@ -51,11 +51,12 @@ class RunContext:
 def agent_command(context: RunContext, replica: int) -> tuple[str, ...]:
     """The command line of an agent, in the environment that the configuration describes."""
     settings = context.config.environment
-    agent = (
-        settings.python or sys.executable, "-m", "replica",
+    agent = python_module(
+        "replica",
         "--run", str(context.paths.root.absolute()),
         "--replica", str(replica),
         "--share", str(context.launcher.per_node),
+        python=settings.python,
     )  # fmt: skip
     contained = (*settings.container, *agent)
     if settings.activate is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
+from aiperf.processes import python_module
 from slurm.commands import resource_options
 
 STOP_SIGNAL_S = 120
@@ -37,7 +38,7 @@ def job_script(request: ScriptRequest) -> str:
         "--no-requeue",
         *resource_options(config.slurm),
     ]
-    command = [request.python, "-m", "aiperf", "run", *request.words, "--launcher", "slurm"]
+    command = python_module("aiperf", "run", *request.words, "--launcher", "slurm", python=request.python)
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {directive}" for directive in directives),

@@ -50,6 +50,15 @@ class ManualClock:
     def utc_ms_at(self, monotonic_ms: int) -> int:
         return monotonic_ms
 
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        self.pause(seconds)
+
+    def pause(self, seconds: float) -> None:
+        self.now_ms += round(seconds * 1000)
+
 
 class HandMadeRun:
     """A run directory written record by record. Times are seconds after the release."""

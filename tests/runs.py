@@ -58,7 +58,7 @@ def agents(output: Path, replica: int | None = None) -> list[psutil.Process]:
     found = []
     for process in processes_with(output):
         words = words_of(process)
-        if words[1:3] == ["-m", "replica"] and replica in (None, int(words[words.index("--replica") + 1])):
+        if words[1:4] == ["-P", "-m", "replica"] and replica in (None, int(words[words.index("--replica") + 1])):
             found.append(process)
     return found
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from aiperf.facts import Stamped
 from aiperf.history.records import (
     EpochCompleted,
     JobIssued,
@@ -22,7 +23,18 @@ from aiperf.history.records import (
     TrialStarted,
 )
 from aiperf.network.operations import Operations
-from aiperf.rules.score import EpochWork, ProgressWork, TrialWork
+from aiperf.rules.score import TrialWork
+
+T = TypeVar("T")
+
+
+def when(item: Stamped[object]) -> int:
+    """The time of something, to sort by."""
+    return item.time_ms
+
+
+def _reach(report: Stamped[ProgressMade]) -> tuple[tuple[int, int, int], int]:
+    return report.body.position, report.time_ms
 
 
 @dataclass
@@ -34,23 +46,23 @@ class TrialLedger:
     started: TrialStarted | None = None
     writer: str = ""
     started_ms: int | None = None
-    epochs: dict[int, tuple[int, EpochCompleted]] = field(default_factory=dict)
-    progress: dict[object, ProgressWork] = field(default_factory=dict)
-    """The furthest report of each moment that is told apart: of each report's own, or as `Ledger.moment` has it."""
-    ended: tuple[int, TrialEnded] | None = None
-    failed: tuple[int, TrialFailed] | None = None
+    epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
+    progress: set[Stamped[ProgressMade]] = field(default_factory=set)
+    """Every report, or the furthest alone (`Ledger.latest_progress_only`)."""
+    ended: Stamped[TrialEnded] | None = None
+    failed: Stamped[TrialFailed] | None = None
 
     @property
     def accuracy(self) -> float | None:
         """Best measured top-1 accuracy of a completed epoch."""
-        measured = (body.accuracy for _, body in self.epochs.values())
+        measured = (epoch.body.accuracy for epoch in self.epochs.values())
         return max((accuracy for accuracy in measured if accuracy is not None), default=None)
 
     @property
     def search_accuracy(self) -> float | None:
         """What the search gets: the predicted accuracy in warm-up rounds, else the measured one."""
-        if self.ended is not None and self.ended[1].predicted_accuracy is not None:
-            return self.ended[1].predicted_accuracy
+        if self.ended is not None and self.ended.body.predicted_accuracy is not None:
+            return self.ended.body.predicted_accuracy
         return self.accuracy
 
 
@@ -59,22 +71,22 @@ class ReplicaLedger:
     """All that is recorded of one replica."""
 
     replica: int
-    arrivals: set[tuple[int, ReplicaReady]] = field(default_factory=set)
-    losses: set[tuple[int, ReplicaLost]] = field(default_factory=set)
-    phases: set[tuple[str, int, PhaseBegan]] = field(default_factory=set)
-    """Writer, time on its clock, and phase."""
+    arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
+    losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
+    phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
+    """By writer, on its clock."""
 
     @property
     def ready(self) -> ReplicaReady | None:
         """Its newest start."""
-        return max(self.arrivals, key=lambda item: item[0])[1] if self.arrivals else None
+        return max(self.arrivals, key=when).body if self.arrivals else None
 
     @property
-    def lost(self) -> tuple[int, ReplicaLost] | None:
+    def lost(self) -> Stamped[ReplicaLost] | None:
         """Its loss, unless it came back afterwards."""
-        loss = max(self.losses, key=lambda item: item[0], default=None)
-        back = max((time_ms for time_ms, _ in self.arrivals), default=None)
-        return loss if loss is not None and (back is None or back <= loss[0]) else None
+        loss = max(self.losses, key=when, default=None)
+        back = max(map(when, self.arrivals), default=None)
+        return loss if loss is not None and (back is None or back <= loss.time_ms) else None
 
 
 @dataclass
@@ -95,42 +107,33 @@ class _Sequences:
         return True
 
 
-def last_of_all(writer: str, time_ms: int) -> object:
-    """One moment for all: only a trial's furthest progress report is kept (`Ledger.moment`)."""
-    return None
-
-
 @dataclass
 class Ledger:
     """The state of a run. `conflicts` lists records that contradict each other; they are never dropped in silence."""
 
-    released: tuple[int, RunReleased] | None = None
-    ends: set[tuple[int, RunEnded]] = field(default_factory=set)
-    resumptions: set[tuple[int, bool]] = field(default_factory=set)
-    """When another primary went on, and whether with a new clock."""
+    released: Stamped[RunReleased] | None = None
+    ends: set[Stamped[RunEnded]] = field(default_factory=set)
+    resumptions: set[Stamped[RunResumed]] = field(default_factory=set)
     trials: dict[int, TrialLedger] = field(default_factory=dict)
     replicas: dict[int, ReplicaLedger] = field(default_factory=dict)
     offsets_ms: dict[str, int] = field(default_factory=dict)
     last_ms: int = 0
     conflicts: list[str] = field(default_factory=list)
-    moment: Callable[[str, int], object] | None = None
-    """Of progress reports with the same moment (of a writer's name and time) only the furthest is kept. None: all are.
-
-    A long run has millions of them.
-    """
+    latest_progress_only: bool = False
+    """Whether of a trial's progress only the furthest report is kept: a long run has millions of them."""
     _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
 
     @property
-    def run_ended(self) -> tuple[int, RunEnded] | None:
+    def run_ended(self) -> Stamped[RunEnded] | None:
         """The end, unless the run was resumed afterwards."""
-        end = max(self.ends, key=lambda item: item[0], default=None)
-        resumed_ms = max((time_ms for time_ms, _ in self.resumptions), default=None)
-        return end if end is not None and (resumed_ms is None or resumed_ms < end[0]) else None
+        end = max(self.ends, key=when, default=None)
+        resumed_ms = max(map(when, self.resumptions), default=None)
+        return end if end is not None and (resumed_ms is None or resumed_ms < end.time_ms) else None
 
     @property
     def parts(self) -> int:
         """Parts with clocks of their own: one, and one for each resumption with a new clock."""
-        return 1 + sum(new_clock for _, new_clock in self.resumptions)
+        return 1 + sum(resumption.body.new_clock for resumption in self.resumptions)
 
     def add(self, records: Iterable[Record]) -> None:
         """Fold records in; a record that was seen before changes nothing."""
@@ -159,18 +162,18 @@ class Ledger:
         """When a trial failed, or its replica or its primary was lost before it ended, on the primary's clock."""
         moments = []
         if trial.failed is not None:
-            moments.append(self.corrected(trial.writer, trial.failed[0]))
+            moments.append(self.corrected(trial.writer, trial.failed.time_ms))
         if trial.started is not None and trial.started_ms is not None and not self._ended_by_itself(trial):
             began_ms = self.corrected(trial.writer, trial.started_ms)
             replica = self.replicas.get(trial.started.replica)
             losses = replica.losses if replica is not None else ()
-            moments += [time_ms for time_ms, _ in losses if time_ms >= began_ms and trial.ended is None]
-            moments += [time_ms for time_ms, _ in self.resumptions if time_ms >= began_ms]
+            moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms and trial.ended is None]
+            moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
         return min(moments, default=None)
 
     @staticmethod
     def _ended_by_itself(trial: TrialLedger) -> bool:
-        return trial.ended is not None and trial.ended[1].reason != "stopped"
+        return trial.ended is not None and trial.ended.body.reason != "stopped"
 
     def broken_off(self) -> list[TrialLedger]:
         """Trials that died through no fault of their own and were not resumed since, by id."""
@@ -187,46 +190,33 @@ class Ledger:
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """What a trial did, for the score, on the primary's clock."""
         offset_ms = self.offsets_ms.get(trial.writer, 0)
+
+        def corrected(item: Stamped[T]) -> Stamped[T]:
+            return Stamped(item.time_ms - offset_ms, item.body)
+
         return TrialWork(
             cost=cost,
-            epochs=tuple(
-                EpochWork(
-                    time_ms - offset_ms,
-                    body.epoch,
-                    body.images_trained,
-                    body.images_evaluated,
-                    body.correct,
-                )
-                for time_ms, body in sorted(trial.epochs.values(), key=lambda item: item[1].epoch)
-            ),
-            progress=tuple(
-                ProgressWork(
-                    item.time_ms - offset_ms,
-                    item.epoch,
-                    item.images_trained,
-                    item.images_evaluated,
-                )
-                for item in trial.progress.values()
-            ),
+            epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
+            progress=tuple(map(corrected, trial.progress)),
             died_ms=self.died_ms(trial),
         )
 
     def _replica_ready(self, body: ReplicaReady, record: Record) -> None:
-        self.replica(body.replica).arrivals.add((record.time_ms, body))
+        self.replica(body.replica).arrivals.add(Stamped(record.time_ms, body))
         self.offsets_ms[body.writer] = body.clock_offset_ms
 
     def _replica_lost(self, body: ReplicaLost, record: Record) -> None:
-        self.replica(body.replica).losses.add((record.time_ms, body))
+        self.replica(body.replica).losses.add(Stamped(record.time_ms, body))
 
     def _run_released(self, body: RunReleased, record: Record) -> None:
-        if self.released is None or record.time_ms > self.released[0]:
-            self.released = (record.time_ms, body)
+        if self.released is None or record.time_ms > self.released.time_ms:
+            self.released = Stamped(record.time_ms, body)
 
     def _run_resumed(self, body: RunResumed, record: Record) -> None:
-        self.resumptions.add((record.time_ms, body.new_clock))
+        self.resumptions.add(Stamped(record.time_ms, body))
 
     def _run_ended(self, body: RunEnded, record: Record) -> None:
-        self.ends.add((record.time_ms, body))
+        self.ends.add(Stamped(record.time_ms, body))
 
     def _job_issued(self, body: JobIssued, record: Record) -> None:
         self.trial(body.trial).issued = body
@@ -238,27 +228,27 @@ class Ledger:
         trial.started, trial.writer, trial.started_ms = body, record.writer, record.time_ms
 
     def _phase_began(self, body: PhaseBegan, record: Record) -> None:
-        self.replica(body.replica).phases.add((record.writer, record.time_ms, body))
+        phases = self.replica(body.replica).phases.setdefault(record.writer, set())
+        phases.add(Stamped(record.time_ms, body))
 
     def _progress_made(self, body: ProgressMade, record: Record) -> None:
-        work = ProgressWork(record.time_ms, body.epoch, body.images_trained, body.images_evaluated)
-        progress = self.trial(body.trial).progress
-        key = work if self.moment is None else self.moment(record.writer, record.time_ms)
-        known = progress.get(key)
-        if known is None or (known.position, known.time_ms) < (work.position, work.time_ms):
-            progress[key] = work
+        trial, report = self.trial(body.trial), Stamped(record.time_ms, body)
+        if not self.latest_progress_only:
+            trial.progress.add(report)
+        elif all(_reach(known) < _reach(report) for known in trial.progress):
+            trial.progress = {report}
 
     def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
         epochs = self.trial(body.trial).epochs
-        if body.epoch in epochs and epochs[body.epoch][1] != body:
+        if body.epoch in epochs and epochs[body.epoch].body != body:
             self.conflicts.append(f"trial {body.trial} completed epoch {body.epoch} twice")
-        epochs.setdefault(body.epoch, (record.time_ms, body))
+        epochs.setdefault(body.epoch, Stamped(record.time_ms, body))
 
     def _trial_ended(self, body: TrialEnded, record: Record) -> None:
-        self.trial(body.trial).ended = (record.time_ms, body)
+        self.trial(body.trial).ended = Stamped(record.time_ms, body)
 
     def _trial_failed(self, body: TrialFailed, record: Record) -> None:
-        self.trial(body.trial).failed = (record.time_ms, body)
+        self.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
 _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {

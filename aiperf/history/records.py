@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError
+from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import Phase
 
 VERSION = 1
@@ -125,34 +126,19 @@ class PhaseBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class ProgressMade:
+class ProgressMade(ProgressFacts):
     """Replica: images of the current epoch so far."""
 
     type: Literal["progress"] = "progress"
     trial: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class EpochCompleted:
-    """Replica: an epoch is complete; whole images, `correct` of the evaluated ones."""
+class EpochCompleted(EpochFacts):
+    """Replica: an epoch is complete."""
 
     type: Literal["epoch"] = "epoch"
     trial: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-    correct: int
-    loss: float
-    validation_loss: float
-    learning_rate: float
-
-    @property
-    def accuracy(self) -> float | None:
-        """Top-1 on the validation images; None where none were evaluated."""
-        return self.correct / self.images_evaluated if self.images_evaluated > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -217,10 +203,15 @@ def encode_record(record: Record) -> bytes:
         "sequence": record.sequence,
         "time": format_utc(record.time_ms),
         "monotonic_ms": record.monotonic_ms,
-        "data": _BODY.dump_python(record.body, mode="json"),
+        # Which record of which trial: first in the line, so that millions of lines can be told apart by their start.
+        "data": {"type": record.body.type, **_trial_of(record.body), **_BODY.dump_python(record.body, mode="json")},
     }
     head = json.dumps(document, separators=(",", ":"))[:-1].encode()
     return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
+
+
+def _trial_of(body: AnyBody) -> dict[str, int]:
+    return {"trial": body.trial} if isinstance(body, ProgressMade | EpochCompleted) else {}
 
 
 def decode_record(line: bytes) -> Record:

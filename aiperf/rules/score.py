@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import log
 
+from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
 
 GRID_MS = 360_000
@@ -20,38 +21,12 @@ GRID_MS = 360_000
 
 
 @dataclass(frozen=True, slots=True)
-class EpochWork:
-    """A completed epoch, in whole images. `correct` of the evaluated images had the right top-1 class."""
-
-    time_ms: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-    correct: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressWork:
-    """A report from inside an epoch: images of this epoch so far."""
-
-    time_ms: int
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-
-    @property
-    def position(self) -> tuple[int, int, int]:
-        """How far the trial was."""
-        return self.epoch, self.images_trained, self.images_evaluated
-
-
-@dataclass(frozen=True, slots=True)
 class TrialWork:
     """What one trial did. `died_ms` is when it failed or its replica was lost; None where it did not."""
 
     cost: Operations
-    epochs: tuple[EpochWork, ...]
-    progress: tuple[ProgressWork, ...] = ()
+    epochs: tuple[Stamped[EpochFacts], ...]
+    progress: tuple[Stamped[ProgressFacts], ...] = ()
     died_ms: int | None = None
 
 
@@ -76,13 +51,13 @@ def _trial_work(trial: TrialWork, at_ms: int) -> int:
 
 def images_done(trial: TrialWork, at_ms: int) -> tuple[int, int]:
     """Images trained and evaluated by a trial up to the moment `at_ms` that count."""
-    completed = [epoch for epoch in trial.epochs if epoch.time_ms <= at_ms]
+    completed = [epoch.body for epoch in trial.epochs if epoch.time_ms <= at_ms]
     trained = sum(epoch.images_trained for epoch in completed)
     evaluated = sum(epoch.images_evaluated for epoch in completed)
     if trial.died_ms is not None and trial.died_ms <= at_ms:
         return trained, evaluated
     finished = max((epoch.epoch for epoch in completed), default=0)
-    open_epoch = [p for p in trial.progress if p.time_ms <= at_ms and p.epoch > finished]
+    open_epoch = [p.body for p in trial.progress if p.time_ms <= at_ms and p.body.epoch > finished]
     last = max(open_epoch, key=lambda report: report.position, default=None)
     if last is None:
         return trained, evaluated
@@ -101,13 +76,15 @@ def error_of(correct: int, evaluated: int) -> float:
 
 def best_error(trials: Iterable[TrialWork], at_ms: int) -> float:
     """Error of the best measured epoch completed by `at_ms`; 1.0 where no epoch was."""
-    errors = (
-        error_of(epoch.correct, epoch.images_evaluated)
-        for trial in trials
-        for epoch in trial.epochs
-        if epoch.time_ms <= at_ms and epoch.images_evaluated > 0
-    )
-    return min(errors, default=1.0)
+    return min((error for trial in trials for time_ms, error in errors_of(trial) if time_ms <= at_ms), default=1.0)
+
+
+def errors_of(trial: TrialWork) -> Iterator[tuple[int, float]]:
+    """Moments and errors of the epochs of a trial that were evaluated."""
+    for epoch in trial.epochs:
+        facts = epoch.body
+        if facts.correct is not None and facts.images_evaluated > 0:
+            yield epoch.time_ms, error_of(facts.correct, facts.images_evaluated)
 
 
 def regulated(ops: float, error: float) -> float:
@@ -125,12 +102,7 @@ def timeline(
     changes = sorted(change for trial in trials for change in _changes(trial))
     totals = list(accumulate(amount for _, amount in changes))
     change_times = [time_ms for time_ms, _ in changes]
-    bests = sorted(
-        (epoch.time_ms, error_of(epoch.correct, epoch.images_evaluated))
-        for trial in trials
-        for epoch in trial.epochs
-        if epoch.images_evaluated > 0
-    )
+    bests = sorted(item for trial in trials for item in errors_of(trial))
     errors = list(accumulate((error for _, error in bests), min))
     error_times = [time_ms for time_ms, _ in bests]
     points = []
@@ -164,15 +136,15 @@ def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, i
     epochs = sorted(trial.epochs, key=lambda epoch: epoch.time_ms)
     progress = sorted(trial.progress, key=lambda report: report.time_ms)
     done = finished = next_epoch = next_report = 0
-    last: ProgressWork | None = None
+    last: ProgressFacts | None = None
     for moment in moments:
         while next_epoch < len(epochs) and epochs[next_epoch].time_ms <= moment:
-            epoch = epochs[next_epoch]
+            epoch = epochs[next_epoch].body
             done += trial.cost.work(epoch.images_trained, epoch.images_evaluated)
             finished = max(finished, epoch.epoch)
             next_epoch += 1
         while next_report < len(progress) and progress[next_report].time_ms <= moment:
-            report = progress[next_report]
+            report = progress[next_report].body
             last = report if last is None or report.position > last.position else last
             next_report += 1
         alive = trial.died_ms is None or trial.died_ms > moment

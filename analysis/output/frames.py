@@ -48,8 +48,9 @@ def _epochs(data: RunData) -> pd.DataFrame:
     """Every completed epoch as it was recorded, on the primary's clock; also those that came too late to count."""
     rows = []
     for number, trial in sorted(data.ledger.trials.items()):
-        for epoch, (time_ms, body) in sorted(trial.epochs.items()):
-            t_s = (data.ledger.corrected(trial.writer, time_ms) - (data.start_ms or 0)) / 1000
+        for epoch, completed in sorted(trial.epochs.items()):
+            body = completed.body
+            t_s = (data.ledger.corrected(trial.writer, completed.time_ms) - (data.start_ms or 0)) / 1000
             rows.append(
                 (number, epoch, t_s, body.images_trained, body.images_evaluated, body.correct, body.loss,
                  body.validation_loss, body.learning_rate)

@@ -54,10 +54,10 @@ def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:
 
 def _evaluations(data: RunData) -> Iterator[Evaluation]:
     for number, trial in data.ledger.trials.items():
-        for epoch, (written_ms, body) in trial.epochs.items():
-            time_ms = data.ledger.corrected(trial.writer, written_ms)
-            if body.accuracy is not None and time_ms <= data.end_ms:
-                yield time_ms, body.accuracy, {"epoch_num": epoch, "trial": number}
+        for epoch, completed in trial.epochs.items():
+            time_ms, accuracy = data.ledger.corrected(trial.writer, completed.time_ms), completed.body.accuracy
+            if accuracy is not None and time_ms <= data.end_ms:
+                yield time_ms, accuracy, {"epoch_num": epoch, "trial": number}
 
 
 def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, Any] | None = None) -> str:

@@ -76,10 +76,10 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger) -> Iterator[
 
 def _moments(ledger: Ledger, writer: str) -> Moments | None:
     """How to thin a writer's progress; not at all in short runs, or where the run never began."""
-    if ledger.released is None or ledger.released[1].duration_ms < LONG_RUN_MS:
+    if ledger.released is None or ledger.released.body.duration_ms < LONG_RUN_MS:
         return None
-    start_ms, body = ledger.released
-    end_ms = ledger.run_ended[1].end_ms if ledger.run_ended is not None else start_ms + body.duration_ms
+    start_ms, body = ledger.released.time_ms, ledger.released.body
+    end_ms = ledger.run_ended.body.end_ms if ledger.run_ended is not None else start_ms + body.duration_ms
     offset_ms = ledger.offsets_ms.get(writer, 0)
     return Moments(start_ms + offset_ms, end_ms + offset_ms)
 

@@ -112,7 +112,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         architectures=found,
         damages=(*damages, *ledger.conflicts, *missing),
         unfinished_lines=tuple(unfinished),
-        start_ms=ledger.released[0] if ledger.released else None,
+        start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
         ended=ended,
         system=_system(paths),
@@ -131,9 +131,9 @@ def _system(paths: RunPaths) -> dict[str, NodeFacts]:
 
 def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:
     if ledger.run_ended is not None:
-        body = ledger.run_ended[1]
+        body = ledger.run_ended.body
         return body.end_ms, body.reason
     end_ms = ledger.last_ms if now_ms is None else now_ms
     if ledger.released is not None:
-        end_ms = min(end_ms, ledger.released[0] + ledger.released[1].duration_ms)
+        end_ms = min(end_ms, ledger.released.time_ms + ledger.released.body.duration_ms)
     return end_ms, "unfinished"

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
-from aiperf.history.ledger import ReplicaLedger
+from aiperf.history.ledger import ReplicaLedger, when
 from aiperf.rules.score import (
     TrialWork,
     best_error,
@@ -62,7 +62,7 @@ def build_report(data: RunData) -> Report:
         error=error,
         duration_s=data.duration_ms / 1000,
         replicas=data.manifest.config.run.replicas,
-        accelerators=sum(replica.machine.accelerators for replica in replicas),
+        accelerators=sum(replica.accelerators for replica in replicas),
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
@@ -115,7 +115,7 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart]) -> Repli
     return ReplicaPart(
         replica=entry.replica,
         state=state,
-        reason=entry.lost[1].reason if entry.lost else None,
+        reason=entry.lost.body.reason if entry.lost else None,
         accelerators=entry.ready.accelerators if entry.ready else 0,
         trials=len(own),
         operations=sum(trial.operations for trial in own),
@@ -142,10 +142,10 @@ def _failures(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[FailurePart
         if trial.state in ("failed", "lost")
     ]  # fmt: skip
     for _, entry in sorted(data.ledger.replicas.items()):
-        for moment_ms, body in sorted(entry.losses, key=lambda item: item[0]):
-            t_s = (moment_ms - data.start_ms) / 1000 if data.start_ms is not None else None
+        for loss in sorted(entry.losses, key=when):
+            t_s = (loss.time_ms - data.start_ms) / 1000 if data.start_ms is not None else None
             what = f"replica {entry.replica} lost"
-            found.append(FailurePart(t_s=t_s, what=what, reason=body.reason, lost_operations=0))
+            found.append(FailurePart(t_s=t_s, what=what, reason=loss.body.reason, lost_operations=0))
     return tuple(sorted(found, key=lambda part: (part.t_s is None, part.t_s or 0.0)))
 
 
@@ -160,7 +160,11 @@ def _versions(data: RunData) -> dict[str, str | None]:
 
 
 def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFacts:
-    epochs = {(epoch.images_trained, epoch.images_evaluated) for trial in data.work.values() for epoch in trial.epochs}
+    epochs = {
+        (epoch.body.images_trained, epoch.body.images_evaluated)
+        for trial in data.work.values()
+        for epoch in trial.epochs
+    }
     return RunFacts(
         config=data.manifest.config,
         ended=data.ended,
@@ -170,7 +174,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
         damages=data.damages,
         parts=data.ledger.parts,
-        released=len(data.ledger.released[1].ready) if data.ledger.released else 0,
+        released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
         initial_operations=next((trial.image_operations for trial in trials if trial.id == 1), None),
     )

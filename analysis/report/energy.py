@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aiperf.rules.score import TrialWork, error_of
+from aiperf.rules.score import TrialWork, errors_of
 from aiperf.rules.table import MAXIMUM_ERROR
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries, Series, Telemetry
@@ -69,11 +69,6 @@ def _tells_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
 
 def _error_moments(work: list[TrialWork], end_ms: int) -> tuple[int | None, int | None]:
     """When the best error was first reached, and when an official one was."""
-    errors = [
-        (error_of(epoch.correct, epoch.images_evaluated), epoch.time_ms)
-        for trial in work
-        for epoch in trial.epochs
-        if epoch.images_evaluated > 0 and epoch.time_ms <= end_ms
-    ]
+    errors = [(error, time_ms) for trial in work for time_ms, error in errors_of(trial) if time_ms <= end_ms]
     official = min((time_ms for error, time_ms in errors if error <= MAXIMUM_ERROR), default=None)
     return (min(errors)[1] if errors else None), official

@@ -28,11 +28,13 @@ def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
     start_ms = data.start_ms
     if entry.ready is None or start_ms is None:
         return []
-    end_ms = min(data.end_ms, entry.lost[0]) if entry.lost else data.end_ms
+    end_ms = min(data.end_ms, entry.lost.time_ms) if entry.lost else data.end_ms
     moments: list[tuple[int, str, int]] = [
-        (data.ledger.corrected(writer, ms), body.phase, body.trial or 0) for writer, ms, body in entry.phases
+        (data.ledger.corrected(writer, item.time_ms), item.body.phase, item.body.trial or 0)
+        for writer, items in entry.phases.items()
+        for item in items
     ]
-    moments += [(ms, "idle", 0) for ms, _ in entry.losses]
+    moments += [(loss.time_ms, "idle", 0) for loss in entry.losses]
     bounds = [(start_ms, "idle", 0), *sorted(moments), (end_ms, "idle", 0)]
     found = []
     for (begin_ms, phase, trial), (next_ms, _, _) in pairwise(bounds):

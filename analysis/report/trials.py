@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.history.ledger import TrialLedger
-from aiperf.rules.score import EpochWork, TrialWork, images_done, work_done
+from aiperf.history.ledger import TrialLedger, when
+from aiperf.rules.score import TrialWork, images_done, work_done
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 
@@ -33,8 +33,8 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         base=started.base if started else issued.base if issued else None,
         hyperparameters=started.hyperparameters if started else {},
         epochs=len(work.epochs),
-        best_accuracy=max(map(_accuracy, work.epochs), default=None),
-        predicted_accuracy=entry.ended[1].predicted_accuracy if entry.ended else None,
+        best_accuracy=_best(work),
+        predicted_accuracy=entry.ended.body.predicted_accuracy if entry.ended else None,
         images_trained=trained,
         images_evaluated=evaluated,
         operations=operations,
@@ -61,27 +61,30 @@ def _last_ms(data: RunData, entry: TrialLedger, work: TrialWork) -> int | None:
     if entry.started_ms is None:
         return None
     if entry.ended is not None:
-        return min(data.end_ms, data.ledger.corrected(entry.writer, entry.ended[0]))
+        return min(data.end_ms, data.ledger.corrected(entry.writer, entry.ended.time_ms))
     return min(data.end_ms, work.died_ms) if work.died_ms is not None else data.end_ms
 
 
-def _accuracy(epoch: EpochWork) -> float:
-    return epoch.correct / epoch.images_evaluated if epoch.images_evaluated else 0.0
+def _best(work: TrialWork) -> float | None:
+    """The highest accuracy of a completed epoch; one without evaluated images counts as 0."""
+    return max((epoch.body.accuracy or 0.0 for epoch in work.epochs), default=None)
 
 
 def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
     if entry.failed is not None:
-        body = entry.failed[1]
+        body = entry.failed.body
         return "failed", f"{body.kind}: {body.reason}"
     replica = entry.started.replica if entry.started else entry.issued.replica if entry.issued else -1
-    losses = sorted(data.ledger.replica(replica).losses, key=lambda item: item[0]) if replica >= 0 else []
+    losses = sorted(data.ledger.replica(replica).losses, key=when) if replica >= 0 else []
     died_ms = data.ledger.died_ms(entry)
     if died_ms is not None:
-        return "lost", next((body.reason for ms, body in losses if ms == died_ms), "its primary died or was stopped")
+        return "lost", next(
+            (loss.body.reason for loss in losses if loss.time_ms == died_ms), "its primary died or was stopped"
+        )
     if entry.ended is not None:
-        return entry.ended[1].reason, None
+        return entry.ended.body.reason, None
     if entry.started is None and losses:
-        return "lost", losses[-1][1].reason
+        return "lost", losses[-1].body.reason
     return ("running" if data.ended == "unfinished" else "stopped"), None
 
 

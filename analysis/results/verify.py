@@ -13,7 +13,7 @@ import numpy as np
 
 from aiperf.errors import AiperfError
 from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.history.ledger import Ledger, when
 from aiperf.history.records import Record
 from aiperf.manifest import read_manifest
 from aiperf.network.json_files import read_architecture
@@ -67,8 +67,8 @@ def _gaps(paths: RunPaths, records: tuple[Record, ...]) -> Iterator[str]:
 def _missing_writers(paths: RunPaths, ledger: Ledger) -> Iterator[str]:
     """Files that the primary knows of."""
     for replica in ledger.replicas.values():
-        for _, body in sorted(replica.arrivals, key=lambda item: item[0]):
-            file = paths.history_file(body.writer)
+        for arrival in sorted(replica.arrivals, key=when):
+            file = paths.history_file(arrival.body.writer)
             if not file.exists():
                 yield f"{file.name}: replica {replica.replica}'s part of the history list is missing"
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
 from aiperf.paths import open_run
+from aiperf.processes import python_module
 from analysis.output.artifacts import save_drawing
 from analysis.output.figures.profile import profile_chart
 from analysis.output.pages import render
@@ -96,7 +96,7 @@ def _profile(settings: dict[str, Any]) -> dict[str, Any]:
         output = Path(folder) / "profile.json"
         words = json.dumps({**settings, "output": str(output)})
         done = subprocess.run(
-            [sys.executable, "-m", "replica.profile.step", words],
+            python_module("replica.profile.step", words),
             capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
         )  # fmt: skip
         if "No module named 'tensorflow'" in done.stderr:

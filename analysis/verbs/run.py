@@ -10,6 +10,7 @@ from rich.table import Table
 from aiperf.cli import Command, add_format
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.history.ledger import when
 from aiperf.paths import open_run
 from analysis.output.tables import open_console, print_report
 from analysis.reading.run_data import RunData, read_run
@@ -73,8 +74,9 @@ def _status_table(data: RunData, report: Report) -> Table:
         table.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
     for replica in report.replica_details:
         trials = [trial for trial in report.trials if trial.replica == replica.replica]
-        phases = data.ledger.replica(replica.replica).phases
-        phase = max(phases, key=lambda item: item[1])[2].phase if phases else "-"
+        phases = data.ledger.replica(replica.replica).phases.values()
+        last_phase = max((item for items in phases for item in items), key=when, default=None)
+        phase = last_phase.body.phase if last_phase else "-"
         last = trials[-1] if trials else None
         accuracy = f"{last.best_accuracy:.4f}" if last and last.best_accuracy is not None else "-"
         table.add_row(

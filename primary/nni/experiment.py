@@ -31,7 +31,7 @@ from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.paths import RunPaths
-from aiperf.processes import last_lines
+from aiperf.processes import last_lines, python_module
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
@@ -52,7 +52,7 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
     result.experiment_name = config.run.name
     # The replicas' own space is not NNI's to sample from; it is shown.
     result.search_space = json.loads(paths.space.read_bytes()) if paths.space.exists() else {}
-    result.trial_command = f"exec {shlex.quote(sys.executable)} -m primary.nni.trial --run {shlex.quote(run)}"
+    result.trial_command = f"exec {shlex.join(python_module('primary.nni.trial', '--run', run))}"
     result.trial_code_directory = run
     result.trial_concurrency = config.run.replicas
     # Until the replicas are released; the tuner then sets what is left of the run.
@@ -172,7 +172,7 @@ class NniRun:
                 f"{last_lines(self._paths.primary_output) or 'it was never started'}; "
                 f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.logs / 'nni.out'})"
             )
-        return ledger.run_ended[1].reason
+        return ledger.run_ended.body.reason
 
 
 def _wait_while(lasts: Callable[[], bool], timeout_s: float) -> None:

@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,13 @@ from nni.experiment import rest
 
 from aiperf.claim import is_held_here
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.facts import EpochFacts
 from aiperf.paths import RunPaths
-from primary.nni.follower import End, Epoch, Follower
+from primary.nni.follower import End, Follower
 from primary.nni.portal import port_of
+
+SHOWN = ("epoch", "loss", "validation_loss", "learning_rate")
+"""What the portal shows of an epoch beside its quality."""
 
 LOOK_INTERVAL_S = 1.0
 REGISTRATION_TIMEOUT_S = 60.0
@@ -63,10 +66,11 @@ def follow(paths: RunPaths, parameters: dict[str, Any]) -> End:
         time.sleep(LOOK_INTERVAL_S)
 
 
-def _report(epoch: Epoch) -> None:
-    values = asdict(epoch)
-    print(json.dumps(values), flush=True)  # noqa: T201
-    nni.report_intermediate_result({"default": values.pop("accuracy"), **values})
+def _report(facts: EpochFacts) -> None:
+    values = {name: getattr(facts, name) for name in SHOWN}
+    quality = facts.quality or 0.0
+    print(json.dumps({"quality": quality, **values}), flush=True)  # noqa: T201
+    nni.report_intermediate_result({"default": quality, **values})
 
 
 def main(argv: list[str] | None = None) -> int:

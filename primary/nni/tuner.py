@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from nni.runtime.tuner_command_channel import CommandType
 
 from aiperf.messages import Message, encode
 from aiperf.paths import RunPaths
+from aiperf.processes import python_module
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.portal import end_in, port_of
 
@@ -58,7 +58,7 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
         self._writing = threading.Lock()
         with self._paths.primary_output.open("ab") as output:
             self._primary = subprocess.Popen(
-                [sys.executable, "-m", "primary.nni", "--run", run],
+                python_module("primary.nni", "--run", run),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

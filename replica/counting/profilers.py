@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.network.operations import Operations
+from aiperf.processes import python_module
 
 XLA_TIMEOUT_S = 900
 
@@ -59,7 +59,7 @@ def xla(path: Path) -> Verification:
             ["JAX is not installed: XLA tells its cost analysis through it; pip install 'aiperf-hpc[verify]'"]
         )
     result = subprocess.run(
-        [sys.executable, "-m", "replica.counting.xla_cost", str(path.absolute())],
+        python_module("replica.counting.xla_cost", str(path.absolute())),
         capture_output=True,
         text=True,
         timeout=XLA_TIMEOUT_S,

@@ -14,7 +14,7 @@ from aiperf.config.space import Point, Value, read_space
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger, TrialLedger, last_of_all
+from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
@@ -98,7 +98,7 @@ class Planner:
         self._paths = paths
         self._reader = HistoryReader(paths)
         # Progress inside of epochs is nothing to the search, and there are millions of reports of it.
-        self._ledger = Ledger(moment=last_of_all)
+        self._ledger = Ledger(latest_progress_only=True)
         self._store = ArchitectureStore(paths)
         self._initial = initial_architecture(config)
         self._limits = limits_of(config, self._initial, memory)
@@ -212,7 +212,7 @@ class Planner:
             if entry.started is None or entry.started.point == 0:
                 continue
             point = {name: value for name, value in entry.started.hyperparameters.items() if name in names}
-            if entry.failed is not None and entry.failed[1].kind == "out_of_memory":
+            if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
                 results.append(Result(point, 0.0, out_of_memory=True))
             elif entry.ended is not None and entry.accuracy is not None:
                 results.append(Result(point, entry.accuracy))

@@ -8,8 +8,10 @@ import socket
 import sys
 import threading
 import time
+from typing import Protocol
 
 from aiperf.errors import MessageError
+from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import (
     MAX_LINE_BYTES,
     Message,
@@ -26,6 +28,19 @@ from aiperf.processes import peer_user
 
 ORPHANED_EXIT = 3
 """Exit code of a trainer whose agent is gone."""
+
+
+class Reporter(Protocol):
+    """Takes reports of a training as it proceeds."""
+
+    def phase(self, phase: Phase) -> None:
+        """A phase begins."""
+
+    def progress(self, facts: ProgressFacts) -> None:
+        """Images of the current epoch so far."""
+
+    def epoch(self, facts: EpochFacts) -> None:
+        """An epoch is complete."""
 
 
 class Channel:
@@ -55,20 +70,13 @@ class Channel:
         """All is prepared."""
         self._send(TrainerReady(monotonic_ms=now_ms()))
 
-    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
+    def progress(self, facts: ProgressFacts) -> None:
         """Images of the current epoch so far."""
-        self._send(
-            TrainerProgress(
-                monotonic_ms=now_ms(),
-                epoch=epoch,
-                images_trained=images_trained,
-                images_evaluated=images_evaluated,
-            )
-        )
+        self._send(TrainerProgress(monotonic_ms=now_ms(), facts=facts))
 
-    def epoch_completed(self, message: TrainerEpoch) -> None:
+    def epoch(self, facts: EpochFacts) -> None:
         """An epoch is complete."""
-        self._send(message)
+        self._send(TrainerEpoch(monotonic_ms=now_ms(), facts=facts))
 
     def done(self, early: bool) -> None:
         """The training is over."""
@@ -108,19 +116,19 @@ class SilentChannel:
         self._rank = rank
 
     def phase(self, phase: Phase) -> None:
-        """Nothing: rank 0 tells."""
+        """No-op: only rank 0 reports."""
 
     def ready(self) -> None:
-        """Nothing: rank 0 tells."""
+        """No-op: only rank 0 reports."""
 
-    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
-        """Nothing: rank 0 tells."""
+    def progress(self, facts: ProgressFacts) -> None:
+        """No-op: only rank 0 reports."""
 
-    def epoch_completed(self, message: TrainerEpoch) -> None:
-        """Nothing: rank 0 tells."""
+    def epoch(self, facts: EpochFacts) -> None:
+        """No-op: only rank 0 reports."""
 
     def done(self, early: bool) -> None:
-        """Nothing: rank 0 tells."""
+        """No-op: only rank 0 reports."""
 
     def failed(self, kind: str, reason: str) -> None:
         """One line of the log."""

@@ -7,14 +7,14 @@ from pathlib import Path
 import keras
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import Begin, Phase, TrainerEpoch, TrainRequest
+from aiperf.messages import Begin, TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
-from replica.trainer.channel import AnyChannel, now_ms
+from replica.trainer.channel import AnyChannel
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
 from replica.trainer.model import builder, weights
-from replica.trainer.training import EpochResult, Training
+from replica.trainer.training import Training
 
 
 class PreparedTrial:
@@ -39,33 +39,13 @@ class PreparedTrial:
         if begin.inherited is not None and self._collective.rank == 0:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)
-        early = self._training.run(begin, _Report(channel))
+        early = self._training.run(begin, channel)
         best = self._training.best_weights
         if begin.save_weights_path is not None and best is not None and self._collective.rank == 0:
             channel.phase("checkpoint")
             self._model.set_weights(best)
             weights.save(Path(begin.save_weights_path), weights.read_model(self._model, self._architecture))
         return early
-
-
-class _Report:
-    """Tells the agent what the training reports."""
-
-    def __init__(self, channel: AnyChannel) -> None:
-        self._channel = channel
-
-    def phase(self, phase: Phase) -> None:
-        """A phase begins."""
-        self._channel.phase(phase)
-
-    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
-        """Images of the current epoch so far."""
-        self._channel.progress(epoch, images_trained, images_evaluated)
-
-    def epoch(self, result: EpochResult) -> None:
-        """An epoch is complete."""
-        fields = {name: getattr(result, name) for name in EpochResult.__slots__}
-        self._channel.epoch_completed(TrainerEpoch(monotonic_ms=now_ms(), **fields))
 
 
 def _check_fit(architecture: Architecture, image_size: int, classes: int) -> None:

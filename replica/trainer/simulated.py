@@ -18,11 +18,12 @@ from pathlib import Path
 from aiperf.config.datasets import find_dataset
 from aiperf.config.settings import SimulatedSection
 from aiperf.errors import AiperfError
+from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.files import write_atomically
-from aiperf.messages import Begin, TrainerEpoch, TrainRequest, decode_begin, decode_train_request
+from aiperf.messages import Begin, TrainRequest, decode_begin, decode_train_request
 from aiperf.network.json_files import read_architecture
 from aiperf.rules.rounds import out_of_patience
-from replica.trainer.channel import Channel, now_ms
+from replica.trainer.channel import Channel
 from replica.trainer.settings import read_settings
 
 PROGRESS_REPORTS = 4
@@ -63,14 +64,14 @@ def _pretend(request: TrainRequest, begin: Begin, settings: SimulatedSection, ch
         channel.phase("train")
         for report in range(1, PROGRESS_REPORTS):
             time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
-            channel.progress(epoch, dataset.train_images * report // PROGRESS_REPORTS, 0)
+            trained = dataset.train_images * report // PROGRESS_REPORTS
+            channel.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0))
             _misbehave(begin.trial, epoch, settings)
         time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
         channel.phase("evaluate")
         accuracies.append(accuracy_after(epoch, request.max_epochs, quality))
-        channel.epoch_completed(
-            TrainerEpoch(
-                monotonic_ms=now_ms(),
+        channel.epoch(
+            EpochFacts(
                 epoch=epoch,
                 images_trained=dataset.train_images,
                 images_evaluated=dataset.validation_images,

@@ -5,47 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import Begin, Phase, TrainRequest
+from aiperf.facts import EpochFacts, ProgressFacts
+from aiperf.messages import Begin, TrainRequest
 from aiperf.rules.rounds import out_of_patience
+from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives import Collective
 from replica.trainer.data.contract import Batches, DataSource, Shard
 from replica.trainer.data.epochs import Epochs
 from replica.trainer.tensorflow.steps import Step, Steps
-
-
-@dataclass(frozen=True, slots=True)
-class EpochResult:
-    """One epoch, in whole images of all ranks; losses are means per image."""
-
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-    correct: int
-    loss: float
-    validation_loss: float
-    learning_rate: float
-
-
-class Reporter(Protocol):
-    """Who is told how the training goes."""
-
-    def phase(self, phase: Phase) -> None:
-        """A phase begins."""
-
-    def progress(self, epoch: int, images_trained: int, images_evaluated: int) -> None:
-        """Images of the current epoch that have been processed."""
-
-    def epoch(self, result: EpochResult) -> None:
-        """An epoch is complete."""
 
 
 def linear_decay(initial: float, max_epochs: int, steps_per_epoch: int) -> Any:
@@ -111,9 +86,9 @@ class Training:
         accuracies = self._resume(checkpoints)
         self._collective.broadcast_variables([*self._model.weights, *self._optimizer.variables])
         for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
-            result = self._epoch(epoch, report)
-            report.epoch(result)
-            accuracies.append(result.correct / result.images_evaluated)
+            facts = self._epoch(epoch, report)
+            report.epoch(facts)
+            accuracies.append(facts.quality or 0.0)
             if begin.save_weights_path is not None and accuracies[-1] == max(accuracies):
                 self.best_weights = self._model.get_weights()
             if out_of_patience(accuracies, self._request.patience):
@@ -130,14 +105,14 @@ class Training:
         self.best_weights = restored.best_weights
         return restored.accuracies
 
-    def _epoch(self, epoch: int, report: Reporter) -> EpochResult:
+    def _epoch(self, epoch: int, report: Reporter) -> EpochFacts:
         report.phase("train")
         learning_rate = float(self._schedule(self._optimizer.iterations))
         totals, trained = np.zeros(2), 0
         for sums, certain in self._walk(self._steps.train, self._epochs.train(epoch), self._train_steps, epoch):
             totals, trained = totals + sums, trained + int(sums[-1])
             if certain:
-                report.progress(epoch, trained, 0)
+                report.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0))
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
         self._collective.average_variables(self._model.non_trainable_weights)
@@ -147,8 +122,9 @@ class Training:
         for sums, certain in self._walk(self._steps.evaluate, validation, self._evaluate_steps, epoch):
             scores, evaluated = scores + sums, evaluated + int(sums[-1])
             if certain:
-                report.progress(epoch, trained, evaluated)
-        return EpochResult(
+                facts = ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=evaluated)
+                report.progress(facts)
+        return EpochFacts(
             epoch=epoch,
             images_trained=trained,
             images_evaluated=evaluated,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import asdict
 from functools import singledispatchmethod
 from typing import Literal
 
@@ -243,28 +244,23 @@ class Trial:
 
     @_handle.register
     def _(self, message: TrainerProgress) -> None:
+        facts = message.facts
         self._context.writer.append(
-            ProgressMade(
-                trial=self._job.trial,
-                epoch=message.epoch,
-                images_trained=message.images_trained,
-                images_evaluated=message.images_evaluated,
-            ),
-            at_monotonic_ms=message.monotonic_ms,
+            ProgressMade(trial=self._job.trial, **asdict(facts)), at_monotonic_ms=message.monotonic_ms
         )
-        fraction = min(1.0, message.images_trained / self._config.dataset.train_images)
+        fraction = min(1.0, facts.images_trained / self._config.dataset.train_images)
         self._forecast.reached(time.monotonic(), self._accuracies, fraction)
-        self._tell(self._cost.work(message.images_trained, message.images_evaluated))
+        self._tell(self._cost.work(facts.images_trained, facts.images_evaluated))
 
     @_handle.register
     def _(self, message: TrainerEpoch) -> None:
-        fields = message.model_dump(exclude={"type", "monotonic_ms"})
+        facts = message.facts
         self._context.writer.append(
-            EpochCompleted(trial=self._job.trial, **fields), at_monotonic_ms=message.monotonic_ms
+            EpochCompleted(trial=self._job.trial, **asdict(facts)), at_monotonic_ms=message.monotonic_ms
         )
-        self._epoch = message.epoch
-        self._done_operations += self._cost.work(message.images_trained, message.images_evaluated)
-        self._accuracies.append(message.correct / message.images_evaluated)
+        self._epoch = facts.epoch
+        self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
+        self._accuracies.append(facts.quality or 0.0)
         self._forecast.reached(time.monotonic(), self._accuracies, 0.0)
         self._tell(0)
 

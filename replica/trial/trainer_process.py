@@ -7,7 +7,6 @@ import contextlib
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -29,7 +28,16 @@ from aiperf.messages import (
     decode_from_trainer,
     encode,
 )
-from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, peer_user, spawn_silent, tail
+from aiperf.processes import (
+    describe_exit,
+    end_group,
+    end_processes_with,
+    last_lines,
+    peer_user,
+    python_module,
+    spawn_silent,
+    tail,
+)
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from replica.trainer.temporary import remove_temporary_files
@@ -56,11 +64,11 @@ class RankSetup:
         settings = RankSettings(
             channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry
         )
-        rank: tuple[str, ...] = (sys.executable, "-m", "replica.trainer", settings.model_dump_json())
+        rank: tuple[str, ...] = python_module("replica.trainer", settings.model_dump_json())
         if self.config.training.trainer == "simulated":
             simulated = self.config.simulated.model_dump_json()
             alone = settings.model_copy(update={"ranks": 1}).model_dump_json()
-            return [sys.executable, "-m", "replica.trainer.simulated", alone, simulated]
+            return [*python_module("replica.trainer.simulated", alone, simulated)]
         starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts))
         return STARTERS[starter](RankRequest(rank, self.ranks, self.hosts, self.environment))
 

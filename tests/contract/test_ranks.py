@@ -15,6 +15,7 @@ import pytest
 from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
 from aiperf.messages import Begin, FromTrainer, TrainerEpoch, TrainerProgress, TrainRequest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
@@ -69,12 +70,12 @@ async def train(
         await trainer.end()
 
 
-def epochs_of(messages: list[FromTrainer]) -> list[TrainerEpoch]:
-    return [message for message in messages if isinstance(message, TrainerEpoch)]
+def epochs_of(messages: list[FromTrainer]) -> list[EpochFacts]:
+    return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TrainerEpoch], Path]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EpochFacts], Path]:
     folder = tmp_path_factory.mktemp("alone")
     weights = folder / "weights.npz"
     return epochs_of(asyncio.run(train("none", 1, request_for(folder, batch_size=64), folder, weights))), weights
@@ -82,7 +83,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TrainerEpoch],
 
 @pytest.mark.parametrize("starter", LAUNCHERS)
 def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
-    starter: str, alone: tuple[list[TrainerEpoch], Path], tmp_path: Path
+    starter: str, alone: tuple[list[EpochFacts], Path], tmp_path: Path
 ) -> None:
     weights = tmp_path / "weights.npz"
     messages = asyncio.run(train(starter, 2, request_for(tmp_path), tmp_path, weights))
@@ -102,7 +103,7 @@ def test_four_ranks_count_every_image_once_where_nothing_divides_evenly(tmp_path
     messages = asyncio.run(train("horovodrun", 4, request_for(tmp_path, batch_size=179), tmp_path))
     for epoch in epochs_of(messages):
         assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
-    counts = [m.images_trained for m in messages if isinstance(m, TrainerProgress)]
+    counts = [m.facts.images_trained for m in messages if isinstance(m, TrainerProgress)]
     assert counts
     assert all(0 < count <= DIGITS.train_images for count in counts)
 
@@ -115,8 +116,8 @@ def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None
 
 def ranks() -> list[psutil.Process]:
     """All rank processes of this test."""
-    found = processes_with("-m replica.trainer")
-    return [process for process in found if words_of(process)[1:3] == ["-m", "replica.trainer"]]
+    found = processes_with("-P -m replica.trainer")
+    return [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
 
 
 def rank_number(process: psutil.Process) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
 from aiperf.messages import (
     Begin,
     FromTrainer,
@@ -89,22 +90,31 @@ async def collect(
         await trainer.end()
 
 
+def epochs_of(messages: Sequence[FromTrainer]) -> list[EpochFacts]:
+    return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
+
+
+def quality_of(epoch: EpochFacts) -> float:
+    assert epoch.quality is not None
+    return epoch.quality
+
+
 def test_a_training_reports_phases_progress_and_every_image_once(
     config: RunConfig, make_request: MakeRequest, tmp_path: Path
 ) -> None:
     messages = asyncio.run(collect(config, make_request(), tmp_path / "log"))
-    epochs = [message for message in messages if isinstance(message, TrainerEpoch)]
+    epochs = epochs_of(messages)
     assert [epoch.epoch for epoch in epochs] == [1, 2]
     for epoch in epochs:
         # 1,437 = 22 x 64 + 29: the partial batch is trained and counted too.
         assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
-        assert 0 <= epoch.correct <= epoch.images_evaluated
+        assert 0 <= quality_of(epoch) <= 1
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([0.1, 0.075])
     phases = [message.phase for message in messages if isinstance(message, TrainerPhase)]
     assert phases == ["start", "build", "train", "evaluate", "train", "evaluate"]
     progress = [message for message in messages if isinstance(message, TrainerProgress)]
     assert progress
-    assert all(0 < report.images_trained <= DIGITS.train_images for report in progress)
+    assert all(0 < report.facts.images_trained <= DIGITS.train_images for report in progress)
     times = [message.monotonic_ms for message in messages]
     assert times == sorted(times)
     done = messages[-1]
@@ -115,9 +125,9 @@ def test_a_training_reports_phases_progress_and_every_image_once(
 def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     messages = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log"))
-    epochs = [message for message in messages if isinstance(message, TrainerEpoch)]
+    epochs = epochs_of(messages)
     assert epochs[-1].loss < epochs[0].loss - 0.1
-    assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated, "ten classes: chance is 0.1"
+    assert quality_of(epochs[-1]) > 0.5, "ten classes: chance is 0.1"
 
 
 @pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}])
@@ -126,9 +136,9 @@ def test_the_real_trainer_learns_in_every_setting(
 ) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     messages = asyncio.run(collect(config, make_request(epochs=4, max_epochs=4, **setting), tmp_path / "log"))
-    epochs = [message for message in messages if isinstance(message, TrainerEpoch)]
+    epochs = epochs_of(messages)
     assert [epoch.images_trained for epoch in epochs] == [DIGITS.train_images] * 4
-    assert epochs[-1].correct > 0.5 * epochs[-1].images_evaluated
+    assert quality_of(epochs[-1]) > 0.5
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -179,8 +189,8 @@ def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
     # A learning rate of next to nothing: what the child knows, it has inherited.
     request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9)
     child = asyncio.run(collect(config, request, tmp_path / "log", Begin(trial=2, inherited=inherited)))
-    best = max(message.correct for message in parent if isinstance(message, TrainerEpoch))
-    first = next(message.correct for message in child if isinstance(message, TrainerEpoch))
+    best = max(map(quality_of, epochs_of(parent)))
+    first = quality_of(epochs_of(child)[0])
     assert first > 0.8 * best, "batch statistics of the new block are those of one epoch"
     assert [message.phase for message in parent if isinstance(message, TrainerPhase)][-1] == "checkpoint"
 
@@ -291,9 +301,9 @@ def test_the_real_trainer_goes_on_from_its_last_epoch(make_request: MakeRequest,
 
     first = asyncio.run(broken_off())
     rest = asyncio.run(collect(config, request, tmp_path / "log", begin))
-    resumed = [message for message in rest if isinstance(message, TrainerEpoch)]
+    resumed = epochs_of(rest)
     assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
-    wanted = [message for message in whole if isinstance(message, TrainerEpoch)]
+    wanted = epochs_of(whole)
     for found in resumed:
         expected = wanted[found.epoch - 1]
         assert found.learning_rate == pytest.approx(expected.learning_rate)
@@ -307,5 +317,5 @@ def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: P
     (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
     begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), checkpoint_interval_s=1e9)
     messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
-    assert [message.epoch for message in messages if isinstance(message, TrainerEpoch)] == [1]
+    assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
     assert "cannot be used" in (tmp_path / "log").read_text()

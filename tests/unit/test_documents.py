@@ -26,13 +26,6 @@ def test_commands_in_documents_use_verbs_that_exist(document: Path) -> None:
     assert used <= set(VERBS)
 
 
-def test_the_architecture_page_names_every_module() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rooms = ("aiperf", "search_space", "replica", "slurm", "primary", "analysis")
-    modules = [path for room in rooms for path in (ROOT / room).rglob("*.py") if not path.name.startswith("__")]
-    assert [str(path.relative_to(ROOT)) for path in modules if f"`{path.stem}`" not in text] == []
-
-
 def test_every_key_of_the_configuration_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     for section, field in RunConfig.model_fields.items():

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.errors import RecordDamagedError
+from aiperf.history import files as history
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.history.files import files as history
 from aiperf.history.records import PhaseBegan, ProgressMade, Record, TrialEnded, decode_record, encode_record
 from aiperf.paths import RunPaths
 from tests.helpers import ManualClock

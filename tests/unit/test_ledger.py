@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger, last_of_all
+from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.network.operations import Operations
 from tests.helpers import T0_MS, HandMadeRun
@@ -38,10 +38,10 @@ def test_only_the_furthest_report_is_kept_where_no_more_is_wanted(tmp_path: Path
         run.at(t_s).progress(1, epoch, images)
     items = HistoryReader(run.paths).read_new().records
     for seed in range(10):
-        ledger = Ledger(moment=last_of_all)
+        ledger = Ledger(latest_progress_only=True)
         ledger.add(random.Random(seed).sample(items, len(items)))
-        (report,) = ledger.trials[1].progress.values()
-        assert report.position == (2, 50, 0)
+        (report,) = ledger.trials[1].progress
+        assert report.body.position == (2, 50, 0)
 
 
 def test_times_are_corrected_by_the_offset_of_the_writers_clock(tmp_path: Path) -> None:

@@ -115,12 +115,12 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
 
 def test_the_environment_of_a_replica(tmp_path: Path) -> None:
     plain = command_with(tmp_path / "a")
-    assert plain[1:3] == ("-m", "replica")
+    assert plain[1:4] == ("-P", "-m", "replica")
     contained = command_with(tmp_path / "b", python="python3", container=["apptainer", "exec", "x.sif"])
-    assert contained[:6] == ("apptainer", "exec", "x.sif", "python3", "-m", "replica")
+    assert contained[:7] == ("apptainer", "exec", "x.sif", "python3", "-P", "-m", "replica")
     activated = command_with(tmp_path / "c", python="echo", activate="export X=1; test -d /")
     shown = subprocess.run(activated, capture_output=True, text=True, check=True).stdout
-    assert shown.startswith(f"-m replica --run {tmp_path}/c/odd $name --replica 3")
+    assert shown.startswith(f"-P -m replica --run {tmp_path}/c/odd $name --replica 3")
 
 
 class Breaking:

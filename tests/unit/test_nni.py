@@ -10,15 +10,16 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
+from aiperf.facts import EpochFacts
 from aiperf.history.records import TrialEnded
 from primary import preflight
-from primary.nni.follower import End, Epoch, Follower
+from primary.nni.follower import End, Follower
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
 from tests.helpers import HandMadeRun
 
 
-def accuracies(news: list[Epoch | End]) -> list[float]:
-    return [item.accuracy for item in news if isinstance(item, Epoch)]
+def accuracies(news: list[EpochFacts | End]) -> list[float | None]:
+    return [item.accuracy for item in news if isinstance(item, EpochFacts)]
 
 
 @pytest.fixture
@@ -34,7 +35,10 @@ def test_epochs_are_told_once_and_only_those_of_the_trial(run: HandMadeRun) -> N
     assert list(follower.look()) == []
     run.at(3).epoch(1, 2, correct=270)
     run.at(4).end_trial(1)
-    assert list(follower.look()) == [Epoch(2, 0.75, 1.0, 1.0, 0.1), End(0.75, 0.75)]
+    epoch, end = follower.look()
+    assert isinstance(epoch, EpochFacts)
+    assert (epoch.epoch, epoch.quality) == (2, 0.75)
+    assert end == End(0.75, 0.75)
 
 
 def test_a_failure_is_told_with_its_reason(run: HandMadeRun) -> None:

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
 from aiperf.rules.score import (
-    EpochWork,
-    ProgressWork,
     TrialWork,
     best_error,
     error_of,
@@ -19,8 +18,24 @@ from aiperf.rules.score import (
     work_done,
 )
 
+
+def epoch_at(time_ms: int, epoch: int, correct: int) -> Stamped[EpochFacts]:
+    """100 images trained and 10 evaluated."""
+    return Stamped(
+        time_ms,
+        EpochFacts(
+            epoch=epoch, images_trained=100, images_evaluated=10, correct=correct,
+            loss=1.0, validation_loss=1.0, learning_rate=0.1,
+        ),
+    )  # fmt: skip
+
+
+def progress_at(time_ms: int, epoch: int, trained: int, evaluated: int = 0) -> Stamped[ProgressFacts]:
+    return Stamped(time_ms, ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=evaluated))
+
+
 COST = Operations(10, 20)
-EPOCHS = (EpochWork(1000, 1, 100, 10, 5), EpochWork(2000, 2, 100, 10, 8))
+EPOCHS = (epoch_at(1000, 1, 5), epoch_at(2000, 2, 8))
 EPOCH_OPERATIONS = 100 * 30 + 10 * 10
 
 
@@ -31,7 +46,7 @@ def test_completed_epochs_count_whatever_becomes_of_the_trial() -> None:
 
 
 def test_an_unfinished_epoch_counts_up_to_its_last_report_while_its_trial_is_alive() -> None:
-    reports = (ProgressWork(2100, 3, 40, 0), ProgressWork(2200, 3, 100, 5))
+    reports = (progress_at(2100, 3, 40), progress_at(2200, 3, 100, 5))
     alive = TrialWork(COST, EPOCHS, reports)
     assert work_done([alive], 2150) == 2 * EPOCH_OPERATIONS + 40 * 30
     assert work_done([alive], 9999) == 2 * EPOCH_OPERATIONS + 100 * 30 + 5 * 10
@@ -41,7 +56,7 @@ def test_an_unfinished_epoch_counts_up_to_its_last_report_while_its_trial_is_ali
 
 
 def test_reports_of_a_completed_epoch_are_not_counted_twice() -> None:
-    trial = TrialWork(COST, EPOCHS, (ProgressWork(500, 1, 60, 0), ProgressWork(1500, 2, 60, 0)))
+    trial = TrialWork(COST, EPOCHS, (progress_at(500, 1, 60), progress_at(1500, 2, 60)))
     assert work_done([trial], 2000) == 2 * EPOCH_OPERATIONS
 
 
@@ -72,15 +87,15 @@ def test_the_grid_is_a_tenth_of_an_hour_and_the_end() -> None:
 @st.composite
 def trials(draw: st.DrawFn) -> TrialWork:
     times = sorted(draw(st.lists(st.integers(0, 1_500_000), min_size=1, max_size=12)))
-    epochs: list[EpochWork] = []
-    progress: list[ProgressWork] = []
+    epochs: list[Stamped[EpochFacts]] = []
+    progress: list[Stamped[ProgressFacts]] = []
     for time_ms in times:
         epoch = len(epochs) + 1
         if draw(st.booleans()):
-            epochs.append(EpochWork(time_ms, epoch, 100, 10, draw(st.integers(0, 10))))
+            epochs.append(epoch_at(time_ms, epoch, draw(st.integers(0, 10))))
         else:
-            done = [p.images_trained for p in progress if p.epoch == epoch]
-            progress.append(ProgressWork(time_ms, epoch, min(99, max(done, default=0) + 7), 0))
+            done = [p.body.images_trained for p in progress if p.body.epoch == epoch]
+            progress.append(progress_at(time_ms, epoch, min(99, max(done, default=0) + 7)))
     died = draw(st.none() | st.just(times[-1] + draw(st.integers(0, 1000))))
     cost = Operations(draw(st.integers(1, 9)), draw(st.integers(1, 9)))
     return TrialWork(cost, tuple(epochs), tuple(progress), died)

@@ -92,4 +92,4 @@ def test_the_fold_does_not_depend_on_the_order_of_losses_and_returns(tmp_path: P
         ledger.add(order)
         lost = ledger.replica(0).lost
         assert lost is not None
-        assert ledger.died_ms(ledger.trials[1]) == lost[0]
+        assert ledger.died_ms(ledger.trials[1]) == lost.time_ms

@@ -173,7 +173,7 @@ def accuracy_curve(data: RunData) -> Drawing:
 
 def _epochs(trial: TrialWork, start_ms: int, unit_s: float) -> list[tuple[float, float]]:
     return [
-        ((epoch.time_ms - start_ms) / 1000 / unit_s, epoch.correct / epoch.images_evaluated)
+        ((epoch.time_ms - start_ms) / 1000 / unit_s, epoch.body.accuracy)
         for epoch in trial.epochs
-        if epoch.images_evaluated > 0
+        if epoch.body.accuracy is not None
     ]

@@ -1,0 +1,60 @@
+"""Facts of a training that messages, records and the score share, and the time that they are stamped with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped(Generic[T_co]):
+    """Something that happened, and when: UTC milliseconds of the clock that the context names."""
+
+    time_ms: int
+    body: T_co
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressFacts:
+    """Images of an unfinished epoch so far."""
+
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """How far the training is; positions of one trial can be compared."""
+        return self.epoch, self.images_trained, self.images_evaluated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFacts:
+    """A completed epoch, in whole images of all ranks; losses are means per image.
+
+    Of the evaluated images, `correct` had the right top-1 class. A workload that measures its quality in another way
+    leaves it out and gives `measured_quality`.
+    """
+
+    epoch: int
+    images_trained: int
+    images_evaluated: int
+    correct: int | None = None
+    loss: float
+    validation_loss: float
+    learning_rate: float
+    measured_quality: float | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Top-1 accuracy on the validation images; None if none were evaluated or nothing was classified."""
+        if self.correct is None or self.images_evaluated <= 0:
+            return None
+        return self.correct / self.images_evaluated
+
+    @property
+    def quality(self) -> float | None:
+        """The workload's measure of the model, which higher is better: top-1 accuracy if it classifies."""
+        return self.accuracy if self.measured_quality is None else self.measured_quality
