@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from aiperf import __version__
-from aiperf.cli import Command
+from aiperf.cli.command import Command
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 
 VERBS = {

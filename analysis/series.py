@@ -11,8 +11,8 @@ from aiperf.errors import EXIT_DONE, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.paths import RunPaths, open_run
 from aiperf.processes import python_module
+from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.results.source import Result, read_result
 
 SERIES = "series.json"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from aiperf.history.files import HistoryReader
 from aiperf.history.records import PhaseBegan, RunReleased
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from slurm.testcluster import TestCluster
 from tests.sshd import start_hosts
 

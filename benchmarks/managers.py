@@ -21,7 +21,7 @@ from typing import Any
 
 from aiperf.history.files import HistoryReader
 from aiperf.history.records import PhaseBegan, TrialEnded
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from tests.helpers import free_port
 from tests.processes import ask, command, family
 

@@ -35,9 +35,9 @@ from aiperf.history.records import (
     TrialStarted,
     encode_record,
 )
-from aiperf.manifest import write_manifest
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import RunPaths
+from aiperf.run_directory.manifest import write_manifest
+from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
 from search_space.limits import growth_limits
 from search_space.resnet import resnet

@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiperf.claim import Claim
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
 from aiperf.config.options import add_run_options, read_run_options
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
-from aiperf.manifest import read_manifest, write_manifest
-from aiperf.paths import RunPaths, open_run
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.manifest import read_manifest, write_manifest
+from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
 from primary.driving import drive
 from primary.managers import EndReason, NativeManager

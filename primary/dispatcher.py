@@ -10,15 +10,15 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError
 from aiperf.files import remove_temporaries, write_atomically
 from aiperf.history.files import HistoryWriter
 from aiperf.history.records import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased
 from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
-from aiperf.paths import RunPaths
 from aiperf.processes import python_module
+from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
+from aiperf.run_directory.paths import RunPaths
 from primary.display.view import Display, ReplicaView, RunView
 from primary.launchers import Launcher, ReplicaSpec
 from primary.managers.contract import EndReason, Manager
@@ -122,7 +122,7 @@ class Dispatcher:
         try:
             remove_temporaries(self._context.paths.root)
             if reason == "deadline":
-                for checkpoint in self._context.paths.models.glob("*/checkpoint-*.npz"):
+                for checkpoint in self._context.paths.checkpoints():
                     checkpoint.unlink(missing_ok=True)
         except OSError as error:  # disk space, not correctness
             log.warning("not everything could be tidied up: %s", error)

@@ -11,7 +11,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.files import HistoryWriter
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from primary.dispatcher import Dispatcher, RunContext
 from primary.display.progress import open_display
 from primary.display.view import Unbreakable

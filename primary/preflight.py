@@ -12,7 +12,7 @@ from pathlib import Path
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 
 GIB = 2**30
 

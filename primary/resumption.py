@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiperf.claim import Claim
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
 from aiperf.history.files import Damage, HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record, RunResumed
-from aiperf.paths import RunPaths
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.paths import RunPaths
 from primary.worklist import WorkList, from_ledger
 
 
@@ -29,7 +29,7 @@ class Start:
 
 def begin_or_go_on(paths: RunPaths, config: RunConfig, claim: Claim) -> Start:
     """The start of a run without records of a primary, else where it stands. Raises UsageError as resuming does."""
-    if any(paths.history.glob("primary-*.jsonl")):
+    if paths.history_files("primary"):
         return prepare_resumption(paths, config, claim, new_clock=False)
     return Start(claim, WorkList(config))
 

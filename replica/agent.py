@@ -23,7 +23,6 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
 from aiperf.history.files import HistoryWriter
 from aiperf.history.records import TrialFailed
-from aiperf.manifest import read_manifest
 from aiperf.messages import (
     CANCELLED,
     Alive,
@@ -36,8 +35,9 @@ from aiperf.messages import (
     Unable,
     decode_to_agent,
 )
-from aiperf.paths import RunPaths, open_run
 from aiperf.processes import MessageOutput, open_input
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import RunPaths, open_run
 from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
 from replica.machine.node import available_cpus, describe_node, node_memory
 from replica.machine.telemetry import telemetry

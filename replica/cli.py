@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from aiperf.cli import Command
+from aiperf.cli.command import Command
 from aiperf.config.options import add_run_options, read_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError

@@ -24,11 +24,11 @@ from aiperf.history.records import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.manifest import write_manifest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import RunPaths
+from aiperf.run_directory.manifest import write_manifest
+from aiperf.run_directory.paths import RunPaths
 from search_space.resnet import resnet
 
 T0_MS = 1_700_000_000_000

@@ -20,7 +20,7 @@ from aiperf.clock import Clock
 from aiperf.errors import RecordDamagedError
 from aiperf.files import sync_directory
 from aiperf.history.records import AnyBody, Record, decode_record, encode_record
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 
 log = logging.getLogger(__name__)
 

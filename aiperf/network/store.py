@@ -6,7 +6,7 @@ from aiperf.errors import ArchitectureError
 from aiperf.files import write_atomically
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 
 
 class ArchitectureStore:

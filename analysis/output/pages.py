@@ -7,9 +7,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from aiperf.cli.units import number, percent, si
 from aiperf.config.duration import format_duration
 from analysis.output.figures.style import PHASE_COLOURS, Drawing
-from analysis.output.units import number, percent, si
 from analysis.report.model import Report
 from analysis.report.trials import most_accurate
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiperf.errors import ArchitectureError
 from aiperf.network.operations import Operations, count
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 
 CHUNK = 256

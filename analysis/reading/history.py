@@ -13,8 +13,8 @@ from aiperf.clock import parse_utc
 from aiperf.history.files import decode_lines, read_from
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
-from aiperf.paths import RunPaths
 from aiperf.rules.score import GRID_MS
+from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000

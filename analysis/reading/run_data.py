@@ -11,10 +11,10 @@ from functools import cached_property
 
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.records import TrialStarted
-from aiperf.manifest import Manifest, read_manifest
 from aiperf.network.operations import NOTHING
-from aiperf.paths import RunPaths
 from aiperf.rules.score import TrialWork
+from aiperf.run_directory.manifest import Manifest, read_manifest
+from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.reading.history import history_bytes, read_history
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry

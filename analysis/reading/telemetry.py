@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.clock import parse_utc
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 
 Series = NDArray[np.float64]

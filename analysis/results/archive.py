@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
-from aiperf.paths import RunPaths, open_run
+from aiperf.run_directory.paths import RunPaths, open_run
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
 from analysis.results.source import Result, opened_run, read_report_file, read_result
 

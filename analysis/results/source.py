@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
-from aiperf.paths import open_run
 from aiperf.rules.table import RULES_VERSION
+from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report

@@ -15,9 +15,9 @@ from aiperf.errors import AiperfError
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, when
 from aiperf.history.records import Record
-from aiperf.manifest import read_manifest
 from aiperf.network.json_files import read_architecture
-from aiperf.paths import RunPaths
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import RunPaths
 
 KNOWN_NAMES = re.compile(
     r"run\.json|system\.json|hyperparameters\.json|primary\.claim"

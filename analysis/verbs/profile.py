@@ -12,17 +12,17 @@ from typing import Any
 
 from rich.table import Table
 
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
+from aiperf.cli.units import si
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
-from aiperf.paths import open_run
 from aiperf.processes import python_module
+from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import save_drawing
 from analysis.output.figures.profile import profile_chart
 from analysis.output.pages import render
 from analysis.output.tables import open_console
-from analysis.output.units import si
 from analysis.reading.run_data import read_run
 
 MOST_ROWS = 25

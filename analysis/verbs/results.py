@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.table import Table
 
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
+from aiperf.cli.units import number, percent, si
 from aiperf.config.options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.files import write_atomically
 from analysis.output.artifacts import save_drawing
 from analysis.output.pages import render
 from analysis.output.tables import open_console
-from analysis.output.units import number, percent, si
 from analysis.results.comparison import Comparison, compare
 from analysis.results.ranking import ORDERS, VERDICT_ORDER, Ranking, rank
 from analysis.results.scaling import ScalingRow, scaling_chart, scaling_frame, scaling_rows

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.history.ledger import when
-from aiperf.paths import open_run
+from aiperf.run_directory.paths import open_run
 from analysis.output.tables import open_console, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report

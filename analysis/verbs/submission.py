@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.paths import open_run
+from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
 from analysis.output.tables import open_console

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aiperf.cli import Command
+from aiperf.cli.command import Command
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError

@@ -12,11 +12,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from aiperf.claim import Claim
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, AiperfError, MessageError
-from aiperf.manifest import read_manifest
-from aiperf.paths import open_run
 from aiperf.processes import MessageOutput, open_input
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import open_run
 from primary.dispatcher import Dispatcher
 from primary.driving import drive
 from primary.nni.manager import NniManager

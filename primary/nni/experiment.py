@@ -24,14 +24,14 @@ import requests
 from nni.experiment import Experiment, ExperimentConfig
 from nni.experiment.config import CustomAlgorithmConfig
 
-from aiperf.claim import is_held_here
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.paths import RunPaths
 from aiperf.processes import last_lines, python_module
+from aiperf.run_directory.claim import is_held_here
+from aiperf.run_directory.paths import RunPaths
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
@@ -92,7 +92,7 @@ class NniRun:
     def _conduct(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
         with self._signals():
             try:
-                with _manager_environment(self._config), _output_to(self._paths.logs / "nni.out"):
+                with _manager_environment(self._config), _output_to(self._paths.nni_output):
                     start()
             except Exception as error:  # NNI raises whatever went wrong below it
                 raise EnvironmentNotReadyError([f"NNI's manager did not start: {error}"]) from error
@@ -148,7 +148,7 @@ class NniRun:
         if _status(experiment) is None:
             atexit.unregister(experiment.stop)
         else:
-            with _output_to(self._paths.logs / "nni.out"):
+            with _output_to(self._paths.nni_output):
                 experiment.stop()
         _wait_while(lambda: is_held_here(self._paths.claim), self._config.run.stop_grace + START_TIMEOUT_S)
         self._relay()
@@ -170,7 +170,7 @@ class NniRun:
             raise RunFailedError(
                 f"{self._paths.root}: the primary has ended without a word: "
                 f"{last_lines(self._paths.primary_output) or 'it was never started'}; "
-                f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.logs / 'nni.out'})"
+                f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.nni_output})"
             )
         return ledger.run_ended.body.reason
 

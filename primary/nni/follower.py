@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiperf.facts import EpochFacts
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ import nni
 import requests
 from nni.experiment import rest
 
-from aiperf.claim import is_held_here
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.facts import EpochFacts
-from aiperf.paths import RunPaths
+from aiperf.run_directory.claim import is_held_here
+from aiperf.run_directory.paths import RunPaths
 from primary.nni.follower import End, Follower
 from primary.nni.portal import port_of
 

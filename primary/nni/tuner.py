@@ -20,8 +20,8 @@ from nni.runtime.msg_dispatcher_base import MsgDispatcherBase
 from nni.runtime.tuner_command_channel import CommandType
 
 from aiperf.messages import Message, encode
-from aiperf.paths import RunPaths
 from aiperf.processes import python_module
+from aiperf.run_directory.paths import RunPaths
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.portal import end_in, port_of
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiperf import __version__
-from aiperf.cli import Command, add_format
+from aiperf.cli.command import Command, add_format
 from aiperf.config.settings import SshSection
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from primary.nodes.probe import Inventory, ProbeRequest, probe

@@ -18,7 +18,7 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.network.operations import NetworkCount, count
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import open_run
+from aiperf.run_directory.paths import open_run
 from search_space.resnet import STAGE_BLOCKS, resnet
 
 ARCHITECTURES = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from aiperf.cli import Command
+from aiperf.cli.command import Command
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 

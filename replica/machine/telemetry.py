@@ -20,7 +20,7 @@ import psutil
 import pynvml
 
 from aiperf.clock import Clock, format_utc
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from aiperf.seeds import fold_seed
 from replica.search.proposer import MAX_LANES, History, Lane, Proposal, Proposer
 from replica.search.surrogate import Observation

@@ -14,7 +14,7 @@ from pathlib import Path
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.messages import decode_begin, decode_train_request
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import AnyChannel, Channel, SilentChannel
 from replica.trainer.settings import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiperf.config.settings import Precision, RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from replica.search.planner import Planner
 from replica.trial.trainer_process import RankSetup
 

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from aiperf import __version__
-from aiperf.claim import Claim
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import AnyBody, JobIssued, RunEnded
-from aiperf.manifest import write_manifest
 from aiperf.messages import (
     CANCELLED,
     Cancel,
@@ -32,7 +30,9 @@ from aiperf.messages import (
     encode,
 )
 from aiperf.network.operations import count
-from aiperf.paths import RunPaths
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.manifest import write_manifest
+from aiperf.run_directory.paths import RunPaths
 from primary.dispatcher import Dispatcher, RunContext
 from primary.display.view import RunView
 from primary.driving import Beside

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import RunConfig
-from aiperf.manifest import read_manifest
 from aiperf.messages import Job
-from aiperf.paths import RunPaths, open_run
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import RunPaths, open_run
 from replica.search.planner import Memory, Planner
 from search_space.morph_json import morph_data
 from tests.helpers import aiperf

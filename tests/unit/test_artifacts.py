@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from aiperf.history.records import PhaseBegan, ReplicaReady, RunResumed
 from aiperf.messages import Phase
 from aiperf.network.operations import count
-from aiperf.paths import open_run
+from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
 from analysis.reading.history import Moments, select_lines
 from analysis.reading.run_data import RunData, read_run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.claim import SILENCE_S, Claim
 from aiperf.errors import RunHeldError
+from aiperf.run_directory.claim import SILENCE_S, Claim
 from tests.processes import lives
 from tests.runs import wait_for
 

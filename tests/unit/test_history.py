@@ -13,7 +13,7 @@ from aiperf.errors import RecordDamagedError
 from aiperf.history import files as history
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import PhaseBegan, ProgressMade, Record, TrialEnded, decode_record, encode_record
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from tests.helpers import ManualClock
 
 

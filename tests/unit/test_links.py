@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from aiperf import __version__
-from aiperf.claim import Claim
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
-from aiperf.paths import RunPaths
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.paths import RunPaths
 from primary.dispatcher import RunContext, agent_command
 from primary.display.progress import open_display
 from primary.display.view import RunView, Unbreakable

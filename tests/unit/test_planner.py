@@ -12,7 +12,7 @@ from aiperf.errors import ArchitectureError
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
-from aiperf.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
 from replica.search.planner import Memory, Planner
 from replica.search.proposer import Proposal

@@ -14,7 +14,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.history.records import PhaseBegan, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
-from aiperf.paths import RunPaths, open_run
+from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report

@@ -14,7 +14,7 @@ import pynvml
 import pytest
 
 from aiperf.clock import format_utc
-from aiperf.paths import open_run
+from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from replica.machine import telemetry

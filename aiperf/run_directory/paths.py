@@ -1,7 +1,8 @@
-"""The run directory: the only module that knows file names in it."""
+"""The run directory: the one module that knows the names of files in it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,23 @@ class RunPaths:
         """The report for programs."""
         return self.report / "report.json"
 
+    @property
+    def nni_output(self) -> Path:
+        """What NNI's manager prints."""
+        return self.logs / "nni.out"
+
+    def history_files(self, role: str = "*") -> list[Path]:
+        """The files of the history list in the order of their names; `role` as in "primary" or "replica-0001"."""
+        return sorted(self.history.glob("*.jsonl" if role == "*" else f"{role}-*.jsonl"))
+
+    def telemetry_files(self) -> list[Path]:
+        """All samples, in the order of their names."""
+        return sorted(self.telemetry.glob("*.jsonl"))
+
+    def checkpoints(self) -> list[Path]:
+        """States of trials that are not over, or that nothing has removed."""
+        return sorted(self.models.glob("*/checkpoint-*.npz"))
+
     def telemetry_file(self, sampler: str) -> Path:
         """The samples that one process took of its node."""
         return self.telemetry / f"{sampler}.jsonl"
@@ -129,6 +147,40 @@ class RunPaths:
         """Make the directories of a new run. Raises OSError."""
         for directory in (self.history, self.models, self.candidates, self.logs):
             directory.mkdir(parents=True, exist_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kind of file in a run directory. Paths are relative to it; `submitted` files go into an archive."""
+
+    name: str
+    """As a regular expression."""
+    glob: str
+    submitted: bool = False
+
+
+ENTRIES = (
+    Entry(r"run\.json", "run.json", submitted=True),
+    Entry(r"system\.json", "system.json", submitted=True),
+    Entry(r"hyperparameters\.json", "hyperparameters.json", submitted=True),
+    Entry(r"history/(primary|replica-\d{4,})-\d+\.jsonl", "history/*.jsonl", submitted=True),
+    Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
+    Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
+    Entry(r"report/.+", "report/**/*", submitted=True),
+    Entry(r"models/[0-9a-f]{16}/(weights|checkpoint)-\d{6,}\.npz", "models/*/*.npz"),
+    Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),
+    Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
+    Entry(r"logs/(primary|nni)\.out", "logs/*.out"),
+    Entry(r"primary\.claim", "primary.claim"),
+    Entry(r"nni\.json", "nni.json"),
+    Entry(r"nni/.+", "nni/**/*"),
+)
+"""Everything that a run writes."""
+
+
+def belongs(name: str) -> bool:
+    """Whether a run writes a file of this name, which is relative to its directory."""
+    return any(re.fullmatch(entry.name, name) for entry in ENTRIES)
 
 
 def open_run(path: Path) -> RunPaths:

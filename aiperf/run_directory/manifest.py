@@ -12,8 +12,8 @@ from aiperf import __version__
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
-from aiperf.paths import RunPaths
 from aiperf.rules.table import RULES_VERSION
+from aiperf.run_directory.paths import RunPaths
 
 
 class Manifest(BaseModel):

@@ -1,6 +1,10 @@
-"""Numbers as people read them."""
+"""Units, and numbers as people read them."""
 
 from __future__ import annotations
+
+MIB = 2**20
+GIB = 2**30
+"""Bytes."""
 
 PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
