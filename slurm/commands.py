@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aiperf.config.settings import SlurmSection
+from aiperf.config.sections import SlurmSection
 
 INFLUENCES = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCANCEL_", "OMPI_", "PMIX_")
 """Variables by which SLURM's commands take options that nobody sees."""

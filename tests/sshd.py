@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.config.settings import SshSection
+from aiperf.config.sections import SshSection
 from tests.helpers import free_port
 from tests.needs import need
 from tests.processes import ask, family

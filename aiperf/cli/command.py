@@ -1,12 +1,14 @@
-"""What all verbs share: how a verb is described, common options, output formats."""
+"""A verb of the command line, and the options and outputs that verbs share."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.cli.verbs import VERBS
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 
@@ -15,13 +17,23 @@ FORMATS = ("table", "json")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A verb of the command line. `follow_up` may give the arguments of a verb to run after it."""
+    """A verb: its help, its options and its action.
+
+    `follow_up` may give the words of a verb to run next, which may live in a room that this one must not import.
+    """
 
     description: str
     example: str
     configure: Callable[[argparse.ArgumentParser], None]
     execute: Callable[[argparse.Namespace], int]
     follow_up: Callable[[argparse.Namespace], list[str]] = lambda arguments: []
+
+
+def load_command(verb: str) -> Command:
+    """The command of a verb, imported now. Raises KeyError if there is no such verb."""
+    module, _, name = VERBS[verb][0].partition(":")
+    command: Command = getattr(importlib.import_module(module), name)
+    return command
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -37,6 +49,11 @@ def whole_number(least: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def suggest(option: argparse.Action, values: Sequence[str]) -> None:
+    """Let the shell complete an option from these values; others stay allowed, and are judged elsewhere."""
+    option.completer = lambda **_: values  # type: ignore[attr-defined]
 
 
 def write_output(file: Path, text: str) -> None:

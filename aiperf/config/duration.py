@@ -1,4 +1,4 @@
-"""Durations as people write them: 90s, 5m, 1h30m, 12h, 1d."""
+"""Durations in the way people write them: 90s, 5m, 1h30m, 12h, 1d."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 def parse_duration(text: str | float) -> float:
     """Seconds from a number of seconds or from text such as "1h30m". Raises ValueError with what is allowed."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h30m or 12h")
+        raise ValueError(f"{text!r} is not a duration; use 90s, 5m, 1h30m or 12h")
     if isinstance(text, int | float):
         return _checked(float(text), str(text))
     stripped = text.strip().lower()
@@ -19,13 +19,13 @@ def parse_duration(text: str | float) -> float:
         return _checked(float(stripped), text)
     parts = _PART.findall(stripped)
     if not parts or "".join(number + unit for number, unit in parts) != stripped:
-        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h30m or 12h")
+        raise ValueError(f"{text!r} is not a duration; use 90s, 5m, 1h30m or 12h")
     return _checked(sum(float(number) * _UNITS_S[unit] for number, unit in parts), text)
 
 
 def _checked(seconds: float, text: str) -> float:
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"{text!r} is no duration; it must be above 0 seconds")
+        raise ValueError(f"{text!r} is not a duration; it must be above 0 seconds")
     return seconds
 
 

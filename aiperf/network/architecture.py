@@ -85,7 +85,7 @@ class Architecture:
         digests: dict[str, bytes] = {}
         for node in self.nodes:
             inputs = [digests[name] for name in node.inputs]
-            if node.layer.kind == "add":
+            if node.layer.commutes:
                 inputs.sort()
             head = _layer_text(node.layer)
             digests[node.name] = hashlib.sha256(head + b"".join(inputs)).digest()
@@ -108,7 +108,7 @@ class Architecture:
     @cached_property
     def depth(self) -> int:
         """Number of layers with a kernel, as the 50 of ResNet-50 counts them, those of projections included."""
-        return sum(node.layer.kind in ("conv", "dense") for node in self.nodes)
+        return sum(node.layer.has_kernel for node in self.nodes)
 
 
 @lru_cache(maxsize=65536)

@@ -57,11 +57,22 @@ def window_output(size: int, window: int, stride: int, padding: Padding) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Base of all layers. `kind` is the name in JSON and in the operation count."""
+    """Base of all layers. The class variables say what a kind of layer is, for every room that needs to know."""
 
     kind: ClassVar[str] = ""
+    """Name in JSON and in the operation count."""
     arity: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs (None: any number)."""
+    counts_zero: ClassVar[bool] = False
+    """No operations by the rules, such as a copy or a change of shape."""
+    keeps_channels: ClassVar[bool] = False
+    """Each output channel comes from the input channel of the same number."""
+    commutes: ClassVar[bool] = False
+    """The order of the inputs does not matter."""
+    has_kernel: ClassVar[bool] = False
+    """Has a weight matrix, and counts towards the depth of a network."""
+    kept_for_backward: ClassVar[bool] = False
+    """Its output stays in memory until the backward pass (an estimate for the limits of growth)."""
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
@@ -78,6 +89,7 @@ class Input(Layer):
     """The network's input: images of height x width x channels."""
 
     kind: ClassVar[str] = "input"
+    counts_zero: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int | None]] = (0, 0)
     height: int
     width: int
@@ -99,6 +111,8 @@ class Conv(Layer):
     """
 
     kind: ClassVar[str] = "conv"
+    has_kernel: ClassVar[bool] = True
+    kept_for_backward: ClassVar[bool] = True
     filters: int
     kernel: Pair = (3, 3)
     stride: Pair = (1, 1)
@@ -140,6 +154,7 @@ class Dense(Layer):
     """Fully connected layer on a flat input."""
 
     kind: ClassVar[str] = "dense"
+    has_kernel: ClassVar[bool] = True
     units: int
     bias: bool = True
 
@@ -168,6 +183,7 @@ class BatchNorm(Layer):
     """
 
     kind: ClassVar[str] = "batchnorm"
+    keeps_channels: ClassVar[bool] = True
     zero_scale: bool = False
 
     def weight_shapes(self, inputs: tuple[Shape, ...]) -> dict[str, Shape]:
@@ -181,6 +197,8 @@ class ReLU(Layer):
     """max(x, 0), element by element."""
 
     kind: ClassVar[str] = "relu"
+    keeps_channels: ClassVar[bool] = True
+    kept_for_backward: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +206,7 @@ class Softmax(Layer):
     """Softmax over the last axis."""
 
     kind: ClassVar[str] = "softmax"
+    keeps_channels: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +214,8 @@ class Dropout(Layer):
     """Dropout with the given rate in [0, 1)."""
 
     kind: ClassVar[str] = "dropout"
+    counts_zero: ClassVar[bool] = True
+    keeps_channels: ClassVar[bool] = True
     rate: float
 
     def __post_init__(self) -> None:
@@ -207,6 +228,8 @@ class Add(Layer):
     """Element-wise sum of two or more inputs of one shape."""
 
     kind: ClassVar[str] = "add"
+    keeps_channels: ClassVar[bool] = True
+    commutes: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int | None]] = (2, None)
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
@@ -221,6 +244,7 @@ class Concat(Layer):
     """Concatenation along the channels."""
 
     kind: ClassVar[str] = "concat"
+    counts_zero: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int | None]] = (2, None)
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
@@ -235,6 +259,7 @@ class MaxPool(Layer):
     """Max-pooling over a window."""
 
     kind: ClassVar[str] = "maxpool"
+    keeps_channels: ClassVar[bool] = True
     window: Pair = (2, 2)
     stride: Pair = (2, 2)
     padding: Padding = "same"
@@ -257,6 +282,7 @@ class GlobalAveragePool(Layer):
     """Mean over height and width."""
 
     kind: ClassVar[str] = "globalpool"
+    keeps_channels: ClassVar[bool] = True
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """(channels,)."""
@@ -268,6 +294,7 @@ class Flatten(Layer):
     """All elements in one axis."""
 
     kind: ClassVar[str] = "flatten"
+    counts_zero: ClassVar[bool] = True
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """(elements,)."""
@@ -279,6 +306,8 @@ class ZeroPad(Layer):
     """Zeros around the image: (top, bottom) and (left, right)."""
 
     kind: ClassVar[str] = "zeropad"
+    counts_zero: ClassVar[bool] = True
+    keeps_channels: ClassVar[bool] = True
     vertical: Pair = (0, 0)
     horizontal: Pair = (0, 0)
 

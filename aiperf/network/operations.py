@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from aiperf.errors import UncountedLayerError
 from aiperf.network.architecture import Architecture
-from aiperf.network.layers import Layer, MaxPool, Pair, Shape
+from aiperf.network.layers import LAYER_TYPES, Layer, MaxPool, Pair, Shape
 
 RULE_SET = "aiperf-1"
 
@@ -44,7 +44,7 @@ class Operations:
         return Operations(self.forward + other.forward, self.backward + other.backward)
 
     def work(self, images_trained: int, images_evaluated: int) -> int:
-        """Operations to train and evaluate so many images: training costs both passes, evaluating one."""
+        """Operations to train and evaluate this many images: training costs both passes, evaluating one."""
         return images_trained * self.total + images_evaluated * self.forward
 
 
@@ -177,7 +177,7 @@ def _softmax(facts: LayerFacts) -> Operations:
     return Operations((EXPONENTIAL + ADD + DIVIDE) * prod(facts.output), 0)
 
 
-ZERO_KINDS = frozenset({"input", "dropout", "flatten", "zeropad", "concat"})
+ZERO_KINDS = frozenset(kind for kind, layer in LAYER_TYPES.items() if layer.counts_zero)
 """Layers that move or drop data and count nothing (rule set aiperf-1)."""
 
 
@@ -187,7 +187,7 @@ def _nothing(facts: LayerFacts) -> Operations:
 
 
 def count_layer(kind: str, facts: LayerFacts) -> Operations:
-    """Operations per image of one layer. Raises UncountedLayerError where the rule set has no rule."""
+    """Operations per image of one layer. Raises UncountedLayerError if the rule set has no rule."""
     try:
         layer_rule = RULES[kind]
     except KeyError:
@@ -196,9 +196,9 @@ def count_layer(kind: str, facts: LayerFacts) -> Operations:
 
 
 def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
-    """Whether a layer's output is the network's input, but for layers that count zero.
+    """True if a layer's output is the network's input, except for layers that count zero.
 
-    `inputs` tells the same of the layer's own inputs (none for the input layer).
+    `inputs` holds the same fact of each of the layer's own inputs (none for the input layer).
     """
     return kind in ZERO_KINDS and all(inputs)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from aiperf import __version__
 from aiperf.cli.command import Command, add_format
-from aiperf.config.settings import SshSection
+from aiperf.config.sections import SshSection
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand

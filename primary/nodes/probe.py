@@ -13,7 +13,7 @@ from typing import Any
 
 import paramiko
 
-from aiperf.config.settings import SshSection
+from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
 

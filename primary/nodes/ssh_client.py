@@ -9,7 +9,7 @@ from typing import Any
 
 import paramiko
 
-from aiperf.config.settings import SshSection
+from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
 
 DEFAULT_PORT = 22

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pynvml
 
-from aiperf.config.settings import Precision
+from aiperf.config.sections import Precision
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.config.datasets import find_dataset
-from aiperf.config.settings import Precision
+from aiperf.config.sections import Precision
 from aiperf.errors import AiperfError
 from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture

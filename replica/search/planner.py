@@ -9,7 +9,8 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.config.settings import Precision, RunConfig
+from aiperf.config.sections import Precision
+from aiperf.config.settings import RunConfig
 from aiperf.config.space import Point, Value, read_space
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import write_atomically

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from aiperf.config.datasets import find_dataset
-from aiperf.config.settings import SimulatedSection
+from aiperf.config.sections import SimulatedSection
 from aiperf.errors import AiperfError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.files import write_atomically

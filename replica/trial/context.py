@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiperf.config.settings import Precision, RunConfig
+from aiperf.config.sections import Precision
+from aiperf.config.settings import RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.run_directory.paths import RunPaths

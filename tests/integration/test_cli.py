@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import VERBS
+from aiperf.cli.verbs import VERBS
 from tests.helpers import SIMULATED, aiperf
 
 
@@ -31,7 +31,8 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
 def test_no_verb_an_unknown_verb_and_the_version() -> None:
     assert aiperf().returncode == 2
     unknown = aiperf("rnu")
-    assert (unknown.returncode, unknown.stderr) == (2, f"aiperf: unknown verb 'rnu'; known: {', '.join(VERBS)}\n")
+    assert unknown.returncode == 2
+    assert unknown.stderr == "aiperf: unknown verb 'rnu'; did you mean 'run'? 'aiperf --help' lists all verbs\n"
     assert aiperf("--version").stdout.startswith("aiperf ")
 
 
@@ -41,7 +42,7 @@ def test_no_verb_an_unknown_verb_and_the_version() -> None:
         (["--replicas", "0"], "run.replicas: Input should be greater than or equal to 1 (found 0)"),
         (["--replicas", "-3"], "run.replicas: Input should be greater than or equal to 1 (found -3)"),
         (["--replicas", "two"], "run.replicas: Input should be a valid integer (found 'two')"),
-        (["--duration", "soon"], "run.duration: 'soon' is no duration; write 90s, 5m, 1h30m or 12h"),
+        (["--duration", "soon"], "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h\n"),
         (["--dataset", "cifar"], "unknown data set 'cifar'; known: digits, imagenet"),
         (["--dataset", "images"], "data set 'images' needs the directory of its files"),
         (["--set", "training.batchsize=3"], "training.batchsize: unknown key (did you mean batch_size?); valid here:"),
@@ -60,7 +61,7 @@ def test_wrong_usage_gives_one_message_and_starts_nothing(tmp_path: Path, argume
     assert not output.exists()
 
 
-def test_several_wrong_values_are_told_at_once(tmp_path: Path) -> None:
+def test_several_wrong_values_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[run]\nreplicas = 0\nduration = "x"\n[training]\nmomentum = 2\n[oops]\n')
     result = aiperf("run", file, "--output", tmp_path / "run")
@@ -108,7 +109,7 @@ def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["report", "status"])
-def test_what_is_no_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
+def test_other_directories_are_refused(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         result = aiperf(verb, path)
         assert (result.returncode, str(path) in result.stderr) == (2, True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.config.settings import SshSection
+from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
 from tests.helpers import SIMULATED, aiperf

@@ -28,7 +28,7 @@ def test_file_goes_over_preset_and_overrides_go_over_both(tmp_path: Path) -> Non
     assert (config.batch_size, config.max_epochs, config.training.xla) == (16, 6, True)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     overrides = {
         "run.replicas": 0,
         "run.duration": "soon",
@@ -43,7 +43,7 @@ def test_all_problems_are_told_at_once() -> None:
     text = str(error.value)
     assert len(error.value.problems) == 7
     assert "run.replicas: Input should be greater than or equal to 1 (found 0)" in text
-    assert "run.duration: 'soon' is no duration; write 90s, 5m, 1h30m or 12h" in text
+    assert "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h" in text
     assert "unknown data set 'mnist'; known: digits, imagenet" in text
     assert "training.batchsize: unknown key (did you mean batch_size?); valid here: trainer, batch_size" in text
     assert "training.momentum: Input should be less than 1 (found 1.5)" in text
@@ -97,8 +97,8 @@ def test_durations(text: str | float, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "5x", "m5", "5m later", "-5m", "0s", 0, -1, float("inf"), float("nan"), True]
 )
-def test_what_is_no_duration(text: str | float) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+def test_other_texts_are_not_durations(text: str | float) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import VERBS
+from aiperf.cli.verbs import VERBS
 from aiperf.config.settings import RunConfig
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.config.settings import SearchSection
+from aiperf.config.sections import SearchSection
 from aiperf.rules.rounds import (
     RoundPlan,
     epochs_of_round,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from aiperf.config.placement import nodes_needed
-from aiperf.config.settings import SlurmSection, load_config
+from aiperf.config.sections import SlurmSection
+from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from slurm.commands import clean_environment, job_of_its_own, resource_options, step_in_allocation
 from slurm.configure import gres_conf, read_inventory, slurm_conf

@@ -1,0 +1,63 @@
+"""The table of verbs by group, and the help text made of it."""
+
+from __future__ import annotations
+
+import difflib
+
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "run": {
+        "run": ("primary.cli:RUN", "start a timed run and print its score"),
+        "resume": ("primary.cli:RESUME", "resume an interrupted run"),
+        "status": ("analysis.verbs.run:STATUS", "show the progress of a run, from any shell"),
+    },
+    "results": {
+        "report": ("analysis.verbs.run:REPORT", "recompute score, tables and page of a run from its records"),
+        "check": ("analysis.verbs.submission:CHECK", "check a result against every rule"),
+        "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
+        "rank": ("analysis.verbs.results:RANK", "rank results"),
+        "scale": ("analysis.verbs.results:SCALE", "measure weak scaling: runs with more and more replicas"),
+        "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission"),
+    },
+    "cluster": {
+        "nodes": ("primary.nodes.cli:NODES", "find out what the machines of a cluster are"),
+        "slurm": ("slurm.cli:SLURM", "write job scripts and cluster configuration, start a test cluster"),
+        "dataset": ("replica.datasets.cli:DATASET", "prepare, check or synthesize the images of a data set"),
+    },
+    "look inside": {
+        "ops": ("replica.cli:OPS", "count the operations of a network"),
+        "profile": ("analysis.verbs.profile:PROFILE", "show where the time and memory of a training step go"),
+        "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
+        "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
+        "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),
+        "config": ("primary.importing.cli:CONFIG", "translate configurations of the earlier implementation"),
+    },
+    "shell": {
+        "completion": ("aiperf.cli.completion:COMPLETION", "print the completion script of bash, zsh or fish"),
+    },
+}
+"""Every verb by group: where its `Command` lives (module and name), and what it does."""
+
+VERBS = {verb: entry for group in GROUPS.values() for verb, entry in group.items()}
+
+
+def unknown_verb(word: str) -> str:
+    """The complaint about a word that is not a verb, with the nearest verb if one is near."""
+    near = difflib.get_close_matches(word, VERBS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown verb {word!r}; {hint}'aiperf --help' lists all verbs"
+
+
+def help_text() -> str:
+    """The text of `aiperf --help`."""
+    width = max(map(len, VERBS))
+    groups = "\n\n".join(
+        f"{group}:\n" + "\n".join(f"  {verb:<{width}}  {summary}" for verb, (_, summary) in verbs.items())
+        for group, verbs in GROUPS.items()
+    )
+    return (
+        "usage: aiperf VERB [OPTIONS]\n\n"
+        "AIPerf: benchmark an AI supercomputer by automated machine learning.\n\n"
+        f"{groups}\n\n"
+        "'aiperf help VERB' explains a verb and its options; 'aiperf --version' prints the version.\n\n"
+        "example:\n  aiperf run --preset quick --output runs/first"
+    )

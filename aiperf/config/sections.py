@@ -1,0 +1,253 @@
+"""The sections of a run's configuration: every setting with its type, default and meaning."""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
+
+from aiperf.config.datasets import DATASETS
+from aiperf.config.duration import parse_duration
+
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+
+Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(float)]
+"""Seconds; written as a number or as 90s, 5m, 1h30m."""
+
+
+def _tuple_of_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_tuple_of_list)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_tuple_of_list)]
+"""Lists in TOML, tuples here."""
+
+
+def _text_of_time(value: object) -> object:
+    # TOML reads 01:30:00 as a time of day, and 90 as a number (minutes, for SLURM).
+    return str(value) if isinstance(value, time | int) and not isinstance(value, bool) else value
+
+
+TimeLimit = Annotated[str, BeforeValidator(_text_of_time)]
+"""As SLURM writes it: minutes, hours:minutes:seconds, days-hours."""
+
+
+class Section(BaseModel):
+    """Base of all sections: strict types, no unknown keys, and attribute docstrings as descriptions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class RunSection(Section):
+    """The run as a whole."""
+
+    name: str = Field("aiperf", min_length=1, max_length=100)
+    """Name of the system or run, for reports."""
+    duration: Duration = 43200.0
+    """Wall time from the release of the replicas to the deadline: `90s`, `5m`, `1h30m`."""
+    replicas: int = Field(1, ge=1, le=100_000)
+    """Number of replicas."""
+    seed: int = Field(1, ge=0, lt=2**31)
+    """Everything random is folded from it."""
+    dataset: str = "imagenet"
+    """`imagenet`, `digits` (embedded), or `images`: any images in ImageNet's format
+    ([datasets.md](datasets.md))."""
+    data_dir: str | None = None
+    """Directory of the data set, the same on every node; not needed for `digits`."""
+    launcher: Literal["local", "slurm", "ssh"] = "local"
+    """Where replicas run ([clusters.md](clusters.md))."""
+    manager: Literal["native", "nni"] = "native"
+    """When a replica gets its next job: at once (`native`), or when NNI asks for it
+    ([nni.md](nni.md))."""
+    start_timeout: Duration = 600.0
+    """How long the start waits for replicas that are not ready; late ones join the run."""
+    replica_silence: Duration = Field(60.0, gt=0)
+    """A replica without a heartbeat for this long is lost."""
+    stop_grace: Duration = 20.0
+    """How long a replica may take to write and end when told to stop."""
+    min_free_disk_gib: float = Field(1.0, ge=0)
+    """Least free space below the output directory, in GiB."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _known_dataset(cls, name: str) -> str:
+        if name not in DATASETS:
+            raise ValueError(f"unknown data set {name!r}; known: {', '.join(sorted(DATASETS))}")
+        return name
+
+
+class SearchSection(Section):
+    """The search for architectures and hyperparameters."""
+
+    strategy: Literal["bayesian", "random"] = "bayesian"
+    """Network morphism guided by Bayesian optimisation ([search.md](search.md)), or random morphs
+    (unofficial)."""
+    hpo: Literal["tpe", "random", "none"] = "tpe"
+    """Hyperparameters by tree-structured Parzen estimator ([hyperparameters.md](hyperparameters.md)),
+    at random (unofficial) or not at all (unofficial)."""
+    hpo_first_round: int = Field(4, ge=1)
+    """First round of a replica that tunes hyperparameters."""
+    hpo_points: int = Field(2, ge=1)
+    """Points tried in such a round, in addition to the parent's best."""
+    space: str | None = None
+    """File of the space of hyperparameters, in NNI's format; default: by data set."""
+    initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = "resnet50"
+    """First architecture; all but ResNet-50 are unofficial."""
+    initial_weights: Literal["he", "inherit"] = "he"
+    """He et al. 2015, or `inherit`: a child starts from its parent's trained weights if they are kept."""
+    inherit_noise: float = Field(0.05, ge=0, lt=1)
+    """Relative noise between the copies of a widened channel."""
+    kept_weights: int = Field(8, ge=1)
+    """With `inherit`: weights of this many of the most accurate trials of the run are kept."""
+    max_growth: float = Field(4.0, ge=1)
+    """Most parameters, operations and layers with weights, in multiples of the initial architecture."""
+
+
+class TrainingSection(Section):
+    """The training of one trial. Defaults are the paper's Table 4."""
+
+    trainer: Literal["keras", "simulated"] = "keras"
+    """`simulated` trains nothing: for rehearsals, never official."""
+    batch_size: int | None = Field(None, ge=1)
+    """Images per accelerator and step; default: 448 for imagenet, 64 for the others."""
+    max_epochs: int | None = Field(None, ge=1)
+    """Maximum of epochs of a trial; default: 60, and 8 for digits. Rounds 1 to 3 train a quarter, a
+    half and three quarters of it."""
+    learning_rate: float = Field(0.1, gt=0)
+    """At the first step; falls linearly to 0 over `max_epochs`, whatever stops a trial earlier."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of stochastic gradient descent."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """Of the categorical cross-entropy."""
+    precision: Precision | None = None
+    """Arithmetic of the layers, recorded with every trial; `mixed_float16` scales the loss. Default:
+    bfloat16 on NVIDIA GPUs from Ampere on and on CPUs with AVX512-BF16 or AMX, float16 on Volta and
+    Turing, else float32."""
+    xla: bool = False
+    """Compile the training step with XLA; worth trying on GPUs."""
+    input: Literal["dataset", "synthetic"] = "dataset"
+    """`synthetic`: images made on the device, to tell compute from input; never official."""
+    parallel_decode: int = Field(48, ge=1)
+    """Images decoded and transformed in parallel, per rank."""
+    shuffle_buffer: int = Field(8192, ge=1)
+    """Encoded images that are shuffled together, per rank, on top of the random order of shards."""
+    checkpoint_interval: Duration = 300.0
+    """Least time between checkpoints of a trial; they are taken at ends of epochs and written in the
+    background."""
+
+
+class ReplicaSection(Section):
+    """A replica at work."""
+
+    nodes: int = Field(1, ge=1)
+    """Nodes of a replica, with ranks over all of them (slurm, ssh)."""
+    per_node: int = Field(1, ge=1)
+    """Replicas that share a node (slurm, ssh); with the local launcher all replicas share it."""
+    ranks: int | None = Field(None, ge=1)
+    """Ranks of a training, each with its own share of the images; default: one for each accelerator,
+    and one on nodes without accelerators."""
+    rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = "auto"
+    """`auto`: `none` for one rank, `horovodrun` (Gloo) on one node, `mpirun` over several nodes."""
+    warm_up: bool = True
+    """Warm up the next trial's ranks while the current trial trains."""
+    cpu_threads: int | None = Field(None, ge=1)
+    """CPU threads of a rank; default: its share of the node."""
+    progress_interval: Duration = Field(10.0, le=10.0)
+    """Seconds between progress reports inside an epoch, at most 10."""
+    trial_silence: Duration = 600.0
+    """A trainer that reports nothing for this long is ended."""
+    accelerator_memory_gib: float | None = Field(None, gt=0)
+    """Limits how far architectures may grow, in GiB; default: what is found, without accelerators the
+    replica's share of main memory."""
+    restarts: int = Field(3, ge=0)
+    """How often a replica that dies is started again."""
+    retry_delay: Duration = 2.0
+    """Pause before the next attempt; doubles with every failure in a row, up to a minute."""
+    max_failed_trials: int = Field(3, ge=1)
+    """A replica is put aside after this many failures in a row."""
+
+
+class SlurmSection(Section):
+    """Requests to SLURM for the jobs of a run; SBATCH_* and similar variables are ignored."""
+
+    partition: str | None = None
+    """Partition of the nodes; default: SLURM's."""
+    account: str | None = None
+    """Account that is charged; default: SLURM's."""
+    qos: str | None = None
+    """Quality of service; default: SLURM's."""
+    constraint: str | None = None
+    """Features that nodes must have."""
+    reservation: str | None = None
+    """Reservation to run in."""
+    time: TimeLimit | None = None
+    """Time limit as SLURM writes it; default: the partition's."""
+    gpus_per_node: int | None = Field(None, ge=1)
+    """GPUs to ask for on every node."""
+    exclusive: bool = False
+    """Ask for whole nodes."""
+    options: Words = ()
+    """Further options of sbatch and salloc, as a list."""
+
+
+class SshSection(Section):
+    """Hosts for `run.launcher = "ssh"`. Keys and the ssh agent only; no passwords."""
+
+    hosts: Words = ()
+    """Hosts as in `~/.ssh/config`, or `[user@]host[:port]`."""
+    config_file: str = "~/.ssh/config"
+    """Options of hosts: names, ports, users, keys, jump hosts."""
+    known_hosts: str = "~/.ssh/known_hosts"
+    """Keys of hosts, in addition to `/etc/ssh/ssh_known_hosts`."""
+    connect_timeout: Duration = 30.0
+    """How long connecting to a host may take."""
+    keep_alive: Duration = 15.0
+    """Seconds between keep-alives on a silent connection."""
+
+
+class EnvironmentSection(Section):
+    """The software on the nodes."""
+
+    python: str | None = None
+    """Python of the replicas; default: the primary's."""
+    activate: str | None = None
+    """Shell line that makes the environment on a node, such as `module load ...`."""
+    container: Words = ()
+    """Words before the replica's command, as a list, such as `["apptainer", "exec", "image.sif"]`."""
+
+
+class TelemetrySection(Section):
+    """Samples of the nodes: accelerators, CPU, memory, network, disk, power."""
+
+    interval: Duration = Field(30.0, ge=0)
+    """Seconds between samples of every node; 0: none."""
+
+
+class NniSection(Section):
+    """NNI's manager and its web portal (`run.manager = "nni"`)."""
+
+    port: int = Field(8080, ge=1, le=65535)
+    """Port of the web portal."""
+    listen: Literal["loopback", "all"] = "loopback"
+    """Who reaches the portal, which asks for no password."""
+    directory: str | None = None
+    """NNI's own files, on a file system with locks; default: in the run directory."""
+
+
+class SimulatedSection(Section):
+    """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
+
+    epoch_seconds: float = Field(0.2, gt=0)
+    """Duration of a simulated epoch."""
+    fail_trials: Numbers = ()
+    """Trials that fail to build."""
+    crash_trials: Numbers = ()
+    """Trials whose trainer dies in its second epoch."""
+    hang_trials: Numbers = ()
+    """Trials whose trainer stops reporting."""
+    clock_shifts_ms: Numbers = ()
+    """Errors of the clocks of replicas 0, 1, ..., to rehearse nodes that disagree."""
+    broken_replicas: Numbers = ()
+    """Replicas that cannot start."""
