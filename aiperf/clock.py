@@ -28,7 +28,7 @@ class Clock(Protocol):
         """Seconds of the node's monotonic clock, to measure spans with."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass; the event loop goes on."""
+        """Let time pass; other tasks continue."""
 
     def pause(self, seconds: float) -> None:
         """Let time pass; the thread waits."""
@@ -61,7 +61,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass; the event loop goes on."""
+        """Let time pass; other tasks continue."""
         await asyncio.sleep(seconds)
 
     def pause(self, seconds: float) -> None:

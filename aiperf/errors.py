@@ -35,7 +35,7 @@ class ConfigError(UsageError):
 
 
 class EnvironmentNotReadyError(AiperfError):
-    """The machine cannot do what was asked (missing package, full disk). Retry after mending it."""
+    """The machine cannot do what was asked (missing package, full disk). Repair it and retry."""
 
     exit_code = EXIT_ENVIRONMENT
 
@@ -69,7 +69,7 @@ class RunDirectoryError(UsageError):
 
 
 class RunFailedError(AiperfError):
-    """A run ended without a result. Raised by `analysis.series` (the same command goes on), and under NNI (resume)."""
+    """A run ended without a result. Raised by a series of runs (repeat the command) and under NNI (resume the run)."""
 
 
 class RunHeldError(AiperfError):
@@ -79,15 +79,15 @@ class RunHeldError(AiperfError):
 
 
 class DatasetError(UsageError):
-    """A directory of images is not what it should be. Raised where data sets are read; mend the data and retry."""
+    """A directory of images is not what it should be. Raised by readers of data sets; repair the data and retry."""
 
 
 class MessageError(AiperfError):
-    """A line from another process is no message of the protocol. Raised by `aiperf.messages`."""
+    """A line from another process is not a message of the protocol. Raised by `aiperf.messages`."""
 
 
 class LaunchError(AiperfError):
-    """A replica could not be started. Raised by launchers; retry only where the launcher says so."""
+    """A replica could not be started. Raised by launchers; retry only if the launcher says so."""
 
 
 class TrialFailedError(AiperfError):

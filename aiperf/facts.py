@@ -26,7 +26,7 @@ class ProgressFacts:
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """How far the training is; positions of one trial can be compared."""
+        """Position of the training; positions of one trial can be compared."""
         return self.epoch, self.images_trained, self.images_evaluated
 
 

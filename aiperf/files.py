@@ -14,7 +14,7 @@ from typing import BinaryIO
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content appears at `path` when the block ends: unique temporary name, fsync, rename.
 
-    Where the block or the file system fails, nothing is left behind and an old file stays. Raises OSError.
+    If the block or the file system fails, nothing is left behind and an old file stays. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
@@ -37,7 +37,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_temporaries(folder: Path) -> int:
-    """Remove what killed writers have left below a folder, when nobody writes there any more; how many there were."""
+    """Remove the files of killed writers below a folder to which no process writes; return their number."""
     found = 0
     for file in folder.rglob(".*.tmp"):
         file.unlink(missing_ok=True)

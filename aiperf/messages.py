@@ -30,7 +30,7 @@ class Message(BaseModel):
 
 
 class ClockRequest(Message):
-    """Primary to agent: tell your time. Answered at once, so that the round trip bounds the offset."""
+    """Primary to agent: report your clock. Answered at once, so that the round trip bounds the offset."""
 
     type: Literal["clock_request"] = "clock_request"
 
@@ -73,7 +73,7 @@ class Job(Message):
     point: int = 0
     base: int | None = None
     resumes: int | None = None
-    """A trial that was broken off, to go on with: its architecture, its hyperparameters, its last kept epoch."""
+    """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch."""
 
 
 class Cancel(Message):
@@ -113,7 +113,7 @@ class Started(Message):
 
 
 class Progress(Message):
-    """Agent to primary: where the current trial is, for the live view only."""
+    """Agent to primary: progress of the current trial, for the live view only."""
 
     type: Literal["progress"] = "progress"
     trial: int
@@ -135,7 +135,7 @@ class Finished(Message):
 
 
 class InheritedWeights(Message):
-    """What a child starts from: its parent's architecture and weights, and the morphs between them."""
+    """The start of a child: its parent's architecture and weights, and the morphs between them."""
 
     architecture_path: str
     weights_path: str
@@ -151,7 +151,7 @@ class TrainRequest(Message):
     dataset: str
     data_dir: str | None = None
     synthetic_input: bool = False
-    """Images made on the device in place of the data set's, to tell compute from input."""
+    """Images made on the device in place of the data set's, to separate compute from input."""
     parallel_decode: int = 48
     shuffle_buffer: int = 8192
     batch_size: int
@@ -180,7 +180,7 @@ class Begin(Message):
     save_weights_path: str | None = None
     """Where to write the weights of the best epoch, if anywhere."""
     checkpoint_path: str | None = None
-    """Where the state after an epoch is kept, to resume from; where it exists already, it is resumed from."""
+    """File for the state after an epoch; if it exists already, the training resumes from it."""
     checkpoint_interval_s: float = 0.0
 
 
@@ -216,7 +216,7 @@ class TrainerEpoch(Message):
 
 
 class TrainerDone(Message):
-    """Trainer to agent: the training is over. `early` tells that patience ended it."""
+    """Trainer to agent: the training is over; `early` if patience ended it."""
 
     type: Literal["done"] = "done"
     monotonic_ms: int
@@ -224,7 +224,7 @@ class TrainerDone(Message):
 
 
 class TrainerFailed(Message):
-    """Trainer to agent: the training cannot go on. Ranks other than 0 write it into their log."""
+    """Trainer to agent: the training cannot continue. Ranks other than 0 write it into their log."""
 
     type: Literal["failed"] = "failed"
     monotonic_ms: int

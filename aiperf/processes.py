@@ -22,7 +22,7 @@ from aiperf.messages import MAX_LINE_BYTES, Message, encode
 LOG_TAIL_BYTES = 4000
 
 KILL_TIMEOUT_S = 5.0
-"""For the end of what was killed. Whoever holds its pipes is waited for, too, and may be beyond reach."""
+"""Longest wait for a killed process. Holders of its pipes are waited for too, and may be beyond reach."""
 
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
@@ -39,14 +39,14 @@ def python_module(module: str, *words: str, python: str | None = None) -> tuple[
 
 
 class MessageOutput:
-    """Messages on the original standard output; whatever else this process prints goes to standard error."""
+    """Messages on the original standard output; all other output of this process goes to standard error."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(self, message: Message) -> None:
-        """Write a message; nothing happens where the reader is gone: the end of the input says so, in order."""
+        """Write a message; no-op if the reader is gone, which the end of the input reports in order."""
         with contextlib.suppress(BrokenPipeError):
             data = encode(message)
             while data:
@@ -65,7 +65,7 @@ async def spawn(
 ) -> asyncio.subprocess.Process:
     """Start a command with pipes for standard input and output; standard error is appended to `log`.
 
-    Raises OSError where the program or the log cannot be opened.
+    Raises OSError if the program or the log cannot be opened.
     """
     with log.open("ab") as stream:
         return await asyncio.create_subprocess_exec(
@@ -145,7 +145,7 @@ def describe_exit(code: int) -> str:
 
 
 def tail(log: Path, size_bytes: int) -> str:
-    """The end of a log; empty where there is none."""
+    """The end of a log; empty if there is none."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - size_bytes))
@@ -155,6 +155,6 @@ def tail(log: Path, size_bytes: int) -> str:
 
 
 def last_lines(log: Path, lines: int = 3) -> str:
-    """The last lines of a log, for a message; empty where there is none."""
+    """The last lines of a log, for a message; empty if there is none."""
     text = tail(log, LOG_TAIL_BYTES)
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])

@@ -76,7 +76,7 @@ def _read(path: Path, modified_ns: int, size: int) -> DatasetManifest:
     try:
         return DatasetManifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise DatasetError(f"{path}: is no description of a data set: {error}") from None
+        raise DatasetError(f"{path}: is not a description of a data set: {error}") from None
 
 
 def write_dataset_manifest(data_dir: Path, manifest: DatasetManifest) -> None:

@@ -1,4 +1,4 @@
-"""What is known of each data set: sizes, classes and sensible training defaults."""
+"""Data sets: sizes, classes and sensible training defaults."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ DIGITS = Dataset("digits", 1_437, 360, 32, 10, batch_size=64, max_epochs=8, embe
 """scikit-learn's 1,797 handwritten digits (UCI, Alpaydin and Kaynak 1998), 8 x 8 scaled up; 20 % validate."""
 
 IMAGES = "images"
-"""Any images in ImageNet's format: their directory tells sizes and classes. Never official."""
+"""Any images in ImageNet's format: their directory gives sizes and classes. Never official."""
 
 DATASETS = (IMAGENET.name, DIGITS.name, IMAGES)
 """Names that a configuration may give."""
 
 
 def data_problems(name: str, data_dir: str | None, must_exist: bool = True) -> list[str]:
-    """What keeps a data set from being trained from a directory; empty where nothing does.
+    """Reasons why a data set cannot be trained from a directory; empty if there are none.
 
-    Without `must_exist`, a directory that is not there is no problem: it may be there on other nodes.
+    Without `must_exist`, a missing directory is not a problem: it may exist on other nodes.
     """
     if name == DIGITS.name:
         return []
@@ -67,7 +67,7 @@ def data_problems(name: str, data_dir: str | None, must_exist: bool = True) -> l
 
 
 def find_dataset(name: str, data_dir: str | None) -> Dataset:
-    """A data set by name. Raises DatasetError where `images` has no directory that describes it."""
+    """A data set by name. Raises DatasetError if `images` has no directory that describes it."""
     if name != IMAGES:
         return {dataset.name: dataset for dataset in (IMAGENET, DIGITS)}[name]
     if data_dir is None:

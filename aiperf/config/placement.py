@@ -1,4 +1,4 @@
-"""Which nodes a replica takes: one or several of its own, or one that it shares with others."""
+"""Placement of a replica: one or several nodes of its own, or one that it shares with others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nodes_needed(config: RunConfig) -> int:
 
 
 def nodes_of(replica: int, config: RunConfig, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes of one replica out of all; fewer than `replica.nodes` where there are not enough."""
+    """The nodes of one replica out of all; fewer than `replica.nodes` if there are not enough."""
     count = config.replica.nodes
     first = replica // config.replica.per_node if config.replica.per_node > 1 else replica * count
     return tuple(nodes[first : first + count])

@@ -12,7 +12,9 @@ from aiperf.config.duration import parse_duration
 
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 
-Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(float)]
+Duration = Annotated[
+    float, BeforeValidator(parse_duration), PlainSerializer(float), Field(json_schema_extra={"format": "duration"})
+]
 """Seconds; written as a number or as 90s, 5m, 1h30m."""
 
 
@@ -128,7 +130,7 @@ class TrainingSection(Section):
     xla: bool = False
     """Compile the training step with XLA; worth trying on GPUs."""
     input: Literal["dataset", "synthetic"] = "dataset"
-    """`synthetic`: images made on the device, to tell compute from input; never official."""
+    """`synthetic`: images made on the device, to separate compute from input; never official."""
     parallel_decode: int = Field(48, ge=1)
     """Images decoded and transformed in parallel, per rank."""
     shuffle_buffer: int = Field(8192, ge=1)

@@ -1,1 +1,1 @@
-"""What a network is and costs: layers, architectures, their files, and the operation count."""
+"""Networks: layers, architectures, their files, and their operation count."""

@@ -76,9 +76,9 @@ class Architecture:
 
     @cached_property
     def hash(self) -> str:
-        """Canonical hash: equal for equal graphs, whatever their node names or the order of their nodes.
+        """Canonical hash: equal for equal graphs, independent of the names and the order of their nodes.
 
-        Each node hashes its layer and the hashes of its inputs (sorted where the layer does not depend on
+        Each node hashes its layer and the hashes of its inputs (sorted if the layer does not depend on
         their order, as in an addition); the graph hashes the sorted node hashes, so a layer used twice
         differs from two equal layers.
         """

@@ -44,7 +44,7 @@ def to_json(architecture: Architecture) -> str:
 def from_json(text: str, source: str = "architecture") -> Architecture:
     """Read an architecture from JSON text; `source` names it in errors.
 
-    Raises ArchitectureError with the place of the first problem, also where a recorded hash does not fit.
+    Raises ArchitectureError with the place of the first problem, also if a recorded hash does not fit.
     """
     document = _document(text, source)
     nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))
@@ -77,7 +77,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ArchitectureError(f"{source}: is not JSON: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ArchitectureError(f'{source}: is no architecture file: needs an object with "schema": "{SCHEMA}"')
+        raise ArchitectureError(f'{source}: is not an architecture file: needs an object with "schema": "{SCHEMA}"')
     if document.get("version") != VERSION:
         raise ArchitectureError(
             f"{source}: version is {document.get('version')!r}; this program reads version {VERSION}"

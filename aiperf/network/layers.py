@@ -46,7 +46,7 @@ def _vector(inputs: tuple[Shape, ...]) -> int:
 def window_output(size: int, window: int, stride: int, padding: Padding) -> int:
     """Outputs of a sliding window along one axis (TensorFlow's "same" and "valid" conventions).
 
-    Raises ShapeError where a "valid" window is larger than the input.
+    Raises ShapeError if a "valid" window is larger than the input.
     """
     if padding == "same":
         return -(-size // stride)
@@ -76,7 +76,7 @@ class Layer:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """Shape of the output. Raises ShapeError where the inputs do not fit."""
+        """Shape of the output. Raises ShapeError if the inputs do not fit."""
         return inputs[0]
 
     def weight_shapes(self, inputs: tuple[Shape, ...]) -> dict[str, Shape]:
@@ -142,7 +142,7 @@ class Conv(Layer):
         """Kernel (Kh, Kw, Ci / groups, Co) and, with `bias`, (Co,)."""
         channels = _image(inputs)[2]
         if channels % self.groups:
-            raise ShapeError(f"{channels} input channels are no multiple of groups ({self.groups})")
+            raise ShapeError(f"{channels} input channels are not a multiple of groups ({self.groups})")
         shapes: dict[str, Shape] = {"kernel": (*self.kernel, channels // self.groups, self.filters)}
         if self.bias:
             shapes["bias"] = (self.filters,)

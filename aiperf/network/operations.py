@@ -4,7 +4,7 @@ The rules follow the AIPerf paper (Ren et al. 2021, section 4.4, Tables 1 to 3).
 accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponential 8. All counts are integers.
 
 A rule is one small function from the shapes of a layer to its operations, registered under the layer's kind.
-Where the shapes come from does not matter: `count` takes them from an `Architecture`,
+The source of the shapes does not matter: `count` takes them from an `Architecture`,
 `replica.counting.keras_operations` from the weights and tensors of a built Keras model.
 """
 
@@ -53,7 +53,7 @@ NOTHING = Operations(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LayerFacts:
-    """What a rule may look at. Shapes leave the batch out."""
+    """The facts that a rule may look at. Shapes leave the batch out."""
 
     inputs: tuple[Shape, ...]
     output: Shape

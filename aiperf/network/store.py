@@ -24,7 +24,7 @@ class ArchitectureStore:
         self._known[architecture.hash] = architecture
 
     def load(self, architecture_hash: str) -> Architecture:
-        """The architecture of that hash. Raises ArchitectureError where it is missing or damaged."""
+        """The architecture of that hash. Raises ArchitectureError if it is missing or damaged."""
         if architecture_hash not in self._known:
             path = self._paths.architecture(architecture_hash)
             architecture = read_architecture(path)

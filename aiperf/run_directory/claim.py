@@ -1,4 +1,4 @@
-"""Who drives a run: one primary at a time, on any node that sees the run directory.
+"""The claim to a run: one primary at a time, on any node that sees the run directory.
 
 A claim is a file that is created exclusively and touched at intervals; network file systems have no dependable locks.
 """
@@ -18,7 +18,7 @@ from aiperf.clock import format_utc
 from aiperf.errors import RunHeldError
 
 SILENCE_S = 90.0
-"""A claim of another node that was not touched for so long is dead."""
+"""A claim of another node that was not touched for this long is dead."""
 
 TOUCH_INTERVAL_S = 15.0
 
@@ -26,7 +26,7 @@ TOUCH_INTERVAL_S = 15.0
 class Claim:
     """The claim on one run, from construction to `release`.
 
-    Raises RunHeldError where a living primary has it, naming its process, its node and since when.
+    Raises RunHeldError if a living primary has it, naming its process, its node and since when.
     """
 
     def __init__(self, path: Path, now_ms: int) -> None:
@@ -65,7 +65,7 @@ class Claim:
                 f"{self._path.parent}: another primary has this run: process {holder.get('pid')} on "
                 f"{holder.get('host')}, since {holder.get('since')}; end it first"
             )
-        # Renamed first: if somebody else took it over in between, theirs is put back.
+        # Renamed first: if another primary took it over in between, its claim is put back.
         aside = self._path.with_name(f".{self._path.name}.{self._token}.tmp")
         try:
             self._path.rename(aside)
@@ -92,14 +92,14 @@ class Claim:
             probe.unlink(missing_ok=True)
 
     def touch(self) -> None:
-        """Show that the primary lives. Nothing happens where the file system does not let it."""
+        """Show that the primary lives. No-op if the file system refuses."""
         try:
             os.utime(self._path)
         except OSError:
             return
 
     def release(self) -> None:
-        """Give the run up; a claim of somebody else stays."""
+        """Give the run up; a claim of another primary stays."""
         try:
             if _parse(self._path.read_bytes()).get("token") == self._token:
                 self._path.unlink()
@@ -114,7 +114,7 @@ class Claim:
 
 
 def is_held_here(path: Path) -> bool:
-    """Whether a living process of this node has the claim."""
+    """True if a living process of this node has the claim."""
     try:
         return _lives(_parse(path.read_bytes()))
     except OSError:
@@ -124,7 +124,7 @@ def is_held_here(path: Path) -> bool:
 def _lives(holder: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(int(holder["pid"]))
-        # One that nobody has waited for yet is dead, too.
+        # A process that its parent has not waited for yet is dead, too.
         ended = process.status() == psutil.STATUS_ZOMBIE
         return bool(not ended and process.create_time() == holder["process_started"])
     except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):

@@ -36,11 +36,11 @@ def write_manifest(paths: RunPaths, config: RunConfig) -> None:
 
 
 def read_manifest(paths: RunPaths) -> Manifest:
-    """Read run.json. Raises RunDirectoryError where it is not one, or of another rules version."""
+    """Read run.json. Raises RunDirectoryError if it is not one, or of another rules version."""
     try:
         manifest = Manifest.model_validate_json(paths.run.read_bytes(), strict=False)
     except (OSError, ValidationError) as error:
-        raise RunDirectoryError(f"{paths.run}: is no run of this program: {error}") from None
+        raise RunDirectoryError(f"{paths.run}: is not a run of this program: {error}") from None
     if manifest.rules_version != RULES_VERSION:
         raise RunDirectoryError(
             f"{paths.run}: rules version is {manifest.rules_version!r}; this program knows {RULES_VERSION!r}"

@@ -11,7 +11,7 @@ from aiperf.errors import RunDirectoryError
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Where everything of one run lies, below the shared directory `root`."""
+    """The files of one run, below the shared directory `root`."""
 
     root: Path
 
@@ -22,7 +22,7 @@ class RunPaths:
 
     @property
     def system(self) -> Path:
-        """What every node is: CPU, memory, accelerators, software."""
+        """Description of every node: CPU, memory, accelerators, software."""
         return self.root / "system.json"
 
     @property
@@ -37,7 +37,7 @@ class RunPaths:
 
     @property
     def space(self) -> Path:
-        """The space of hyperparameters, where the run has one of its own."""
+        """The space of hyperparameters, if the run has one of its own."""
         return self.root / "hyperparameters.json"
 
     @property
@@ -52,17 +52,17 @@ class RunPaths:
 
     @property
     def primary_log(self) -> Path:
-        """What the primary did, line by line."""
+        """The primary's log."""
         return self.logs / "primary.log"
 
     @property
     def primary_output(self) -> Path:
-        """What a primary without a terminal prints: events and progress."""
+        """Output of a primary without a terminal: events and progress."""
         return self.logs / "primary.out"
 
     @property
     def nni(self) -> Path:
-        """Which NNI experiment drives the run."""
+        """The NNI experiment that drives the run."""
         return self.root / "nni.json"
 
     @property
@@ -72,7 +72,7 @@ class RunPaths:
 
     @property
     def claim(self) -> Path:
-        """Who drives the run now."""
+        """Claim of the primary that drives the run now."""
         return self.root / "primary.claim"
 
     @property
@@ -92,7 +92,7 @@ class RunPaths:
 
     @property
     def nni_output(self) -> Path:
-        """What NNI's manager prints."""
+        """Output of NNI's manager."""
         return self.logs / "nni.out"
 
     def history_files(self, role: str = "*") -> list[Path]:
@@ -128,7 +128,7 @@ class RunPaths:
         return self.models / architecture_hash / f"checkpoint-{trial:06d}.npz"
 
     def candidate(self, replica: int, round_number: int) -> Path:
-        """What a replica has prepared for a round."""
+        """Architecture that a replica has proposed ahead for a round."""
         return self.candidates / f"replica-{replica:04d}-round-{round_number:04d}.json"
 
     def replica_log(self, replica: int) -> Path:
@@ -179,15 +179,15 @@ ENTRIES = (
 
 
 def belongs(name: str) -> bool:
-    """Whether a run writes a file of this name, which is relative to its directory."""
+    """True if a run writes files of this name, which is relative to its directory."""
     return any(re.fullmatch(entry.name, name) for entry in ENTRIES)
 
 
 def open_run(path: Path) -> RunPaths:
-    """The paths of an existing run. Raises RunDirectoryError where the path holds no run."""
+    """The paths of an existing run. Raises RunDirectoryError if the path holds no run."""
     paths = RunPaths(path)
     if not path.is_dir():
-        raise RunDirectoryError(f"{path} is no directory; name the --output directory of a run")
+        raise RunDirectoryError(f"{path} is not a directory; name the --output directory of a run")
     if not paths.run.is_file():
-        raise RunDirectoryError(f"{path} is no run directory: it has no {paths.run.name}")
+        raise RunDirectoryError(f"{path} is not a run directory: it has no {paths.run.name}")
     return paths

@@ -84,7 +84,7 @@ def test_what_cannot_be_ranked_is_named_beside_the_rest(run: Path, tmp_path: Pat
     assert mixed.returncode == 1
     assert "first" in mixed.stdout
     assert "foreign.json is JSON, but no report of aiperf" in mixed.stdout
-    assert "nothing is no directory" in mixed.stdout
+    assert "nothing is not a directory" in mixed.stdout
     assert aiperf("rank", tmp_path / "nothing").returncode == 2
 
 
@@ -138,9 +138,9 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
         (["scale", "--counts", "1,2"], "name the directory of the series"),
         (["scale", "--counts", "0,x", "--output", "x"], "--counts 0,x: whole numbers above 0"),
         (["scale", "--replicas", "3", "--output", "x"], "--replicas has no place here"),
-        (["check", "/nowhere"], "/nowhere is no directory"),
-        (["export", "/tmp"], "is no run directory"),
-        (["compare", "/tmp", "/tmp"], "is no run directory"),
+        (["check", "/nowhere"], "/nowhere is not a directory"),
+        (["export", "/tmp"], "is not a run directory"),
+        (["compare", "/tmp", "/tmp"], "is not a run directory"),
     ],
 )
 def test_wrong_usage_is_told(arguments: list[str], message: str) -> None:

@@ -31,8 +31,8 @@ def change(place: int, key: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ([], "is no architecture file"),
-        ({**document(), "schema": "other"}, "is no architecture file"),
+        ([], "is not an architecture file"),
+        ({**document(), "schema": "other"}, "is not an architecture file"),
         ({**document(), "version": 2}, "version is 2; this program reads version 1"),
         ({**document(), "extra": 1}, "unknown key.*extra"),
         ({**document(), "nodes": {}}, "nodes must be a list"),

@@ -140,7 +140,7 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
         with pytest.raises(RunDirectoryError, match=message):
             open_run(path)
     (tmp_path / "run.json").write_text('{"rules_version": "aiperf-1"}')
-    with pytest.raises(RunDirectoryError, match="is no run of this program"):
+    with pytest.raises(RunDirectoryError, match="is not a run of this program"):
         read_run(RunPaths(tmp_path))
     run = HandMadeRun(tmp_path / "old")
     run.paths.run.write_text(run.paths.run.read_text().replace('"aiperf-1"', '"aiperf-0"'))

@@ -1,0 +1,1 @@
+"""Checks and generators that work on the code itself."""
