@@ -1,11 +1,11 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, faults, horovod, format, schema, lock, clean.
+# Targets: run, test, check, faults, horovod, format, schema, docs, lock, clean.
 
 PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: env run horovod test check unit faults format schema lock clean
+.PHONY: env run horovod test check unit faults format schema docs lock clean
 
 env: .venv/run.stamp
 
@@ -58,6 +58,10 @@ format: .venv/test.stamp
 
 schema: env
 	$(BIN)/python -m analysis.report.model > analysis/report.schema.json
+
+# The references below docs/reference/, from the code that they describe.
+docs: schema
+	$(BIN)/python -m tools.make_docs
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:

@@ -1,3 +1,39 @@
-"""The vocabulary that primary, replica and analysis share: architectures, operations, records, score."""
+"""The vocabulary that all rooms share: networks and their cost, configuration, history list, rules, run directory.
+
+For other programs it exports, each imported at its first use: `Architecture` and `resnet` (layer graphs), `count`
+(operations per image, rule set aiperf-1), `load_run` (a run as pandas frames). See docs/api.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiperf.network.architecture import Architecture
+    from aiperf.network.operations import count
+
+    load_run: Any
+    resnet: Any
 
 __version__ = "0.1.0"
+
+__all__ = ["Architecture", "__version__", "count", "load_run", "resnet"]
+
+_EXPORTS = {
+    "Architecture": "aiperf.network.architecture",
+    "count": "aiperf.network.operations",
+    "load_run": "analysis.results.loading",
+    "resnet": "search_space.resnet",
+}
+"""Where each exported name lives. By name, as in the table of verbs: this room imports no other."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
