@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,29 @@ def whole_number(least: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+RUNS = Path("runs")
+"""Runs are put here unless `--output` says otherwise."""
+
+
+def add_run(parser: argparse.ArgumentParser, metavar: str = "DIR") -> None:
+    """The argument `run`: a run directory, by default the newest one below `runs/`."""
+    # A default that is text goes through `type` as well, but only if the argument is missing.
+    parser.add_argument(
+        "run", nargs="?", type=_run_path, default="", metavar=metavar, help="the run (default: the newest below runs/)"
+    )
+
+
+def _run_path(text: str) -> Path:
+    if text:
+        return Path(text)
+    started = [(manifest.stat().st_mtime, manifest.parent) for manifest in RUNS.glob("*/run.json")]
+    if not started:
+        raise argparse.ArgumentTypeError("there is no run below runs/; name a run directory")
+    newest = max(started)[1]
+    sys.stderr.write(f"aiperf: the newest run is {newest}\n")
+    return newest
 
 
 def suggest(option: argparse.Action, values: Sequence[str]) -> None:
