@@ -19,8 +19,8 @@ VERBS = {
     "check": ("analysis.verbs.submission:CHECK", "check a result against every rule"),
     "rank": ("analysis.verbs.results:RANK", "rank results"),
     "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
-    "scale": ("analysis.verbs.results:SCALE", "weak scaling: runs with more and more replicas"),
-    "profile": ("analysis.verbs.profile:PROFILE", "where the time and memory of a training step go"),
+    "scale": ("primary.series.cli:SCALE", "weak scaling: runs with more and more replicas"),
+    "profile": ("replica.profile.cli:PROFILE", "where the time and memory of a training step go"),
     "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission"),
     "verify": ("analysis.verbs.run:VERIFY", "check a whole run directory and list all problems"),
     "status": ("analysis.verbs.run:STATUS", "show where a run is, from any shell"),
@@ -34,6 +34,12 @@ VERBS = {
 }
 """Every verb: where it lives (module and name of its `Command`) and what it does."""
 
+FOLLOW_UPS = {
+    "report-scaling": "analysis.verbs.scaling:REPORT_SCALING",
+    "report-profile": "analysis.verbs.profile:REPORT_PROFILE",
+}
+"""Second halves of verbs, which the first half hands over to (`Command.follow_up`); not in the help."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code is 0 done, 1 failed, 2 usage, 3 environment."""
@@ -44,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"aiperf {__version__}")  # noqa: T201
         return EXIT_DONE
-    if words[0] not in VERBS:
+    if words[0] not in VERBS and words[0] not in FOLLOW_UPS:
         return _complain(f"unknown verb {words[0]!r}; known: {', '.join(VERBS)}", EXIT_USAGE)
     return _run_verb(words[0], words[1:])
 
 
 def _run_verb(verb: str, words: list[str]) -> int:
-    module, _, name = VERBS[verb][0].partition(":")
+    module, _, name = (FOLLOW_UPS.get(verb) or VERBS[verb][0]).partition(":")
     command: Command = getattr(importlib.import_module(module), name)
     parser = argparse.ArgumentParser(
         prog=f"aiperf {verb}",

@@ -44,7 +44,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReportComparison:
     """What two reports have in common and what not."""
 
     first: Report
@@ -58,9 +58,9 @@ class Comparison:
         return tuple(measure for measure in self.measures if measure.worse)
 
 
-def compare(first: Report, second: Report) -> Comparison:
+def compare(first: Report, second: Report) -> ReportComparison:
     """Put two reports side by side."""
-    return Comparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
+    return ReportComparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
 
 
 def _settings(first: Report, second: Report) -> Iterator[Difference]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
-from analysis.results.source import Result, opened_run, read_report_file, read_result
+from analysis.results.source import RunResult, opened_run, read_report_file, read_result
 
 SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_total", "timeline", "status")
 """What a stored report must have exactly as the records give it."""
@@ -38,7 +38,7 @@ def check_result(path: Path) -> Compliance:
     return _check(read_result(path), path)
 
 
-def _check(result: Result, folder: Path) -> Compliance:
+def _check(result: RunResult, folder: Path) -> Compliance:
     stored = RunPaths(folder).report_json
     found: list[str] = []
     if stored.is_file():

@@ -9,7 +9,7 @@ from typing import Literal
 import pandas as pd
 
 from analysis.report.model import Report
-from analysis.results.source import Result
+from analysis.results.source import RunResult
 
 Order = Literal["score", "regulated", "accelerator"]
 
@@ -60,7 +60,7 @@ class Ranking:
         return table.astype({"rank": "Int64"})
 
 
-def rank(results: Iterable[Result], order: Order, problems: Iterable[str] = ()) -> Ranking:
+def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = ()) -> Ranking:
     """Sort results; equal ones share a rank."""
     rows = [_row(result) for result in results]
     rows.sort(key=lambda row: (VERDICT_ORDER.index(row.status), -(_key(row, order)), row.system, row.origin))
@@ -81,7 +81,7 @@ def _with_rank(row: Row, number: int | None) -> Row:
     return Row(**{**asdict(row), "rank": number})
 
 
-def _row(result: Result) -> Row:
+def _row(result: RunResult) -> Row:
     report: Report = result.report
     return Row(
         rank=None,

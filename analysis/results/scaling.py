@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.output.figures.style import COLOURS, Drawing, draw
-from analysis.results.source import Result
+from analysis.results.source import RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ScalingRow:
     origin: str
 
 
-def scaling_rows(results: Sequence[Result]) -> tuple[ScalingRow, ...]:
+def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
     """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score are left out."""
     usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
     usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))

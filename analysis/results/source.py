@@ -21,7 +21,7 @@ from analysis.results.archive import is_archive, open_archive
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """A report, and whether its numbers were recomputed from raw records just now."""
 
     origin: Path
@@ -29,12 +29,12 @@ class Result:
     recomputed: bool
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> RunResult:
     """The result at a path. Raises RunDirectoryError where there is none: it says what the path holds instead."""
     if path.is_file() and not is_archive(path):
-        return Result(path, read_report_file(path), recomputed=False)
+        return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
-        return Result(path, build_report(read_run(open_run(folder))), recomputed=True)
+        return RunResult(path, build_report(read_run(open_run(folder))), recomputed=True)
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def read_report_file(path: Path) -> Report:
         raise RunDirectoryError(f"{path} is no report of this version: {where}: {first['msg']}") from None
 
 
-def try_result(path: Path) -> Result | str:
+def try_result(path: Path) -> RunResult | str:
     """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
         return read_result(path)
