@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -70,7 +69,7 @@ class HistoryWriter:
                     raise
                 if attempt == 0:
                     log.warning("%s cannot be written (%s); trying again for %.0f s", self.name, error, self.patience_s)
-                time.sleep(RETRY_S)
+                self.clock.pause(RETRY_S)
             else:
                 break
         if attempt:
@@ -135,8 +134,8 @@ class HistoryReader:
     """
 
     def __init__(self, paths: RunPaths, roles: tuple[str, ...] = ()) -> None:
-        self._directory = paths.history
-        self._patterns = [f"{role}-*.jsonl" for role in roles] or ["*.jsonl"]
+        self._paths = paths
+        self._roles = roles or ("*",)
         self._positions: dict[str, _Position] = {}
 
     def read_new(self) -> Batch:
@@ -149,7 +148,7 @@ class HistoryReader:
 
     def read_files(self) -> Iterator[Batch]:
         """As `read_new`, writer by writer: the history of a long run need not be in memory at once."""
-        for file in sorted(file for pattern in self._patterns for file in self._directory.glob(pattern)):
+        for file in sorted(file for role in self._roles for file in self._paths.history_files(role)):
             position = self._positions.setdefault(file.name, _Position())
             lines = _new_lines(file, position)
             first = position.lines + 1
@@ -161,7 +160,7 @@ class HistoryReader:
         return sorted(
             name
             for name, position in self._positions.items()
-            if (self._directory / name).exists() and (self._directory / name).stat().st_size > position.offset
+            if (file := self._paths.history / name).exists() and file.stat().st_size > position.offset
         )
 
 

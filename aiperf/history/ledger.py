@@ -131,8 +131,8 @@ class Ledger:
         return end if end is not None and (resumed_ms is None or resumed_ms < end.time_ms) else None
 
     @property
-    def parts(self) -> int:
-        """Parts with clocks of their own: one, and one for each resumption with a new clock."""
+    def segments(self) -> int:
+        """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
         return 1 + sum(resumption.body.new_clock for resumption in self.resumptions)
 
     def add(self, records: Iterable[Record]) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import zlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -227,6 +228,35 @@ def decode_record(line: bytes) -> Record:
     except ValueError as error:
         raise RecordDamagedError(f"is no record: {error!r}") from None
     return Record(found["writer"], found["sequence"], time_ms, found["monotonic_ms"], found["data"])
+
+
+_PROGRESS_LINE = re.compile(
+    rb'\{"version":1,"writer":"[\w-]+","sequence":\d+,"time":"(?P<time>[\dT:.Z-]{24})","monotonic_ms":-?\d+,'
+    rb'"data":\{"type":"progress","trial":(?P<trial>\d+),"epoch":(?P<epoch>\d+),"images_trained":(?P<trained>\d+),'
+    rb'"images_evaluated":(?P<evaluated>\d+)\},"crc32":"(?P<crc>[0-9a-f]{8})"\}'
+)
+"""A progress report, byte for byte as `encode_record` writes it."""
+
+
+class ProgressLine(NamedTuple):
+    """The parts of a progress report that decide whether it is worth decoding; UTC on the writer's clock."""
+
+    trial: int
+    time_ms: int
+    position: tuple[int, int, int]
+    """As `ProgressFacts.position`."""
+
+
+def scan_progress(line: bytes) -> ProgressLine | None:
+    """Read a progress report, without its newline, several times faster than `decode_record` does.
+
+    None if it is any other record, or is not exactly as `encode_record` writes it.
+    """
+    found = _PROGRESS_LINE.fullmatch(line)
+    if found is None or b"%08x" % zlib.crc32(line[:-_TAIL_BYTES]) != found["crc"]:
+        return None
+    trial, *position = map(int, found.group("trial", "epoch", "trained", "evaluated"))
+    return ProgressLine(trial, parse_utc(found["time"].decode()), (position[0], position[1], position[2]))
 
 
 def _describe(error: ValidationError) -> str:

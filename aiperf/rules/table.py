@@ -49,8 +49,8 @@ class RunFacts:
     precisions: tuple[str, ...] = ()
     """Arithmetic of the layers of all trials, as recorded."""
     damages: tuple[str, ...] = ()
-    parts: int = 1
-    """Parts with clocks of their own."""
+    segments: int = 1
+    """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
     released: int = 1
     """Replicas that were ready when the run began."""
     epoch_images: tuple[tuple[int, int], ...] = ()
@@ -115,7 +115,7 @@ RULES = (
     Rule("completion", "the run reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended == "deadline"),
     Rule("clock", "one clock from the release to the deadline", "setting",
-         lambda f: f"{f.parts} part(s)", lambda f: f.parts == 1),
+         lambda f: f"{f.segments} clock(s)", lambda f: f.segments == 1),
     Rule("work", "at least one image trained", "integrity",
          lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
     Rule("dataset", "imagenet", "setting",

@@ -35,7 +35,7 @@ class ArchitectureFactsReader:
         self._waiting: list[str] = []
         self._chunks: list[tuple[list[str], Future[list[ArchitectureFacts | str]]]] = []
 
-    def want(self, names: Iterable[str]) -> None:
+    def request(self, names: Iterable[str]) -> None:
         """Ask for architectures; those that were asked for before cost nothing."""
         for name in names:
             if name not in self._known:

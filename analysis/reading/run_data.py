@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.reading.history import history_bytes, read_history
+from analysis.reading.nodes import NodeFacts, read_system
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
-
-NodeFacts = dict[str, str | int | float | None]
 
 MANY_BYTES = 32 * 2**20
 """From a history of so many bytes on, starting processes for it pays."""
@@ -39,7 +37,7 @@ class RunData:
     end_ms: int
     ended: str
     system: dict[str, NodeFacts]
-    """What each replica's node told of itself, by replica."""
+    """The node of each replica, by replica."""
     telemetry: Telemetry
 
     @property
@@ -95,12 +93,12 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, damages, unfinished = Ledger(), list[str](), list[str]()
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
         architectures = ArchitectureFactsReader(paths, workers)
-        for part in read_history(paths, workers, ledger):
-            ledger.add(part.records)
-            damages += part.damages
-            unfinished += part.unfinished
-            architectures.want(
-                record.body.architecture for record in part.records if isinstance(record.body, TrialStarted)
+        for writer in read_history(paths, workers, ledger):
+            ledger.add(writer.records)
+            damages += writer.damages
+            unfinished += writer.unfinished
+            architectures.request(
+                record.body.architecture for record in writer.records if isinstance(record.body, TrialStarted)
             )
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
@@ -115,18 +113,9 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
         ended=ended,
-        system=_system(paths),
+        system=read_system(paths),
         telemetry=telemetry,
     )
-
-
-def _system(paths: RunPaths) -> dict[str, NodeFacts]:
-    """`system.json`; nothing where it is missing (a run that never started) or damaged (`aiperf verify` tells)."""
-    try:
-        nodes = json.loads(paths.system.read_bytes())
-        return {str(name): dict(facts) for name, facts in nodes.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:

@@ -126,8 +126,7 @@ def _bin_means(times: Series, values: Series, edges: Series) -> Series:
 
 def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Workers) -> list[Future[FileSamples]]:
     """Have all samples of a run read, corrected by each writer's clock offset."""
-    files = sorted(paths.telemetry.glob("*.jsonl"))
-    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in files]
+    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in paths.telemetry_files()]
 
 
 def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:

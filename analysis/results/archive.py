@@ -16,24 +16,13 @@ from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
-from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
 
 SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
-
-PATTERNS = (
-    "run.json",
-    "system.json",
-    "hyperparameters.json",
-    "history/*.jsonl",
-    "models/*/architecture.json",
-    "telemetry/*.jsonl",
-    "report/**/*",
-)
-"""What of a run directory goes into a package."""
 
 MOST_BYTES = 64 * 2**30
 MOST_MEMBERS = 2_000_000
@@ -79,8 +68,9 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> i
 
 
 def _files(paths: RunPaths) -> Iterator[Path]:
-    for pattern in PATTERNS:
-        yield from (file for file in sorted(paths.root.glob(pattern)) if file.is_file())
+    for entry in ENTRIES:
+        if entry.submitted:
+            yield from (file for file in sorted(paths.root.glob(entry.glob)) if file.is_file())
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -17,18 +17,7 @@ from aiperf.history.ledger import Ledger, when
 from aiperf.history.records import Record
 from aiperf.network.json_files import read_architecture
 from aiperf.run_directory.manifest import read_manifest
-from aiperf.run_directory.paths import RunPaths
-
-KNOWN_NAMES = re.compile(
-    r"run\.json|system\.json|hyperparameters\.json|primary\.claim"
-    r"|history/(primary|replica-\d{4})-\d+\.jsonl"
-    r"|models/[0-9a-f]{16}/(architecture\.json|(weights|checkpoint)-\d{6}\.npz)"
-    r"|candidates/replica-\d{4}-round-\d{4}\.json"
-    r"|logs/(primary|replica-\d{4}|trial-\d{6}|replica-\d{4}-preparation-\d{6})\.log"
-    r"|telemetry/[^/]+\.jsonl|report/.+"
-    r"|nni\.json|nni/.+|logs/(primary|nni)\.out"
-)
-"""Everything that a run writes, relative to its directory."""
+from aiperf.run_directory.paths import RunPaths, belongs
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
@@ -112,7 +101,7 @@ def _foreign(paths: RunPaths) -> Iterator[str]:
             continue
         if TEMPORARY.fullmatch(name):
             yield f"{name}: a temporary file that was left behind"
-        elif not KNOWN_NAMES.fullmatch(name):
+        elif not belongs(name):
             yield f"{name}: does not belong to the run"
 
 
