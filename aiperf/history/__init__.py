@@ -1,1 +1,3 @@
-"""The shared history list: its records, its files (one writer each), and the ledger that folds them."""
+"""The shared history list: its records, its files (one writer each), and the ledger that folds
+them.
+"""

@@ -1,7 +1,7 @@
 """The shared history list: one file per writer, durable appends, incremental readers.
 
-NFS has neither an atomic append nor dependable locks, so no two processes ever write one file: a writer
-creates its file exclusively and a restarted writer takes a new name.
+NFS has neither an atomic append nor dependable locks, so no two processes ever write one file: a
+writer creates its file exclusively and a restarted writer takes a new name.
 """
 
 from __future__ import annotations
@@ -33,22 +33,25 @@ RETRY_S = 1.0
 class HistoryWriter:
     """Appends records to a file of its own: one write and one fsync each.
 
-    `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its starts.
+    `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its
+    starts.
     """
 
     def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
         self.clock = clock
-        """What the times of its records are read from."""
+        """The clock of its records."""
         self.patience_s = PATIENCE_S
-        """How long to wait for a file system that does not take a record."""
+        """Seconds to wait for a file system that refuses a record."""
         self._sequence = 0
         self.name, self._descriptor = _create_exclusively(paths, role)
         self._good_bytes = 0
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
-        """Write a record durably; its time is now or the given moment of the node's monotonic clock.
+        """Write a record durably; its time is now or the given moment of the node's monotonic
+        clock.
 
-        Raises OSError where it could not be written within `patience_s`; the file then ends where it ended before.
+        Raises OSError if it could not be written within `patience_s`; the file is then as it was
+        before.
         """
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
@@ -57,7 +60,7 @@ class HistoryWriter:
         return record
 
     def _write(self, line: bytes) -> None:
-        """Write a line whole, or not at all; wait a while where the file system has no room or refuses."""
+        """Write a line whole, or not at all; wait a while if the file system is full or refuses."""
         for attempt in count():
             try:
                 if os.write(self._descriptor, line) != len(line):
@@ -102,7 +105,7 @@ def _create_exclusively(paths: RunPaths, role: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A line that is not what was written."""
+    """A line that is not as it was written."""
 
     file: str
     line: int
@@ -114,7 +117,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a reader found since its last look."""
+    """New records and damages since the last look of a reader."""
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
@@ -129,7 +132,7 @@ class _Position:
 class HistoryReader:
     """Reads the files of all writers, each time only what is new.
 
-    An unfinished last line is left for later; any other damage is returned, never skipped in silence.
+    An unfinished last line is left for later; any other damage is returned, never skipped silently.
     `roles` limits it to some writers ("primary", "replica-0003").
     """
 
@@ -139,7 +142,7 @@ class HistoryReader:
         self._positions: dict[str, _Position] = {}
 
     def read_new(self) -> Batch:
-        """Records and damages since the last call. Raises OSError where the directory cannot be read."""
+        """Records and damages since the last call. Raises OSError if a file cannot be read."""
         batches = list(self.read_files())
         return Batch(
             tuple(record for batch in batches for record in batch.records),
@@ -181,7 +184,9 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 
 def read_from(file: Path, offset: int = 0) -> bytes:
-    """What a file holds from an offset on; nothing where it is listed, but not there for this node (network caches)."""
+    """The bytes of a file from an offset on; none if it is listed but not yet visible on this node
+    (network caches).
+    """
     try:
         with file.open("rb") as stream:
             stream.seek(offset)

@@ -1,6 +1,8 @@
-"""Records of the history list: one line of JSON each, with version, writer, sequence number, time and checksum.
+"""Records of the history list: one line of JSON each, with version, writer, sequence number, time
+and checksum.
 
-The checksum (CRC-32 of everything before it in the line) is the last key, so that damage anywhere is seen.
+The checksum (CRC-32 of everything before it in the line) is the last key, so that damage anywhere
+is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _TAIL_BYTES = len(_CHECKSUM_KEY) + 8 + len(b'"}')
 
 
 STRICT = ConfigDict(extra="forbid")
-"""Bodies of records are checked, and hold nothing but their fields: a long run has millions of them."""
+"""Bodies of records are checked, and have slots in place of dictionaries: a long run has millions.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -60,9 +63,9 @@ class RunReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RunResumed:
-    """Primary: another primary goes on with the run. Whatever was in progress before has died with the old one.
+    """Primary: another primary resumes the run. Trainings in progress have died with the old one.
 
-    With `new_clock`, what was done before counts no more: the next release is t0.
+    With `new_clock`, earlier work no longer counts: the next release is t0.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -71,7 +74,9 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RunEnded:
-    """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until `end_ms` counts."""
+    """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until
+    `end_ms` counts.
+    """
 
     type: Literal["run_ended"] = "run_ended"
     reason: Literal["deadline", "interrupted", "no_replicas"]
@@ -81,7 +86,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class JobIssued:
-    """Primary: a replica was given a training; `point`, `base` and `resumes` as in the job."""
+    """Primary: a replica was given a job; `point`, `base` and `resumes` as in the job."""
 
     type: Literal["job_issued"] = "job_issued"
     trial: int
@@ -113,7 +118,7 @@ class TrialStarted:
     precision: str = "float32"
     """Arithmetic of the layers."""
     resumes: int | None = None
-    """The broken-off trial that this one goes on with."""
+    """The interrupted trial that this one resumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -144,9 +149,10 @@ class EpochCompleted(EpochFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class TrialEnded:
-    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of the run).
+    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of
+    the run).
 
-    `predicted_accuracy` is what the search gets in place of the measured one, in warm-up rounds only.
+    The search uses `predicted_accuracy` in place of the measured one, in warm-up rounds only.
     """
 
     type: Literal["trial_ended"] = "trial_ended"
@@ -187,7 +193,9 @@ _LINE: TypeAdapter[_Line] = TypeAdapter(_Line)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One record: who wrote it as which of its records, when (on the writer's clock), and what it says."""
+    """One record: its writer, its number among the writer's, its times on the writer's clock, and
+    its body.
+    """
 
     writer: str
     sequence: int
@@ -204,7 +212,7 @@ def encode_record(record: Record) -> bytes:
         "sequence": record.sequence,
         "time": format_utc(record.time_ms),
         "monotonic_ms": record.monotonic_ms,
-        # Which record of which trial: first in the line, so that millions of lines can be told apart by their start.
+        # Type and trial come first, so that the start of a line identifies it among millions.
         "data": {"type": record.body.type, **_trial_of(record.body), **_BODY.dump_python(record.body, mode="json")},
     }
     head = json.dumps(document, separators=(",", ":"))[:-1].encode()
@@ -216,7 +224,7 @@ def _trial_of(body: AnyBody) -> dict[str, int]:
 
 
 def decode_record(line: bytes) -> Record:
-    """A record from its line. Raises RecordDamagedError saying what is wrong with it."""
+    """A record from its line. Raises RecordDamagedError with the reason."""
     head, tail = _split_checksum(line)
     if b"%08x" % zlib.crc32(head) != tail:
         raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
@@ -226,7 +234,7 @@ def decode_record(line: bytes) -> Record:
     except ValidationError as error:
         raise RecordDamagedError(_describe(error)) from None
     except ValueError as error:
-        raise RecordDamagedError(f"is no record: {error!r}") from None
+        raise RecordDamagedError(f"is not a record: {error!r}") from None
     return Record(found["writer"], found["sequence"], time_ms, found["monotonic_ms"], found["data"])
 
 
@@ -239,7 +247,9 @@ _PROGRESS_LINE = re.compile(
 
 
 class ProgressLine(NamedTuple):
-    """The parts of a progress report that decide whether it is worth decoding; UTC on the writer's clock."""
+    """The parts of a progress report that decide whether it is worth decoding; UTC on the writer's
+    clock.
+    """
 
     trial: int
     time_ms: int
@@ -260,12 +270,12 @@ def scan_progress(line: bytes) -> ProgressLine | None:
 
 
 def _describe(error: ValidationError) -> str:
-    """What is wrong with a line whose checksum fits: most likely another version has written it."""
+    """The problem of a line whose checksum fits: most likely another version wrote it."""
     problems = error.errors(include_url=False)
     version = next((item["input"] for item in problems if item["loc"] == ("version",)), None)
     if version is not None and not isinstance(version, dict):
         return f"record version {version!r}; this program reads version {VERSION}"
-    return f"is no record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}"
+    return f"is not a record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}"
 
 
 def _split_checksum(line: bytes) -> tuple[bytes, bytes]:

@@ -1,4 +1,6 @@
-"""A run's system description with the fields of MLPerf's `systems` files (mlcommons/policies, submission rules)."""
+"""A run's system description with the fields of MLPerf's `systems` files (mlcommons/policies,
+submission rules).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from analysis.report.model import Report
 
 
 def mlperf_system(report: Report) -> dict[str, object]:
-    """The facts of all nodes. Fields that only the submitter knows are empty, to be filled in by hand."""
+    """The facts of all nodes. Fields that only the submitter knows are empty, to be filled in by
+    hand.
+    """
     every = map(NodeFacts.model_validate, report.system.values())
     nodes = tuple({facts.host: facts for facts in every}.values())
     return {

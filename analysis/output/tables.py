@@ -18,7 +18,9 @@ MOST_ROWS = 100
 
 
 def make_table(title: str | None, *headings: str, left: Collection[str] | None = None) -> Table:
-    """An empty table. Columns are aligned to the right except those in `left`; without it, all to the left."""
+    """An empty table. Columns are aligned to the right except those in `left`; without it, all to
+    the left.
+    """
     table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, justify="left" if left is None or heading in left else "right")
@@ -31,7 +33,7 @@ def print_line(console: Console, line: str) -> None:
 
 
 def print_report(report: Report, page: Path) -> None:
-    """Print trials, replicas, violations, where the page is, and the final line last of all."""
+    """Print trials, replicas, violations, the path of the page, and the final line last."""
     console = open_console()
     console.print(_trials(report))
     if report.hyperparameters:

@@ -16,12 +16,16 @@ from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
 BUCKET_MS = GRID_MS // 4
-"""Runs of an hour and more keep progress to 90 s. This divides the timeline's grid, which stays exact."""
+"""Runs of an hour and more keep progress to 90 s. This divides the timeline's grid, which stays
+exact.
+"""
 
 
 @dataclass(frozen=True)
 class WriterRecords:
-    """The records of one writer, the lines that are damaged, and its file's name if the last line is incomplete."""
+    """The records of one writer, the lines that are damaged, and its file's name if the last line
+    is incomplete.
+    """
 
     records: tuple[Record, ...]
     damages: tuple[str, ...]
@@ -32,15 +36,18 @@ class WriterRecords:
 class ProgressThinning:
     """Buckets of progress reports. Times are UTC milliseconds on the writer's clock.
 
-    Reports of a trial in the same 90 s bucket after the start, on the same side of the run's end, collapse to the
-    furthest. The work done by every point of the timeline, and by the end, therefore stays exact.
+    Reports of a trial in the same 90 s bucket after the start, on the same side of the run's end,
+    collapse to the furthest. The work done by every point of the timeline, and by the end,
+    therefore stays exact.
     """
 
     start_ms: int
     end_ms: int
 
     def bucket(self, time_ms: int) -> tuple[int, bool]:
-        """The bucket of a time. Its upper edge belongs to it, as a point of the grid includes its own moment."""
+        """The bucket of a time. Its upper edge belongs to it, as a point of the grid includes its
+        own moment.
+        """
         return -((self.start_ms - time_ms) // BUCKET_MS), time_ms > self.end_ms
 
 
@@ -52,8 +59,8 @@ def history_bytes(paths: RunPaths) -> int:
 def read_history(paths: RunPaths, workers: Workers, ledger: Ledger) -> Iterator[WriterRecords]:
     """The records of all writers, the primary's first.
 
-    The caller must fold each into the ledger before it takes the next: the primary's records decide how those of the
-    replicas are thinned.
+    The caller must fold each into the ledger before it takes the next: the primary's records decide
+    how those of the replicas are thinned.
     """
     own = paths.history_files("primary")
     for file in own:

@@ -48,7 +48,8 @@ _NODES: TypeAdapter[dict[str, NodeFacts]] = TypeAdapter(dict[str, NodeFacts])
 def read_system(paths: RunPaths) -> dict[str, NodeFacts]:
     """The node of each replica, by replica.
 
-    Empty if the file is missing, as in a run that never started, or damaged, which `aiperf verify` reports.
+    Empty if the file is missing, as in a run that never started, or damaged, which `aiperf verify`
+    reports.
     """
     try:
         return _NODES.validate_json(paths.system.read_bytes())

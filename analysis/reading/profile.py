@@ -17,9 +17,9 @@ class ProfiledOperation(BaseModel):
     operation: str
     phase: str
     seconds: float
-    """Self time a step, summed over all threads."""
+    """Self time per step, summed over all threads."""
     calls: float
-    """Executions a step."""
+    """Executions per step."""
 
 
 class StepSettings(BaseModel):
@@ -41,7 +41,9 @@ class StepSettings(BaseModel):
 
 
 class Profile(BaseModel):
-    """Time and memory of a training step, averaged over `steps` recorded steps; times in seconds, memory in bytes."""
+    """Time and memory of a training step, averaged over `steps` recorded steps; times in seconds,
+    memory in bytes.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

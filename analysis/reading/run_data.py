@@ -1,4 +1,4 @@
-"""A run directory read into tables: one ledger, the cost of every architecture, the moments of start and end."""
+"""A run directory in memory: its ledger, the cost of every architecture, its start and its end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telem
 from analysis.reading.workers import Workers
 
 MANY_BYTES = 32 * 2**20
-"""From a history of so many bytes on, starting processes for it pays."""
+"""Size of a history from which on starting processes for it pays off."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What the records of a run say. Times are UTC milliseconds on the primary's clock."""
+    """The content of a run's records. Times are UTC milliseconds on the primary's clock."""
 
     manifest: Manifest
     ledger: Ledger
@@ -42,12 +42,12 @@ class RunData:
 
     @property
     def duration_ms(self) -> int:
-        """From the release of the replicas to the end; 0 where they never were released."""
+        """From the release of the replicas to the end; 0 if they were never released."""
         return max(0, self.end_ms - self.start_ms) if self.start_ms is not None else 0
 
     @cached_property
     def work(self) -> dict[int, TrialWork]:
-        """The work of every trial by id, less what lies outside the run: before the release or after the end."""
+        """The work of every trial by id, without that before the release or after the end."""
         start_ms = self.start_ms if self.start_ms is not None else self.end_ms
         result = {}
         for number, entry in sorted(self.ledger.trials.items()):
@@ -61,15 +61,18 @@ class RunData:
         return result
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """What a trial did. Nothing where its architecture cannot be read (which is among the damages)."""
+        """The work of a trial; of no cost if its architecture cannot be read, which is among the
+        damages.
+        """
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
         return self.ledger.work(trial, facts.cost if facts else NOTHING)
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
-    """Read a run. `now_ms` is the end to assume for a run that has none yet (default: its last record).
+    """Read a run. `now_ms` is the end to assume for a run that has none yet (default: its last
+    record).
 
-    Raises RunDirectoryError where it is no run.
+    Raises RunDirectoryError if it is not a run.
     """
     with _no_garbage_collection():
         return _read(paths, now_ms)
@@ -83,7 +86,7 @@ def _no_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # what was read stays: later collections need not look at it
+        gc.freeze()  # the records stay in memory: later collections need not visit them
         if enabled:
             gc.enable()
 

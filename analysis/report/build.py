@@ -36,7 +36,7 @@ from analysis.report.trials import trial_part
 
 
 def build_report(data: RunData) -> Report:
-    """Compute the report of a run as it is in the records."""
+    """Compute the report of a run from its records."""
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
     work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
@@ -78,7 +78,7 @@ def build_report(data: RunData) -> Report:
 
 
 def _surroundings(data: RunData) -> dict[str, Any]:
-    """What the run ran on and with, and what of its files is not as it should be."""
+    """Nodes, configuration and versions of the run, and the damage of its files."""
     return {
         "usage": usage(data, data.telemetry),
         "system": {replica: facts.as_recorded() for replica, facts in data.system.items()},

@@ -29,9 +29,11 @@ class RulePart(ViolationPart):
     """One rule, with the run's value next to the required one."""
 
     group: str
-    """setting (of the configuration), outcome (of the training), or integrity (of the run and its records)."""
+    """setting (of the configuration), outcome (of the training), or integrity (of the run and its
+    records).
+    """
     passed: bool
-    """Whether the rule is met."""
+    """True if the rule is met."""
 
 
 class FailurePart(_Part):
@@ -59,7 +61,9 @@ class DeviationPart(_Part):
 
 
 class UsagePart(_Part):
-    """Use of one node within the run, from its telemetry; accelerator figures are means over the node's."""
+    """Use of one node within the run, from its telemetry; accelerator figures are means over the
+    node's.
+    """
 
     host: str
     """Name of the node."""
@@ -76,15 +80,17 @@ class UsagePart(_Part):
     memory_peak_bytes: int | None
     """Largest use of main memory in bytes; null if it was not sampled."""
     energy_j: float | None
-    """Joules of accelerators and CPU packages, as far as the node reports them; null if it reports neither."""
+    """Joules of accelerators and CPU packages, as far as the node reports them; null if it reports
+    neither.
+    """
 
 
 class EnergyPart(_Part):
     """Energy from the start of the run to its end, of all devices that report it."""
 
     accelerators_j: float | None
-    """Joules of all accelerators: from their energy counters, else power integrated by the trapezoidal rule;
-    null if none reports either.
+    """Joules of all accelerators: from their energy counters, else power integrated by the
+    trapezoidal rule; null if none reports either.
     """
     cpus_j: float | None
     """Joules of all CPU packages, from the kernel's counters; null if none reports them."""
@@ -95,13 +101,16 @@ class EnergyPart(_Part):
     operations_per_joule: float | None
     """`operations_total` / (`accelerators_j` + `cpus_j`); null without energy."""
     best_error_j: float | None
-    """Joules until the run's error was reached; null without energy or without an evaluated epoch."""
+    """Joules until the run's error was reached; null without energy or without an evaluated epoch.
+    """
     official_error_j: float | None
     """Joules until the error was at most 0.30; null without energy or if it never was."""
 
 
 class TimelinePart(_Part):
-    """The result as if the run had ended at this time. Points are 0.1 hour apart; the last one is the end."""
+    """The result as if the run had ended at this time. Points are 0.1 hour apart; the last one is
+    the end.
+    """
 
     t_s: float
     """Seconds after the start of the run."""
@@ -123,7 +132,9 @@ class TrialPart(_Part):
     round: int
     """Round of the replica, from 1."""
     architecture: str | None
-    """Canonical hash of the architecture; null if the training never started. So are the nulls below."""
+    """Canonical hash of the architecture; null if the training never started. So are the nulls
+    below.
+    """
     parent: str | None
     """Hash of the architecture that it was morphed from; null for the initial one."""
     morphs: tuple[dict[str, str | int], ...]
@@ -139,7 +150,8 @@ class TrialPart(_Part):
     epochs: int
     """Completed epochs that count."""
     best_accuracy: float | None
-    """Best measured top-1 validation accuracy of an epoch that counts; null without such an epoch."""
+    """Best measured top-1 validation accuracy of an epoch that counts; null without such an epoch.
+    """
     predicted_accuracy: float | None
     """Accuracy that the search used in place of the measured one, in warm-up rounds; else null."""
     images_trained: int
@@ -149,17 +161,23 @@ class TrialPart(_Part):
     operations: int
     """Operations that count: images trained x (forward + backward) + images evaluated x forward."""
     lost_operations: int
-    """Operations of an unfinished epoch that do not count, because the trial failed or its replica was lost."""
+    """Operations of an unfinished epoch that do not count, because the trial failed or its replica
+    was lost.
+    """
     precision: str | None
     """Arithmetic of the layers: float32, mixed_bfloat16 or mixed_float16."""
     state: str
-    """completed, early_stop, stopped (by the end of the run), failed, lost (with its replica or primary), or running."""
+    """completed, early_stop, stopped (by the end of the run), failed, lost (with its replica or
+    primary), or running.
+    """
     failure_reason: str | None
     """The cause, if the state is failed or lost."""
     started_s: float | None
     """Seconds from the start of the run to the first record of the training."""
     ended_s: float | None
-    """Seconds from the start of the run to the trial's end, failure or loss, at most to the end of the run."""
+    """Seconds from the start of the run to the trial's end, failure or loss, at most to the end of
+    the run.
+    """
     image_operations: int | None
     """Operations of training one image: forward and backward."""
     parameters: int | None
@@ -199,15 +217,19 @@ class ReplicaPart(_Part):
     operations: int
     """Operations of its trials that count."""
     busy_fraction: float | None
-    """Time of training and evaluation as a fraction of the time from the first training step to the end of the run;
-    null if the replica never trained.
+    """Time of training and evaluation as a fraction of the time from the first training step to the
+    end of the run; null if the replica never trained.
     """
     phases_s: dict[str, float]
-    """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle) from the start of the run to its end."""
+    """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle) from the start of
+    the run to its end.
+    """
 
 
 class Report(_Part):
-    """A finished or running run, recomputed from its records. OPS are operations per second of wall time."""
+    """A finished or running run, recomputed from its records. OPS are operations per second of wall
+    time.
+    """
 
     schema_version: int = 1
     """Version of this format."""
@@ -224,21 +246,25 @@ class Report(_Part):
     rules: tuple[RulePart, ...]
     """Every rule."""
     ended: str
-    """deadline, interrupted, no_replicas, or unfinished (still running, or its primary was killed; the last record is
-    then taken as the end).
+    """deadline, interrupted, no_replicas, or unfinished (still running, or its primary was killed;
+    the last record is then taken as the end).
     """
     started: str | None
-    """Start of the run, the release of the replicas by the primary: ISO 8601, UTC; null if it never started."""
+    """Start of the run, the release of the replicas by the primary: ISO 8601, UTC; null if it never
+    started.
+    """
     score_ops: float
     """Score in OPS: `operations_total` / `duration_s`."""
     regulated_score_ops: float
     """Regulated score in OPS: -ln(`error`) x `score_ops` (paper, equation 3)."""
     error: float
-    """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2 x evaluated
-    images); 1 without any epoch.
+    """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2
+    x evaluated images); 1 without any epoch.
     """
     duration_s: float
-    """Seconds from the start to the end, the denominator of the score: stalls, failures, search and compilation count."""
+    """Seconds from the start to the end, the denominator of the score: stalls, failures, search and
+    compilation count.
+    """
     replicas: int
     """Replicas that the configuration asks for."""
     accelerators: int
@@ -248,7 +274,9 @@ class Report(_Part):
     images_evaluated: int
     """Evaluated images that count, of all trials."""
     operations_total: int
-    """Operations that count, of all trials: images trained x (forward + backward) + images evaluated x forward."""
+    """Operations that count, of all trials: images trained x (forward + backward) + images
+    evaluated x forward.
+    """
     timeline: tuple[TimelinePart, ...]
     """The result over time."""
     trials: tuple[TrialPart, ...]
@@ -266,7 +294,9 @@ class Report(_Part):
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]
-    """Host, CPU, memory, accelerators and software of each replica's node, by replica, as in system.json."""
+    """Host, CPU, memory, accelerators and software of each replica's node, by replica, as in
+    system.json.
+    """
     configuration: dict[str, dict[str, Any]]
     """All settings in force, by section."""
     deviations: tuple[DeviationPart, ...]
@@ -276,7 +306,9 @@ class Report(_Part):
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     unfinished_lines: tuple[str, ...]
-    """Files of the history list whose last line is incomplete, since their writer died; such a line never counts."""
+    """Files of the history list whose last line is incomplete, since their writer died; such a line
+    never counts.
+    """
 
     @property
     def final_line(self) -> str:

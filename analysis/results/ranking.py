@@ -1,4 +1,6 @@
-"""A ranking over many runs: official ones in order; unofficial and invalid ones apart, never among them."""
+"""A ranking over many runs: official ones in order; unofficial and invalid ones apart, never among
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,16 @@ ORDERS: dict[Order, str] = {
     "regulated": "regulated_score_ops",
     "accelerator": "ops_per_accelerator",
 }
-"""What a ranking may be sorted by, and the column of it."""
+"""Sort keys of a ranking, each with its column."""
 
 VERDICT_ORDER = ("official", "unofficial", "invalid")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `rank` counts official runs; None for others. `source`: recomputed from records, or as reported."""
+    """One run. `rank` counts official runs; None for others. `source`: recomputed from records, or
+    as reported.
+    """
 
     rank: int | None
     system: str
@@ -44,7 +48,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows in order: official by rank, then unofficial, then invalid ones. `problems`: paths that hold no result."""
+    """Rows in order: official by rank, then unofficial, then invalid ones. `problems`: paths that
+    hold no result.
+    """
 
     order: Order
     rows: tuple[Row, ...]

@@ -1,4 +1,6 @@
-"""Weak scaling (paper, figure 6): score against accelerators, with the ideal line and the efficiency."""
+"""Weak scaling (paper, figure 6): score against accelerators, with the ideal line and the
+efficiency.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class ScalingRow:
 
 
 def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
-    """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score are left out."""
+    """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score
+    are left out.
+    """
     usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
     usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))
     if not usable:
@@ -68,4 +72,6 @@ def scaling_chart(rows: Sequence[ScalingRow]) -> Drawing:
         right.set_ylim(0, 110)
         right.grid(visible=False)
 
-    return draw("scaling", "Weak scaling: score against accelerators, and the efficiency to the smallest run.", paint)
+    return draw(
+        "scaling", "Weak scaling: score against accelerators, and efficiency relative to the smallest run.", paint
+    )

@@ -1,4 +1,4 @@
-"""Where a result comes from: a run directory, a submission archive, or a bare report.json."""
+"""Results from run directories, submission archives, or bare report.json files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from analysis.results.archive import is_archive, open_archive
 
 @dataclass(frozen=True)
 class RunResult:
-    """A report, and whether its numbers were recomputed from raw records just now."""
+    """A report. `recomputed`: its numbers were computed from raw records just now."""
 
     origin: Path
     report: Report
@@ -30,7 +30,9 @@ class RunResult:
 
 
 def read_result(path: Path) -> RunResult:
-    """The result at a path. Raises RunDirectoryError where there is none: it says what the path holds instead."""
+    """Read the result at a path. Raises RunDirectoryError if there is none, with what the path
+    holds instead.
+    """
     if path.is_file() and not is_archive(path):
         return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
@@ -39,7 +41,9 @@ def read_result(path: Path) -> RunResult:
 
 @contextmanager
 def opened_run(path: Path) -> Iterator[Path]:
-    """The run directory at a path; an archive is unpacked into a temporary folder, checked against its checksums."""
+    """The run directory at a path. An archive is unpacked into a temporary folder and its checksums
+    are checked.
+    """
     if not is_archive(path):
         yield path
         return
@@ -48,15 +52,17 @@ def opened_run(path: Path) -> Iterator[Path]:
 
 
 def read_report_file(path: Path) -> Report:
-    """A report.json. Raises RunDirectoryError where it is damaged, of another tool, or of other rules."""
+    """Read a report.json. Raises RunDirectoryError if it is damaged, of another tool, or of other
+    rules.
+    """
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} is no run directory, archive or report.json: {error}") from None
+        raise RunDirectoryError(f"{path} is not a run directory, archive or report.json: {error}") from None
     if not isinstance(document, dict) or "rules_version" not in document:
-        raise RunDirectoryError(f"{path} is JSON, but no report of aiperf (it names no rules_version)")
+        raise RunDirectoryError(f"{path} is JSON, but not a report of aiperf: it has no rules_version")
     if document["rules_version"] != RULES_VERSION:
         raise RunDirectoryError(f"{path}: its rules are {document['rules_version']!r}, not {RULES_VERSION!r}")
     try:
@@ -64,11 +70,11 @@ def read_report_file(path: Path) -> Report:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise RunDirectoryError(f"{path} is no report of this version: {where}: {first['msg']}") from None
+        raise RunDirectoryError(f"{path} is not a report of this version: {where}: {first['msg']}") from None
 
 
 def try_result(path: Path) -> RunResult | str:
-    """The result at a path, or why there is none: one bad path must not hide the others."""
+    """The result at a path, or the reason why there is none: one bad path must not hide the others."""
     try:
         return read_result(path)
     except (AiperfError, OSError) as error:

@@ -1,4 +1,4 @@
-"""A whole run directory checked: everything that is damaged, missing or foreign, all at once."""
+"""Check of a whole run directory: everything damaged, missing or foreign, all at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
 
 def verify(paths: RunPaths) -> list[str]:
-    """All problems, one line each. Raises RunDirectoryError where it is no run at all."""
+    """All problems, one line each. Raises RunDirectoryError if it is not a run at all."""
     read_manifest(paths)
     reader = HistoryReader(paths)
     batch = reader.read_new()
@@ -42,7 +42,7 @@ def verify(paths: RunPaths) -> list[str]:
 
 
 def _gaps(paths: RunPaths, records: tuple[Record, ...]) -> Iterator[str]:
-    """Sequence numbers that are not there: lines that were taken out."""
+    """Missing sequence numbers: lines that were removed."""
     seen: dict[str, set[int]] = defaultdict(set)
     for record in records:
         seen[record.writer].add(record.sequence)
@@ -54,12 +54,12 @@ def _gaps(paths: RunPaths, records: tuple[Record, ...]) -> Iterator[str]:
 
 
 def _missing_writers(paths: RunPaths, ledger: Ledger) -> Iterator[str]:
-    """Files that the primary knows of."""
+    """Missing files of writers that the primary's records name."""
     for replica in ledger.replicas.values():
         for arrival in sorted(replica.arrivals, key=when):
             file = paths.history_file(arrival.body.writer)
             if not file.exists():
-                yield f"{file.name}: replica {replica.replica}'s part of the history list is missing"
+                yield f"{file.name}: the history of replica {replica.replica} is missing"
 
 
 def _architectures(paths: RunPaths, ledger: Ledger) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _foreign(paths: RunPaths) -> Iterator[str]:
         if file.is_dir():
             continue
         if TEMPORARY.fullmatch(name):
-            yield f"{name}: a temporary file that was left behind"
+            yield f"{name}: a temporary file left behind"
         elif not belongs(name):
             yield f"{name}: does not belong to the run"
 

@@ -1,4 +1,6 @@
-"""The second half of `aiperf profile`: the profile of a training step as tables, a figure and a page."""
+"""The second half of `aiperf profile`: the profile of a training step as tables, a figure and a
+page.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def _write(folder: Path, profile: Profile) -> None:
 def _print(profile: Profile) -> None:
     console, total_s = open_console(), sum(item.seconds for item in profile.operations)
     table = make_table(
-        "Operations of a training step", "operation", "phase", "ms a step", "share", "calls a step",
+        "Operations of a training step", "operation", "phase", "ms per step", "share", "calls per step",
         left=("operation", "phase"),
     )  # fmt: skip
     for item in profile.operations[:MOST_ROWS]:
@@ -69,7 +71,7 @@ def _print(profile: Profile) -> None:
     rate = profile.images_per_second
     print_line(
         console,
-        f"{profile.step_s * 1000:.1f} ms a step of {profile.settings.batch_size} images: {rate:.1f} images/s, "
+        f"{profile.step_s * 1000:.1f} ms per step of {profile.settings.batch_size} images: {rate:.1f} images/s, "
         f"{si(rate * profile.image_operations, 'OPS')} while training",
     )
 

@@ -1,4 +1,6 @@
-"""The verb `aiperf scale`: starts the runs of a series, then hands them to the analysis to be drawn."""
+"""The verb `aiperf scale`: starts the runs of a series, then hands them to the analysis to be
+drawn.
+"""
 
 from __future__ import annotations
 

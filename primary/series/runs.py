@@ -1,4 +1,6 @@
-"""Runs of one configuration with more and more replicas, one after another; an interrupted series resumes."""
+"""Runs of one configuration with more and more replicas, one after another; an interrupted series
+resumes.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ SERIES = "series.json"
 def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output: TextIO | None = None) -> list[Path]:
     """One run for each number of replicas, in folders `replicas-N`, which are returned.
 
-    `words` are options of `aiperf run`; the runs print to `output`, by default to standard output. Finished runs are
-    kept, interrupted ones resume. Raises UsageError if the folder holds a series of another configuration, and
-    RunFailedError if a run ends without a result; the work of the series up to then is kept.
+    `words` are options of `aiperf run`; the runs print to `output`, by default to standard output.
+    Finished runs are kept, interrupted ones resume. Raises UsageError if the folder holds a series
+    of another configuration, and RunFailedError if a run ends without a result; the work of the
+    series up to then is kept.
     """
     _claim(folder, words)
     targets = []
@@ -64,7 +67,7 @@ def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None
 
 
 def is_over(target: Path) -> bool:
-    """Whether a run has reached its deadline."""
+    """True if a run has reached its deadline."""
     ledger = Ledger(latest_progress_only=True)
     for batch in HistoryReader(open_run(target)).read_files():
         ledger.add(batch.records)

@@ -1,4 +1,5 @@
-"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler in a process of its own.
+"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler in a process of its
+own.
 
 The result is a file that the analysis prints and draws.
 """
@@ -102,7 +103,9 @@ def _settings(
 
 
 def _profile(settings: ProfileSettings) -> None:
-    """Write the profile to the settings' `output`. Raises AiperfError if the steps cannot be trained."""
+    """Write the profile to the settings' `output`. Raises AiperfError if the steps cannot be
+    trained.
+    """
     if find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(["TensorFlow is not installed here: pip install 'aiperf-hpc[tensorflow]'"])
     done = subprocess.run(

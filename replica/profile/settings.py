@@ -8,7 +8,9 @@ from aiperf.config.settings import Precision
 
 
 class ProfileSettings(BaseModel):
-    """A training step to profile, and the file for the result. Without an architecture file it is ResNet-50."""
+    """A training step to profile, and the file for the result. Without an architecture file it is
+    ResNet-50.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -113,7 +113,7 @@ def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["report", "status"])
-def test_what_is_no_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         result = aiperf(verb, path)
         assert (result.returncode, str(path) in result.stderr) == (2, True)

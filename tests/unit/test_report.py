@@ -150,7 +150,7 @@ def test_every_property_of_the_schema_is_described() -> None:
     assert [*undescribed({"properties": {"x": {"title": "X"}}})] == ["x"], "the search itself finds what is missing"
 
 
-def test_what_nodes_say_of_themselves_is_reported_as_it_was_recorded(tmp_path: Path) -> None:
+def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path)
     facts = {"0": {"host": "n1", "memory_bytes": 2**33, "tensorflow-cpu": None, "a_later_fact": 1.5}}
     run.paths.system.write_text(json.dumps(facts))

@@ -26,7 +26,7 @@ def profile_chart(profile: Profile) -> Drawing:
             left.barh(shown, [width.get(name, 0.0) for name in shown], left=[start[name] for name in shown],
                       color=colour, label=phase)  # fmt: skip
             start = {name: start[name] + width.get(name, 0.0) for name in shown}
-        left.set_xlabel("milliseconds a step, over all threads")
+        left.set_xlabel("milliseconds per step, over all threads")
         left.legend(loc="lower right")
         purposes = sorted(profile.memory_bytes.items(), key=lambda item: item[1])
         right.barh([name for name, _ in purposes], [size / 1e6 for _, size in purposes], color=COLOURS[4])
