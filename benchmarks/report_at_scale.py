@@ -1,8 +1,6 @@
-"""A report of a large run, and a ranking of many: generated records of 512 replicas over 12 hours,
-20,000 trials.
+"""A report of a large run (512 replicas, 12 hours, 20,000 trials), and a ranking of 200 runs.
 
-python -m benchmarks.report_at_scale [--replicas 512] [--trials 20000] [--reports 200] [--format
-json]
+python -m benchmarks.report_at_scale [--replicas N] [--trials N] [--reports N] [--format json]
 
 The records have the shape of a real run's: phases, progress every 10 s, 20 epochs a trial, one
 accelerator a replica, telemetry every 30 s. Their accuracies are random. Prints seconds of wall

@@ -47,11 +47,9 @@ class HistoryWriter:
         self._good_bytes = 0
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
-        """Write a record durably; its time is now or the given moment of the node's monotonic
-        clock.
+        """Write a record durably; its time is now, or a moment of the node's monotonic clock.
 
-        Raises OSError if it could not be written within `patience_s`; the file is then as it was
-        before.
+        Raises OSError if it cannot be written within `patience_s`; the file is then as before.
         """
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
@@ -184,8 +182,8 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 
 def read_from(file: Path, offset: int = 0) -> bytes:
-    """The bytes of a file from an offset on; none if it is listed but not yet visible on this node
-    (network caches).
+    """The bytes of a file from an offset on; none if this node does not see it yet (network
+    caches).
     """
     try:
         with file.open("rb") as stream:

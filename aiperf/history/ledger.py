@@ -60,9 +60,7 @@ class TrialLedger:
 
     @property
     def search_accuracy(self) -> float | None:
-        """The accuracy that the search uses: the predicted one in warm-up rounds, else the measured
-        one.
-        """
+        """The accuracy for the search: predicted in warm-up rounds, else measured."""
         if self.ended is not None and self.ended.body.predicted_accuracy is not None:
             return self.ended.body.predicted_accuracy
         return self.accuracy
@@ -111,9 +109,7 @@ class _Sequences:
 
 @dataclass
 class Ledger:
-    """The state of a run. `conflicts` lists records that contradict each other; they are never
-    dropped silently.
-    """
+    """The state of a run. `conflicts` lists records that contradict each other."""
 
     released: Stamped[RunReleased] | None = None
     ends: set[Stamped[RunEnded]] = field(default_factory=set)
@@ -163,9 +159,7 @@ class Ledger:
         return (self.trials[trial] for trial in sorted(self.trials) if self.trials[trial].ended is not None)
 
     def died_ms(self, trial: TrialLedger) -> int | None:
-        """Time at which a trial failed, or its replica or primary was lost before it ended, on the
-        primary's clock.
-        """
+        """Time of a trial's failure, or of its replica's or primary's loss, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed.time_ms))

@@ -1,8 +1,6 @@
-"""Records of the history list: one line of JSON each, with version, writer, sequence number, time
-and checksum.
+"""Records of the history list: a line of JSON each, with writer, sequence number and checksum.
 
-The checksum (CRC-32 of everything before it in the line) is the last key, so that damage anywhere
-is detected.
+The checksum (CRC-32 of everything before it in the line) is the last key: it detects all damage.
 """
 
 from __future__ import annotations
@@ -74,9 +72,7 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RunEnded:
-    """Primary: the run is over. `reason` is deadline, interrupted or no_replicas; work until
-    `end_ms` counts.
-    """
+    """Primary: the run is over, for the given reason; work until `end_ms` counts."""
 
     type: Literal["run_ended"] = "run_ended"
     reason: Literal["deadline", "interrupted", "no_replicas"]
@@ -149,8 +145,7 @@ class EpochCompleted(EpochFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class TrialEnded:
-    """Replica: a training ended well. `reason` is completed, early_stop or stopped (by the end of
-    the run).
+    """Replica: a training ended well. `stopped` is by the end of the run.
 
     The search uses `predicted_accuracy` in place of the measured one, in warm-up rounds only.
     """
@@ -193,9 +188,7 @@ _LINE: TypeAdapter[_Line] = TypeAdapter(_Line)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One record: its writer, its number among the writer's, its times on the writer's clock, and
-    its body.
-    """
+    """One record: its writer, its number among the writer's, its times on that clock, and its body."""
 
     writer: str
     sequence: int
@@ -247,9 +240,7 @@ _PROGRESS_LINE = re.compile(
 
 
 class ProgressLine(NamedTuple):
-    """The parts of a progress report that decide whether it is worth decoding; UTC on the writer's
-    clock.
-    """
+    """The facts that decide if a progress report is worth decoding; UTC on the writer's clock."""
 
     trial: int
     time_ms: int

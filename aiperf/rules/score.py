@@ -23,9 +23,7 @@ GRID_MS = 360_000
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """The work of one trial. `died_ms`: time at which it failed or its replica was lost; None if
-    neither.
-    """
+    """The work of one trial. `died_ms`: time of its failure or its replica's loss, if any."""
 
     cost: Operations
     epochs: tuple[Stamped[EpochFacts], ...]

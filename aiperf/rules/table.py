@@ -1,6 +1,4 @@
-"""The rules of the benchmark as data: what an official run must be (paper, section 4.5 and Table
-4).
-"""
+"""The rules of the benchmark as data: the official run (paper, section 4.5 and Table 4)."""
 
 from __future__ import annotations
 

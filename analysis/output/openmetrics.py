@@ -23,9 +23,7 @@ METRICS = {
 
 
 def openmetrics_text(report: Report) -> str:
-    """One gauge per number, labelled with the run's name and verdict; seconds by phase have one
-    more label.
-    """
+    """One gauge per number, labelled with run and verdict; seconds by phase have one more label."""
     registry = CollectorRegistry()
     labels = {"run": report.name, "verdict": report.verdict}
     values = {

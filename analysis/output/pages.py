@@ -45,9 +45,7 @@ def report_page(report: Report, drawings: Sequence[Drawing]) -> str:
 
 
 def phase_shares(report: Report) -> list[tuple[str, float, float]]:
-    """Phases with their seconds over all replicas and their share in percent: training first, idle
-    last.
-    """
+    """Phases with seconds over all replicas and share in percent: training first, idle last."""
     total = sum(report.phases_s.values())
     known = [phase for phase in PHASE_COLOURS if report.phases_s.get(phase, 0.0) > 0]
     return [(phase, report.phases_s[phase], 100 * report.phases_s[phase] / total) for phase in known]

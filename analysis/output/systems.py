@@ -12,9 +12,7 @@ from analysis.report.model import Report
 
 
 def mlperf_system(report: Report) -> dict[str, object]:
-    """The facts of all nodes. Fields that only the submitter knows are empty, to be filled in by
-    hand.
-    """
+    """The facts of all nodes. Fields that only the submitter knows are empty."""
     every = map(NodeFacts.model_validate, report.system.values())
     nodes = tuple({facts.host: facts for facts in every}.values())
     return {

@@ -18,8 +18,8 @@ MOST_ROWS = 100
 
 
 def make_table(title: str | None, *headings: str, left: Collection[str] | None = None) -> Table:
-    """An empty table. Columns are aligned to the right except those in `left`; without it, all to
-    the left.
+    """An empty table. Columns in `left` are aligned to the left, others to the right; by default
+    all left.
     """
     table = Table(title=title, title_justify="left")
     for heading in headings:

@@ -16,8 +16,7 @@ from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
 BUCKET_MS = GRID_MS // 4
-"""Runs of an hour and more keep progress to 90 s. This divides the timeline's grid, which stays
-exact.
+"""Resolution of progress in runs of an hour and more. It divides the timeline's grid: exact there.
 """
 
 
@@ -45,9 +44,7 @@ class ProgressThinning:
     end_ms: int
 
     def bucket(self, time_ms: int) -> tuple[int, bool]:
-        """The bucket of a time. Its upper edge belongs to it, as a point of the grid includes its
-        own moment.
-        """
+        """The bucket of a time, its upper edge included, as a grid point includes its own moment."""
         return -((self.start_ms - time_ms) // BUCKET_MS), time_ms > self.end_ms
 
 

@@ -41,9 +41,7 @@ class StepSettings(BaseModel):
 
 
 class Profile(BaseModel):
-    """Time and memory of a training step, averaged over `steps` recorded steps; times in seconds,
-    memory in bytes.
-    """
+    """Time in seconds and memory in bytes of a training step, averaged over `steps` recorded steps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

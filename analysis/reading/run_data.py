@@ -61,16 +61,13 @@ class RunData:
         return result
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """The work of a trial; of no cost if its architecture cannot be read, which is among the
-        damages.
-        """
+        """The work of a trial; without cost if its architecture cannot be read, which is a damage."""
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
         return self.ledger.work(trial, facts.cost if facts else NOTHING)
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
-    """Read a run. `now_ms` is the end to assume for a run that has none yet (default: its last
-    record).
+    """Read a run. `now_ms` is the end to assume for a running one (default: its last record).
 
     Raises RunDirectoryError if it is not a run.
     """

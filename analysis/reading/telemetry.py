@@ -1,6 +1,4 @@
-"""Telemetry of a run: samples of every node, on the primary's clock, reduced to series, means and
-energy.
-"""
+"""Telemetry of a run: samples of every node on the primary's clock, as series, means and energy."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ COLUMNS = (
     "memory_total_bytes",
     "memory_percent",
 )
-"""Columns kept of a sample. Use of accelerators is a mean over the node's, their power and energy
-are sums.
-"""
+"""Columns kept of a sample; over a node's accelerators, use is a mean, power and energy are sums."""
 
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
@@ -48,8 +44,8 @@ MJ_PER_J = 1000
 
 @dataclass(frozen=True)
 class NodeSeries:
-    """All samples of one node, in order of time: an array of samples x COLUMNS, NaN for values that
-    the node did not report.
+    """All samples of one node in order of time: an array of samples x COLUMNS, NaN for missing
+    values.
     """
 
     host: str
@@ -102,8 +98,8 @@ class Telemetry:
     unreadable_lines: int
 
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
-        """Joules from the start to each moment, of all accelerators and of all CPUs; None if none
-        reports them.
+        """Joules from the start to each moment, of all accelerators and of all CPUs; None if
+        unknown.
         """
         every = np.concatenate([[float(start_ms)], moments_ms])
         sums: list[Series | None] = []
@@ -207,7 +203,5 @@ def _mean(values: list[float]) -> float:
 
 
 def _sum(values: list[float], expected: int) -> float:
-    """The sum; NaN unless every accelerator reports its part, since a partial sum would look like a
-    saving.
-    """
+    """The sum; NaN unless every accelerator reports: a partial sum would look like a saving."""
     return sum(values) if values and len(values) == expected else np.nan

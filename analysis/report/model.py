@@ -61,9 +61,7 @@ class DeviationPart(_Part):
 
 
 class UsagePart(_Part):
-    """Use of one node within the run, from its telemetry; accelerator figures are means over the
-    node's.
-    """
+    """Use of one node within the run; accelerator figures are means over its accelerators."""
 
     host: str
     """Name of the node."""
@@ -80,9 +78,7 @@ class UsagePart(_Part):
     memory_peak_bytes: int | None
     """Largest use of main memory in bytes; null if it was not sampled."""
     energy_j: float | None
-    """Joules of accelerators and CPU packages, as far as the node reports them; null if it reports
-    neither.
-    """
+    """Joules of accelerators and CPU packages, of those that report; null if none does."""
 
 
 class EnergyPart(_Part):
@@ -101,16 +97,13 @@ class EnergyPart(_Part):
     operations_per_joule: float | None
     """`operations_total` / (`accelerators_j` + `cpus_j`); null without energy."""
     best_error_j: float | None
-    """Joules until the run's error was reached; null without energy or without an evaluated epoch.
-    """
+    """Joules until the run's error was reached; null without energy or any evaluated epoch."""
     official_error_j: float | None
     """Joules until the error was at most 0.30; null without energy or if it never was."""
 
 
 class TimelinePart(_Part):
-    """The result as if the run had ended at this time. Points are 0.1 hour apart; the last one is
-    the end.
-    """
+    """The result as if the run had ended at this time: every 0.1 hour, and at the end."""
 
     t_s: float
     """Seconds after the start of the run."""
@@ -132,9 +125,7 @@ class TrialPart(_Part):
     round: int
     """Round of the replica, from 1."""
     architecture: str | None
-    """Canonical hash of the architecture; null if the training never started. So are the nulls
-    below.
-    """
+    """Canonical hash of the architecture; null, as more fields below, if training never started."""
     parent: str | None
     """Hash of the architecture that it was morphed from; null for the initial one."""
     morphs: tuple[dict[str, str | int], ...]
@@ -150,8 +141,7 @@ class TrialPart(_Part):
     epochs: int
     """Completed epochs that count."""
     best_accuracy: float | None
-    """Best measured top-1 validation accuracy of an epoch that counts; null without such an epoch.
-    """
+    """Best measured top-1 validation accuracy of an epoch that counts; null without any."""
     predicted_accuracy: float | None
     """Accuracy that the search used in place of the measured one, in warm-up rounds; else null."""
     images_trained: int
@@ -161,9 +151,7 @@ class TrialPart(_Part):
     operations: int
     """Operations that count: images trained x (forward + backward) + images evaluated x forward."""
     lost_operations: int
-    """Operations of an unfinished epoch that do not count, because the trial failed or its replica
-    was lost.
-    """
+    """Operations of an unfinished epoch that do not count, because the trial failed or was lost."""
     precision: str | None
     """Arithmetic of the layers: float32, mixed_bfloat16 or mixed_float16."""
     state: str
@@ -175,9 +163,7 @@ class TrialPart(_Part):
     started_s: float | None
     """Seconds from the start of the run to the first record of the training."""
     ended_s: float | None
-    """Seconds from the start of the run to the trial's end, failure or loss, at most to the end of
-    the run.
-    """
+    """Seconds from the start of the run to the trial's end, failure or loss within the run."""
     image_operations: int | None
     """Operations of training one image: forward and backward."""
     parameters: int | None
@@ -227,9 +213,7 @@ class ReplicaPart(_Part):
 
 
 class Report(_Part):
-    """A finished or running run, recomputed from its records. OPS are operations per second of wall
-    time.
-    """
+    """A run, finished or running, from its records. OPS: operations per second of wall time."""
 
     schema_version: int = 1
     """Version of this format."""
@@ -250,9 +234,7 @@ class Report(_Part):
     the last record is then taken as the end).
     """
     started: str | None
-    """Start of the run, the release of the replicas by the primary: ISO 8601, UTC; null if it never
-    started.
-    """
+    """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started."""
     score_ops: float
     """Score in OPS: `operations_total` / `duration_s`."""
     regulated_score_ops: float
@@ -274,9 +256,7 @@ class Report(_Part):
     images_evaluated: int
     """Evaluated images that count, of all trials."""
     operations_total: int
-    """Operations that count, of all trials: images trained x (forward + backward) + images
-    evaluated x forward.
-    """
+    """Operations that count, of all trials: the sum of `trials[].operations`."""
     timeline: tuple[TimelinePart, ...]
     """The result over time."""
     trials: tuple[TrialPart, ...]
@@ -294,9 +274,7 @@ class Report(_Part):
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]
-    """Host, CPU, memory, accelerators and software of each replica's node, by replica, as in
-    system.json.
-    """
+    """Hardware and software of each replica's node, by replica, as in system.json."""
     configuration: dict[str, dict[str, Any]]
     """All settings in force, by section."""
     deviations: tuple[DeviationPart, ...]
@@ -306,9 +284,7 @@ class Report(_Part):
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     unfinished_lines: tuple[str, ...]
-    """Files of the history list whose last line is incomplete, since their writer died; such a line
-    never counts.
-    """
+    """History files whose last line is incomplete, since their writer died; it never counts."""
 
     @property
     def final_line(self) -> str:

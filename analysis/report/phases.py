@@ -11,9 +11,7 @@ from analysis.reading.run_data import RunData
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A replica in one phase, in seconds after the start of the run. `trial` is None between
-    trials.
-    """
+    """A replica in one phase, in seconds after the run's start. `trial` is None between trials."""
 
     phase: str
     trial: int | None

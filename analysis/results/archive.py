@@ -1,5 +1,4 @@
-"""Submission packages: a run's raw records, report, system description and checksums in one
-.tar.gz.
+"""Submission packages: raw records, report, system description and checksums in a .tar.gz.
 
 Weights, checkpoints, candidates and logs are left out: the score does not depend on them.
 """
@@ -42,8 +41,7 @@ def is_archive(path: Path) -> bool:
 
 
 def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> int:
-    """Pack a run whose report is written; return the number of files. The same run gives the same
-    bytes.
+    """Pack a run with its report; return the number of files. The same run gives the same bytes.
 
     Raises EnvironmentNotReadyError if the archive cannot be written.
     """

@@ -16,9 +16,7 @@ SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_t
 
 @dataclass(frozen=True)
 class Compliance:
-    """The result of a check. `differences`: fields of the stored report that the records
-    contradict.
-    """
+    """The result of a check. `differences`: fields of a stored report that are not as recomputed."""
 
     report: Report
     recomputed: bool
@@ -31,9 +29,7 @@ class Compliance:
 
 
 def check_result(path: Path) -> Compliance:
-    """Check a run directory, a package or a report. Raises RunDirectoryError if it is none of
-    these.
-    """
+    """Check a run directory, package or report. Raises RunDirectoryError if it is none of these."""
     if path.is_file():
         with opened_run(path) as folder:
             if folder == path:
@@ -54,9 +50,7 @@ def _check(result: RunResult, folder: Path) -> Compliance:
 
 
 def differences(stored: Report, fresh: Report) -> list[str]:
-    """Fields in which a stored report is not the recomputed one; none if the run continued after it
-    was stored.
-    """
+    """Fields of a stored report that are not as recomputed; none if it was of an unfinished run."""
     if stored.ended == "unfinished" and fresh != stored:
         return []
     found = []

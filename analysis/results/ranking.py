@@ -1,6 +1,4 @@
-"""A ranking over many runs: official ones in order; unofficial and invalid ones apart, never among
-them.
-"""
+"""A ranking over many runs: official ones in order, unofficial and invalid ones apart."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ VERDICT_ORDER = ("official", "unofficial", "invalid")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `rank` counts official runs; None for others. `source`: recomputed from records, or
-    as reported.
-    """
+    """One run. `rank` is for official runs. `source`: recomputed from records, or as reported."""
 
     rank: int | None
     system: str

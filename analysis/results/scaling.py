@@ -1,6 +1,4 @@
-"""Weak scaling (paper, figure 6): score against accelerators, with the ideal line and the
-efficiency.
-"""
+"""Weak scaling (paper, figure 6): score against accelerators, ideal line and efficiency."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ class RunResult:
 
 
 def read_result(path: Path) -> RunResult:
-    """Read the result at a path. Raises RunDirectoryError if there is none, with what the path
-    holds instead.
-    """
+    """Read the result at a path. Raises RunDirectoryError if there is none, with the reason."""
     if path.is_file() and not is_archive(path):
         return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
@@ -41,9 +39,7 @@ def read_result(path: Path) -> RunResult:
 
 @contextmanager
 def opened_run(path: Path) -> Iterator[Path]:
-    """The run directory at a path. An archive is unpacked into a temporary folder and its checksums
-    are checked.
-    """
+    """The run directory at a path; an archive is checked and unpacked into a temporary folder."""
     if not is_archive(path):
         yield path
         return
@@ -52,9 +48,7 @@ def opened_run(path: Path) -> Iterator[Path]:
 
 
 def read_report_file(path: Path) -> Report:
-    """Read a report.json. Raises RunDirectoryError if it is damaged, of another tool, or of other
-    rules.
-    """
+    """Read a report.json. Raises RunDirectoryError if it is damaged, foreign, or of other rules."""
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:

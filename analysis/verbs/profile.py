@@ -1,6 +1,4 @@
-"""The second half of `aiperf profile`: the profile of a training step as tables, a figure and a
-page.
-"""
+"""The second half of `aiperf profile`: a profile as tables, a figure and a page."""
 
 from __future__ import annotations
 

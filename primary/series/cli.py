@@ -1,6 +1,4 @@
-"""The verb `aiperf scale`: starts the runs of a series, then hands them to the analysis to be
-drawn.
-"""
+"""The verb `aiperf scale`: starts the runs of a series; the analysis then draws them."""
 
 from __future__ import annotations
 

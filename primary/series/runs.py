@@ -1,6 +1,4 @@
-"""Runs of one configuration with more and more replicas, one after another; an interrupted series
-resumes.
-"""
+"""Runs of one configuration with more and more replicas, one after another; resumable."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler in a process of its
-own.
+"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler, in a child process.
 
 The result is a file that the analysis prints and draws.
 """
@@ -103,9 +102,7 @@ def _settings(
 
 
 def _profile(settings: ProfileSettings) -> None:
-    """Write the profile to the settings' `output`. Raises AiperfError if the steps cannot be
-    trained.
-    """
+    """Write the profile to the `output`. Raises AiperfError if the steps cannot be trained."""
     if find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(["TensorFlow is not installed here: pip install 'aiperf-hpc[tensorflow]'"])
     done = subprocess.run(

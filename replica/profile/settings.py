@@ -8,9 +8,7 @@ from aiperf.config.settings import Precision
 
 
 class ProfileSettings(BaseModel):
-    """A training step to profile, and the file for the result. Without an architecture file it is
-    ResNet-50.
-    """
+    """A training step to profile (by default of ResNet-50), and the file for the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

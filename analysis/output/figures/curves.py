@@ -1,6 +1,4 @@
-"""Figures of a run over time: score (paper, figure 4), use of the nodes (figure 5), phases,
-accuracy.
-"""
+"""Figures over time: score (paper, figure 4), use of the nodes (figure 5), phases, accuracy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Figures of the search: architectures by cost and accuracy, their family tree, and points of the
-tuner.
-"""
+"""Figures of the search: architectures by cost and accuracy, family tree, points of the tuner."""
 
 from __future__ import annotations
 
@@ -111,9 +109,7 @@ def _with_ancestors(found: dict[str, Grown]) -> list[str]:
 
 
 def _places(found: dict[str, Grown], shown: list[str]) -> dict[str, tuple[float, float]]:
-    """Positions: the generation, and a row below the elder siblings, with parents amid their
-    children.
-    """
+    """Positions: the generation, and a row below elder siblings, with parents amid children."""
     children: dict[str | None, list[str]] = defaultdict(list)
     there = set(shown)
     for name in sorted(shown, key=lambda name: found[name].first_trial):

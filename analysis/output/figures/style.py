@@ -13,15 +13,11 @@ from cycler import cycler
 from matplotlib.figure import Figure
 
 INK = "#0a0b0c"
-"""Text and axes. In a page it becomes the page's own colour, so that one drawing serves light and
-dark.
-"""
+"""Text and axes. In a page it becomes the page's own colour: one drawing for light and dark."""
 
 GRID = "#8a8f98"
 COLOURS = ("#0a84c6", "#e08a00", "#12a178", "#c9639b", "#7d6fd0", "#b8860b")
-"""After Okabe and Ito's palette for all kinds of colour vision, tuned to be read on white and on
-black.
-"""
+"""After Okabe and Ito's palette for all kinds of colour vision, readable on white and black."""
 
 PHASE_COLOURS = {
     "train": "#0a84c6",
