@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from aiperf import __version__
 from aiperf.cli.command import load_command
-from aiperf.cli.verbs import VERBS, help_text, unknown_verb
+from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"aiperf {__version__}")  # noqa: T201
         return EXIT_DONE
-    if words[0] not in VERBS:
+    if words[0] not in VERBS and words[0] not in FOLLOW_UPS:
         return _complain(unknown_verb(words[0]), EXIT_USAGE)
     return _run_verb(words[0], words[1:])
 

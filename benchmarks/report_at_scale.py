@@ -1,9 +1,10 @@
-"""A report of a large run, and a ranking of many: generated records of 512 replicas over 12 hours, 20,000 trials.
+"""A report of a large run (512 replicas, 12 hours, 20,000 trials), and a ranking of 200 runs.
 
-python -m benchmarks.report_at_scale [--replicas 512] [--trials 20000] [--reports 200] [--format json]
+python -m benchmarks.report_at_scale [--replicas N] [--trials N] [--reports N] [--format json]
 
-The records have the shape of a real run's: phases, progress every 10 s, 20 epochs a trial, one accelerator a replica,
-telemetry every 30 s. Their accuracies are random. Prints seconds of wall time and the memory of the largest process.
+The records have the shape of a real run's: phases, progress every 10 s, 20 epochs a trial, one
+accelerator a replica, telemetry every 30 s. Their accuracies are random. Prints seconds of wall
+time and the memory of the largest process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ IMAGES = (1_281_167, 50_000)
 
 
 class Writer:
-    """A part of the history list, written at once and without a sync for each record."""
+    """The history of one writer, written without a sync for each record."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._stream = paths.history_file(name).open("xb")
@@ -70,7 +71,7 @@ class Writer:
 
 
 def generate(root: Path, replicas: int, trials: int, architectures: int) -> RunPaths:
-    """A whole run directory; how many trials fit decides how long each takes."""
+    """Make a whole run directory; the number of trials decides the length of each."""
     paths = RunPaths(root)
     paths.create()
     config = load_config(overrides={"run.replicas": replicas, "run.duration": HOURS * 3600})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.cli.verbs import VERBS
+from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 
@@ -32,7 +32,7 @@ class Command:
 
 def load_command(verb: str) -> Command:
     """The command of a verb, imported now. Raises KeyError if there is no such verb."""
-    module, _, name = VERBS[verb][0].partition(":")
+    module, _, name = (FOLLOW_UPS.get(verb) or VERBS[verb][0]).partition(":")
     command: Command = getattr(importlib.import_module(module), name)
     return command
 

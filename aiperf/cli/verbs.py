@@ -15,7 +15,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("analysis.verbs.submission:CHECK", "check a result against every rule"),
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
         "rank": ("analysis.verbs.results:RANK", "rank results"),
-        "scale": ("analysis.verbs.results:SCALE", "measure weak scaling: runs with more and more replicas"),
+        "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with more and more replicas"),
         "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission"),
     },
     "cluster": {
@@ -25,7 +25,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "look inside": {
         "ops": ("replica.cli:OPS", "count the operations of a network"),
-        "profile": ("analysis.verbs.profile:PROFILE", "show where the time and memory of a training step go"),
+        "profile": ("replica.profile.cli:PROFILE", "show where the time and memory of a training step go"),
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
         "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),
@@ -38,6 +38,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 """Every verb by group: where its `Command` lives (module and name), and what it does."""
 
 VERBS = {verb: entry for group in GROUPS.values() for verb, entry in group.items()}
+
+
+FOLLOW_UPS = {
+    "report-scaling": "analysis.verbs.scaling:REPORT_SCALING",
+    "report-profile": "analysis.verbs.profile:REPORT_PROFILE",
+}
+"""Second halves of verbs, which the first half hands over to (`Command.follow_up`); not in the help."""
 
 
 def unknown_verb(word: str) -> str:

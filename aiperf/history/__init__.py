@@ -1,1 +1,1 @@
-"""The shared history list: its records, its files (one writer each), and the ledger that folds them."""
+"""The shared history list: its records, its files (one per writer), and the ledger over them."""

@@ -1,7 +1,7 @@
 """The shared history list: one file per writer, durable appends, incremental readers.
 
-NFS has neither an atomic append nor dependable locks, so no two processes ever write one file: a writer
-creates its file exclusively and a restarted writer takes a new name.
+NFS has neither an atomic append nor dependable locks, so no two processes ever write one file: a
+writer creates its file exclusively and a restarted writer takes a new name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -34,22 +33,23 @@ RETRY_S = 1.0
 class HistoryWriter:
     """Appends records to a file of its own: one write and one fsync each.
 
-    `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its starts.
+    `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its
+    starts.
     """
 
     def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
         self.clock = clock
-        """What the times of its records are read from."""
+        """The clock of its records."""
         self.patience_s = PATIENCE_S
-        """How long to wait for a file system that does not take a record."""
+        """Seconds to wait for a file system that refuses a record."""
         self._sequence = 0
         self.name, self._descriptor = _create_exclusively(paths, role)
         self._good_bytes = 0
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
-        """Write a record durably; its time is now or the given moment of the node's monotonic clock.
+        """Write a record durably; its time is now, or a moment of the node's monotonic clock.
 
-        Raises OSError where it could not be written within `patience_s`; the file then ends where it ended before.
+        Raises OSError if it cannot be written within `patience_s`; the file is then as before.
         """
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
@@ -58,7 +58,7 @@ class HistoryWriter:
         return record
 
     def _write(self, line: bytes) -> None:
-        """Write a line whole, or not at all; wait a while where the file system has no room or refuses."""
+        """Write a line whole, or not at all; wait a while if the file system is full or refuses."""
         for attempt in count():
             try:
                 if os.write(self._descriptor, line) != len(line):
@@ -70,7 +70,7 @@ class HistoryWriter:
                     raise
                 if attempt == 0:
                     log.warning("%s cannot be written (%s); trying again for %.0f s", self.name, error, self.patience_s)
-                time.sleep(RETRY_S)
+                self.clock.pause(RETRY_S)
             else:
                 break
         if attempt:
@@ -103,7 +103,7 @@ def _create_exclusively(paths: RunPaths, role: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A line that is not what was written."""
+    """A line that is not as it was written."""
 
     file: str
     line: int
@@ -115,7 +115,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a reader found since its last look."""
+    """New records and damages since the last look of a reader."""
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
@@ -130,17 +130,17 @@ class _Position:
 class HistoryReader:
     """Reads the files of all writers, each time only what is new.
 
-    An unfinished last line is left for later; any other damage is returned, never skipped in silence.
+    An unfinished last line is left for later; any other damage is returned, never skipped silently.
     `roles` limits it to some writers ("primary", "replica-0003").
     """
 
     def __init__(self, paths: RunPaths, roles: tuple[str, ...] = ()) -> None:
-        self._directory = paths.history
-        self._patterns = [f"{role}-*.jsonl" for role in roles] or ["*.jsonl"]
+        self._paths = paths
+        self._roles = roles or ("*",)
         self._positions: dict[str, _Position] = {}
 
     def read_new(self) -> Batch:
-        """Records and damages since the last call. Raises OSError where the directory cannot be read."""
+        """Records and damages since the last call. Raises OSError if a file cannot be read."""
         batches = list(self.read_files())
         return Batch(
             tuple(record for batch in batches for record in batch.records),
@@ -149,7 +149,7 @@ class HistoryReader:
 
     def read_files(self) -> Iterator[Batch]:
         """As `read_new`, writer by writer: the history of a long run need not be in memory at once."""
-        for file in sorted(file for pattern in self._patterns for file in self._directory.glob(pattern)):
+        for file in sorted(file for role in self._roles for file in self._paths.history_files(role)):
             position = self._positions.setdefault(file.name, _Position())
             lines = _new_lines(file, position)
             first = position.lines + 1
@@ -161,7 +161,7 @@ class HistoryReader:
         return sorted(
             name
             for name, position in self._positions.items()
-            if (self._directory / name).exists() and (self._directory / name).stat().st_size > position.offset
+            if (file := self._paths.history / name).exists() and file.stat().st_size > position.offset
         )
 
 
@@ -182,7 +182,9 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 
 def read_from(file: Path, offset: int = 0) -> bytes:
-    """What a file holds from an offset on; nothing where it is listed, but not there for this node (network caches)."""
+    """The bytes of a file from an offset on; none if this node does not see it yet (network
+    caches).
+    """
     try:
         with file.open("rb") as stream:
             stream.seek(offset)

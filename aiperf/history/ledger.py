@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def when(item: Stamped[object]) -> int:
-    """The time of something, to sort by."""
+    """The time of an item, as a sort key."""
     return item.time_ms
 
 
@@ -39,7 +39,7 @@ def _reach(report: Stamped[ProgressMade]) -> tuple[tuple[int, int, int], int]:
 
 @dataclass
 class TrialLedger:
-    """All that is recorded of one trial. Times are as its writer's clock told them."""
+    """The records of one trial. Times are on its writer's clock."""
 
     trial: int
     issued: JobIssued | None = None
@@ -48,7 +48,7 @@ class TrialLedger:
     started_ms: int | None = None
     epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
     progress: set[Stamped[ProgressMade]] = field(default_factory=set)
-    """Every report, or the furthest alone (`Ledger.latest_progress_only`)."""
+    """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
 
@@ -60,7 +60,7 @@ class TrialLedger:
 
     @property
     def search_accuracy(self) -> float | None:
-        """What the search gets: the predicted accuracy in warm-up rounds, else the measured one."""
+        """The accuracy for the search: predicted in warm-up rounds, else measured."""
         if self.ended is not None and self.ended.body.predicted_accuracy is not None:
             return self.ended.body.predicted_accuracy
         return self.accuracy
@@ -68,7 +68,7 @@ class TrialLedger:
 
 @dataclass
 class ReplicaLedger:
-    """All that is recorded of one replica."""
+    """The records of one replica."""
 
     replica: int
     arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
@@ -78,7 +78,7 @@ class ReplicaLedger:
 
     @property
     def ready(self) -> ReplicaReady | None:
-        """Its newest start."""
+        """Its latest start."""
         return max(self.arrivals, key=when).body if self.arrivals else None
 
     @property
@@ -91,13 +91,13 @@ class ReplicaLedger:
 
 @dataclass
 class _Sequences:
-    """Which numbers of one writer were seen: all below `next`, and some beyond."""
+    """The sequence numbers of one writer that were seen: all below `next`, and some beyond."""
 
     next: int = 0
     beyond: set[int] = field(default_factory=set)
 
     def add(self, number: int) -> bool:
-        """Whether the number is new."""
+        """Note a number; True if it is new."""
         if number < self.next or number in self.beyond:
             return False
         self.beyond.add(number)
@@ -109,7 +109,7 @@ class _Sequences:
 
 @dataclass
 class Ledger:
-    """The state of a run. `conflicts` lists records that contradict each other; they are never dropped in silence."""
+    """The state of a run. `conflicts` lists records that contradict each other."""
 
     released: Stamped[RunReleased] | None = None
     ends: set[Stamped[RunEnded]] = field(default_factory=set)
@@ -120,7 +120,7 @@ class Ledger:
     last_ms: int = 0
     conflicts: list[str] = field(default_factory=list)
     latest_progress_only: bool = False
-    """Whether of a trial's progress only the furthest report is kept: a long run has millions of them."""
+    """Keep only the furthest progress report of each trial: a long run has millions of them."""
     _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
 
     @property
@@ -131,8 +131,8 @@ class Ledger:
         return end if end is not None and (resumed_ms is None or resumed_ms < end.time_ms) else None
 
     @property
-    def parts(self) -> int:
-        """Parts with clocks of their own: one, and one for each resumption with a new clock."""
+    def segments(self) -> int:
+        """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
         return 1 + sum(resumption.body.new_clock for resumption in self.resumptions)
 
     def add(self, records: Iterable[Record]) -> None:
@@ -159,7 +159,7 @@ class Ledger:
         return (self.trials[trial] for trial in sorted(self.trials) if self.trials[trial].ended is not None)
 
     def died_ms(self, trial: TrialLedger) -> int | None:
-        """When a trial failed, or its replica or its primary was lost before it ended, on the primary's clock."""
+        """Time of a trial's failure, or of its replica's or primary's loss, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed.time_ms))
@@ -188,7 +188,7 @@ class Ledger:
         ]
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
-        """What a trial did, for the score, on the primary's clock."""
+        """The work of a trial for the score, on the primary's clock."""
         offset_ms = self.offsets_ms.get(trial.writer, 0)
 
         def corrected(item: Stamped[T]) -> Stamped[T]:
@@ -265,4 +265,4 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     TrialEnded: Ledger._trial_ended,
     TrialFailed: Ledger._trial_failed,
 }
-"""How each kind of record changes the ledger."""
+"""The change that each kind of record makes."""

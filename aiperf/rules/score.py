@@ -1,8 +1,9 @@
-"""The score (spec: OPS over wall time; regulated score): pure functions of what was done when.
+"""The score (spec: OPS over wall time; regulated score): pure functions of the work done and its
+times.
 
-Work done = images trained x (forward + backward) + images evaluated x forward. A completed epoch counts
-whatever becomes of its trial; an unfinished epoch counts, up to its last progress report, only while its trial
-is alive. Times are integer milliseconds, operations are integers.
+Work done = images trained x (forward + backward) + images evaluated x forward. A completed epoch
+counts whatever becomes of its trial; an unfinished epoch counts, up to its last progress report,
+only while its trial is alive. Times are integer milliseconds, operations are integers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ GRID_MS = 360_000
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """What one trial did. `died_ms` is when it failed or its replica was lost; None where it did not."""
+    """The work of one trial. `died_ms`: time of its failure or its replica's loss, if any."""
 
     cost: Operations
     epochs: tuple[Stamped[EpochFacts], ...]
@@ -65,7 +66,7 @@ def images_done(trial: TrialWork, at_ms: int) -> tuple[int, int]:
 
 
 def operations_per_second(operations: int, duration_ms: int) -> float:
-    """OPS over wall time: the correctly rounded quotient. Zero where no time has passed."""
+    """OPS over wall time: the correctly rounded quotient. Zero if no time has passed."""
     return operations * 1000 / duration_ms if duration_ms > 0 else 0.0
 
 
@@ -75,12 +76,12 @@ def error_of(correct: int, evaluated: int) -> float:
 
 
 def best_error(trials: Iterable[TrialWork], at_ms: int) -> float:
-    """Error of the best measured epoch completed by `at_ms`; 1.0 where no epoch was."""
+    """Error of the best measured epoch completed by `at_ms`; 1.0 if there is none."""
     return min((error for trial in trials for time_ms, error in errors_of(trial) if time_ms <= at_ms), default=1.0)
 
 
 def errors_of(trial: TrialWork) -> Iterator[tuple[int, float]]:
-    """Moments and errors of the epochs of a trial that were evaluated."""
+    """Time and error of each evaluated epoch of a trial."""
     for epoch in trial.epochs:
         facts = epoch.body
         if facts.correct is not None and facts.images_evaluated > 0:
@@ -97,7 +98,8 @@ def timeline(
 ) -> tuple[TimelinePoint, ...]:
     """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
 
-    Each point equals `work_done` and `best_error` at that moment; one sweep over sorted changes gives them all.
+    Each point equals `work_done` and `best_error` at that moment; one sweep over sorted changes
+    gives them all.
     """
     changes = sorted(change for trial in trials for change in _changes(trial))
     totals = list(accumulate(amount for _, amount in changes))
@@ -122,6 +124,7 @@ def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:
 
 
 def _changes(trial: TrialWork) -> Iterator[tuple[int, int]]:
+    """Times and amounts of each change of the work that counts; an amount is negative at a death."""
     moments = {epoch.time_ms for epoch in trial.epochs} | {report.time_ms for report in trial.progress}
     if trial.died_ms is not None:
         moments.add(trial.died_ms)
@@ -133,6 +136,11 @@ def _changes(trial: TrialWork) -> Iterator[tuple[int, int]]:
 
 
 def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, int]]:
+    """`work_done` of a trial at each of the sorted moments.
+
+    One sweep over epochs and reports; looking at all of them for each moment, as `images_done`
+    does, would take time with the square of their number.
+    """
     epochs = sorted(trial.epochs, key=lambda epoch: epoch.time_ms)
     progress = sorted(trial.progress, key=lambda report: report.time_ms)
     done = finished = next_epoch = next_report = 0
@@ -145,9 +153,11 @@ def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, i
             next_epoch += 1
         while next_report < len(progress) and progress[next_report].time_ms <= moment:
             report = progress[next_report].body
+            # Reports with equal times come in any order: `progress` may be a set's content.
             last = report if last is None or report.position > last.position else last
             next_report += 1
         alive = trial.died_ms is None or trial.died_ms > moment
+        # The last report may be of an epoch that is finished since, and in `done` already.
         partial = last if alive and last is not None and last.epoch > finished else None
         yield (
             moment,

@@ -1,4 +1,4 @@
-"""The rules of the benchmark as data: what an official run must be (paper, section 4.5 and Table 4)."""
+"""The rules of the benchmark as data: the official run (paper, section 4.5 and Table 4)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ MINIMUM_PRECISION_BITS = 16
 """Narrowest floating point of an official run (paper, Table 4)."""
 
 HPO_FIRST_ROUND = 4
-"""The round from which on an official run tunes hyperparameters (spec, section 2)."""
+"""First round in which an official run tunes hyperparameters (spec, section 2)."""
 
 PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
 RESNET50_OPERATIONS = 23_053_460_364
-"""Operations that training one image costs on the initial architecture at 224 x 224 x 3 (spec, section 4)."""
+"""Operations that training one image costs on the initial architecture at 224 x 224 x 3 (spec,
+section 4).
+"""
 
 Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
 
 VERDICTS: dict[Status, str] = {"PASSED": "official", "UNOFFICIAL": "unofficial", "FAILED": "invalid"}
-"""What a status means for the ranking."""
+"""The verdict of each status: its word in the ranking."""
 
 Group = Literal["setting", "outcome", "integrity"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the rules look at: the configuration and what came of it."""
+    """The facts that the rules look at: the configuration and the outcome."""
 
     config: RunConfig
     ended: str
@@ -49,19 +51,19 @@ class RunFacts:
     precisions: tuple[str, ...] = ()
     """Arithmetic of the layers of all trials, as recorded."""
     damages: tuple[str, ...] = ()
-    parts: int = 1
-    """Parts with clocks of their own."""
+    segments: int = 1
+    """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
     released: int = 1
     """Replicas that were ready when the run began."""
     epoch_images: tuple[tuple[int, int], ...] = ()
-    """Images trained and evaluated in completed epochs, each different pair once."""
+    """Images trained and evaluated in completed epochs, each distinct pair once."""
     initial_operations: int | None = None
-    """Operations that training one image cost in the first trial; None: there was none."""
+    """Operations of training one image in the first trial; None if there was no trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `found` tells what the run has; the rule is met where `met` is true of it."""
+    """One rule. `found` gives the run's value in words; `met` decides."""
 
     name: str
     required: str
@@ -72,7 +74,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A rule beside what a run has."""
+    """A rule next to the run's value."""
 
     rule: str
     found: str
@@ -91,7 +93,7 @@ def _epochs(facts: RunFacts) -> str:
 
 
 def _whole_epochs(facts: RunFacts) -> bool:
-    """Another data set is the matter of another rule."""
+    """Other data sets fail the rule `dataset`; do not report them twice."""
     return facts.config.run.dataset != IMAGENET.name or all(
         pair == (IMAGENET.train_images, IMAGENET.validation_images) for pair in facts.epoch_images
     )
@@ -115,7 +117,7 @@ RULES = (
     Rule("completion", "the run reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended == "deadline"),
     Rule("clock", "one clock from the release to the deadline", "setting",
-         lambda f: f"{f.parts} part(s)", lambda f: f.parts == 1),
+         lambda f: f"{f.segments} clock(s)", lambda f: f.segments == 1),
     Rule("work", "at least one image trained", "integrity",
          lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
     Rule("dataset", "imagenet", "setting",
@@ -146,18 +148,20 @@ RULES = (
 
 
 def check(facts: RunFacts) -> tuple[Checked, ...]:
-    """Every rule beside what a run has, in the order of the rules."""
+    """Check every rule, in order."""
     return tuple(Checked(rule.name, rule.found(facts), rule.required, rule.group, rule.met(facts)) for rule in RULES)
 
 
 def violations(facts: RunFacts) -> tuple[Checked, ...]:
-    """All rules that a run does not meet."""
+    """The rules that a run does not meet."""
     return tuple(item for item in check(facts) if not item.passed)
 
 
 def status(checked: tuple[Checked, ...]) -> Status:
-    """FAILED where the run is broken off, damaged or empty; UNOFFICIAL where a setting leaves the rules;
-    FAILED where an official run misses its outcome; else PASSED.
+    """The status of a run.
+
+    FAILED if it is interrupted, damaged or empty; else UNOFFICIAL if a setting leaves the rules;
+    else FAILED if its outcome misses them; else PASSED.
     """
     groups = {item.group for item in checked if not item.passed}
     if "integrity" in groups:

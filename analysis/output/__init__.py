@@ -1,1 +1,1 @@
-"""What is written for readers: pages, figures, tables, and formats of other tools."""
+"""Files and text for readers: pages, figures, tables, and formats of other tools."""

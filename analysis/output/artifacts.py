@@ -1,4 +1,4 @@
-"""Everything that `aiperf report` writes: JSON, HTML, figures, tables, and formats that other tools read."""
+"""The files of `aiperf report`: JSON, HTML, figures, tables, and formats of other tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from analysis.report.model import Report
 
 
 def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
-    """The figures of a run, as far as it has something to show."""
+    """The figures of a run that it has data for."""
     if data.start_ms is None or data.duration_ms == 0:
         return
     every = (
@@ -34,9 +34,9 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
 
 
 def write_report(folder: Path, data: RunData, report: Report) -> Path:
-    """Write all files of a report into a folder; returns the page. Raises EnvironmentNotReadyError.
+    """Write all files of a report to a folder; return the page. Raises EnvironmentNotReadyError.
 
-    report.json comes first: whatever fails after it, the numbers are there.
+    report.json is written first, so that the numbers are there even if a later file fails.
     """
     page = folder / "report.html"
     try:

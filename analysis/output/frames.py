@@ -45,7 +45,7 @@ def _replicas(report: Report) -> pd.DataFrame:
 
 
 def _epochs(data: RunData) -> pd.DataFrame:
-    """Every completed epoch as it was recorded, on the primary's clock; also those that came too late to count."""
+    """Every completed epoch, on the primary's clock, including those too late to count."""
     rows = []
     for number, trial in sorted(data.ledger.trials.items()):
         for epoch, completed in sorted(trial.epochs.items()):

@@ -13,11 +13,11 @@ Evaluation = tuple[int, float, dict[str, int]]
 """Time, accuracy, and epoch and trial."""
 
 MANY = 10_000
-"""From so many evaluations on, only those that improved on all before are written."""
+"""Of more evaluations than this, only those that improved on all before are written."""
 
 
 def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
-    """Lines in order of time: what was run, its start, the epochs' accuracies, its end and its score."""
+    """Lines in order of time: settings, start, the epochs' accuracies, end and score."""
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     config = data.manifest.config
     about: dict[str, Any] = {

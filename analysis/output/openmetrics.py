@@ -1,4 +1,4 @@
-"""A report as OpenMetrics text, for Prometheus and whatever else reads it."""
+"""A report as OpenMetrics text, for Prometheus and other readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRICS = {
 
 
 def openmetrics_text(report: Report) -> str:
-    """One gauge a number, labelled with the run's name and verdict; seconds by phase have one more label."""
+    """One gauge per number, labelled with run and verdict; seconds by phase have one more label."""
     registry = CollectorRegistry()
     labels = {"run": report.name, "verdict": report.verdict}
     values = {

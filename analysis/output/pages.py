@@ -1,4 +1,4 @@
-"""HTML pages of results: self-contained files, from templates that escape whatever they are given."""
+"""HTML pages of results: self-contained files, from templates that escape all values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.report.model import Report
 from analysis.report.trials import most_accurate
 
 MOST_ROWS = 200
-"""So many rows of a table are in a page; all are in the CSV files."""
+"""Most rows of a table in a page; the CSV files have all."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -32,7 +32,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def report_page(report: Report, drawings: Sequence[Drawing]) -> str:
-    """The report of a run as one file without any link to another."""
+    """The report of a run as one file without links to others."""
     return render(
         "report.html",
         report=report,
@@ -45,7 +45,7 @@ def report_page(report: Report, drawings: Sequence[Drawing]) -> str:
 
 
 def phase_shares(report: Report) -> list[tuple[str, float, float]]:
-    """Phase, seconds over all replicas, and its share in percent: what accelerators are for first, idle last."""
+    """Phases with seconds over all replicas and share in percent: training first, idle last."""
     total = sum(report.phases_s.values())
     known = [phase for phase in PHASE_COLOURS if report.phases_s.get(phase, 0.0) > 0]
     return [(phase, report.phases_s[phase], 100 * report.phases_s[phase] / total) for phase in known]

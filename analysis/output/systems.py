@@ -1,17 +1,20 @@
-"""A run's system description with the fields of MLPerf's `systems` files (mlcommons/policies, submission rules)."""
+"""A run's system description with the fields of MLPerf's `systems` files (mlcommons/policies,
+submission rules).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
-
-Facts = dict[str, str | int | float | None]
 
 
 def mlperf_system(report: Report) -> dict[str, object]:
-    """What the nodes told. Fields that only the submitter knows are empty, to be filled in by hand."""
-    nodes = list({str(facts.get("host")): facts for facts in report.system.values()}.values())
+    """The facts of all nodes. Fields that only the submitter knows are empty."""
+    every = map(NodeFacts.model_validate, report.system.values())
+    nodes = tuple({facts.host: facts for facts in every}.values())
     return {
         "division": "closed" if report.verdict == "official" else "open",
         "submitter": "",
@@ -45,14 +48,14 @@ def mlperf_system(report: Report) -> dict[str, object]:
     }
 
 
-def _framework(nodes: list[Facts]) -> str:
-    version = _common(nodes, "tensorflow") or _common(nodes, "tensorflow-cpu")
+def _framework(nodes: Sequence[NodeFacts]) -> str:
+    version = _common(nodes, "tensorflow") or _common(nodes, "tensorflow_cpu")
     return f"TensorFlow {version}" if version else ""
 
 
-def _common(nodes: list[Facts], key: str) -> str:
-    """The value of all nodes, or each with the number of nodes that have it."""
-    seen = Counter(str(facts[key]) for facts in nodes if facts.get(key) is not None)
+def _common(nodes: Sequence[NodeFacts], key: str) -> str:
+    """The value that all nodes share, or each value with the number of nodes that have it."""
+    seen = Counter(str(value) for facts in nodes if (value := getattr(facts, key)) is not None)
     if len(seen) <= 1:
         return next(iter(seen), "")
     return ", ".join(f"{value} ({count} nodes)" for value, count in seen.most_common())

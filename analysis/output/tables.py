@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from aiperf.cli.console import open_console
 from aiperf.config.duration import format_duration
 from analysis.report.model import Report
 from analysis.report.trials import most_accurate
 
 MOST_ROWS = 100
-"""So many rows of a table are printed; the CSV files have all."""
+"""Most rows of a table that are printed; the CSV files have all."""
 
-WIDTH = 140
-"""Columns where standard output is no terminal."""
+
+def make_table(title: str | None, *headings: str, left: Collection[str] | None = None) -> Table:
+    """An empty table. Columns in `left` are aligned to the left, others to the right; by default
+    all left.
+    """
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if left is None or heading in left else "right")
+    return table
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print a line as it is: nothing in it is markup, and it is not wrapped."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_report(report: Report, page: Path) -> None:
-    """Print trials, replicas, violations, where the page is, and the final line last of all."""
+    """Print trials, replicas, violations, the path of the page, and the final line last."""
     console = open_console()
     console.print(_trials(report))
     if report.hyperparameters:
@@ -29,15 +42,9 @@ def print_report(report: Report, page: Path) -> None:
     hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
     if any(hidden):
         console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
-    console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    print_line(console, f"report: {page}")
     for line in closing_lines(report):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def open_console() -> Console:
-    """Standard output; wide enough for the tables where it is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+        print_line(console, line)
 
 
 def closing_lines(report: Report) -> Iterator[str]:
@@ -50,9 +57,10 @@ def closing_lines(report: Report) -> Iterator[str]:
 
 
 def _trials(report: Report) -> Table:
-    table = Table(title="Trials", title_justify="left")
-    for heading in ("trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state"):
-        table.add_column(heading, justify="left" if heading in ("architecture", "state") else "right")
+    table = make_table(
+        "Trials", "trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state",
+        left=("architecture", "state"),
+    )  # fmt: skip
     for trial in most_accurate(report.trials, MOST_ROWS):
         accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
         reason = f": {trial.failure_reason}" if trial.failure_reason else ""
@@ -65,9 +73,10 @@ def _trials(report: Report) -> Table:
 
 
 def _hyperparameters(report: Report) -> Table:
-    table = Table(title="Hyperparameters: points tried by the tuner", title_justify="left")
-    for heading in ("hyperparameter", "value", "points", "mean accuracy", "best accuracy"):
-        table.add_column(heading, justify="left" if heading == "hyperparameter" else "right")
+    table = make_table(
+        "Hyperparameters: points tried by the tuner", "hyperparameter", "value", "points", "mean accuracy",
+        "best accuracy", left=("hyperparameter",),
+    )  # fmt: skip
     for part in report.hyperparameters:
         table.add_row(
             part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
@@ -76,10 +85,8 @@ def _hyperparameters(report: Report) -> Table:
 
 
 def _replicas(report: Report) -> Table:
-    table = Table(title="Replicas", title_justify="left")
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
-    for heading in ("replica", "state", "trials", "operations", *phases):
-        table.add_column(heading, justify="left" if heading == "state" else "right")
+    table = make_table("Replicas", "replica", "state", "trials", "operations", *phases, left=("state",))
     for replica in report.replica_details[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(

@@ -1,4 +1,4 @@
-"""What the analysis wants of a run's architectures: their cost and size, read with all CPUs where there are many."""
+"""Cost and size of a run's architectures, read with all CPUs if there are many."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 
 CHUNK = 256
-"""So many are read at a time."""
+"""Architectures that are read in one task."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureFacts:
-    """What an architecture costs, and how large it is: weights, and convolutions and dense layers."""
+    """Cost and size of an architecture; `depth` counts convolutions and dense layers."""
 
     cost: Operations
     parameters: int
@@ -26,7 +26,7 @@ class ArchitectureFacts:
 
 
 class ArchitectureFactsReader:
-    """Reads architectures while the caller still finds out which it wants."""
+    """Reads architectures while the caller is still finding their names."""
 
     def __init__(self, paths: RunPaths, workers: Workers) -> None:
         self._paths = paths
@@ -35,8 +35,8 @@ class ArchitectureFactsReader:
         self._waiting: list[str] = []
         self._chunks: list[tuple[list[str], Future[list[ArchitectureFacts | str]]]] = []
 
-    def want(self, names: Iterable[str]) -> None:
-        """Ask for architectures; those that were asked for before cost nothing."""
+    def request(self, names: Iterable[str]) -> None:
+        """Start reading architectures by hash; those requested before are not read again."""
         for name in names:
             if name not in self._known:
                 self._known.add(name)
@@ -49,7 +49,10 @@ class ArchitectureFactsReader:
         self._chunks.append((chunk, self._workers.submit(_read_all, self._paths, chunk)))
 
     def results(self) -> tuple[dict[str, ArchitectureFacts], list[str]]:
-        """Facts by hash, and why others cannot be used. Nothing is kept that does not have the hash of its name."""
+        """Wait for all facts, by hash, and for the reasons why other architectures cannot be used.
+
+        An architecture whose hash is not its name is one of those.
+        """
         self._submit()
         read = [pair for names, future in self._chunks for pair in zip(names, future.result(), strict=True)]
         found = {name: facts for name, facts in read if isinstance(facts, ArchitectureFacts)}

@@ -1,9 +1,8 @@
-"""A run directory read into tables: one ledger, the cost of every architecture, the moments of start and end."""
+"""A run directory in memory: its ledger, the cost of every architecture, its start and its end."""
 
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,18 +16,17 @@ from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.reading.history import history_bytes, read_history
+from analysis.reading.nodes import NodeFacts, read_system
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
 
-NodeFacts = dict[str, str | int | float | None]
-
 MANY_BYTES = 32 * 2**20
-"""From a history of so many bytes on, starting processes for it pays."""
+"""Size of a history from which on starting processes for it pays off."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """What the records of a run say. Times are UTC milliseconds on the primary's clock."""
+    """The content of a run's records. Times are UTC milliseconds on the primary's clock."""
 
     manifest: Manifest
     ledger: Ledger
@@ -39,17 +37,17 @@ class RunData:
     end_ms: int
     ended: str
     system: dict[str, NodeFacts]
-    """What each replica's node told of itself, by replica."""
+    """The node of each replica, by replica."""
     telemetry: Telemetry
 
     @property
     def duration_ms(self) -> int:
-        """From the release of the replicas to the end; 0 where they never were released."""
+        """From the release of the replicas to the end; 0 if they were never released."""
         return max(0, self.end_ms - self.start_ms) if self.start_ms is not None else 0
 
     @cached_property
     def work(self) -> dict[int, TrialWork]:
-        """The work of every trial by id, less what lies outside the run: before the release or after the end."""
+        """The work of every trial by id, without that before the release or after the end."""
         start_ms = self.start_ms if self.start_ms is not None else self.end_ms
         result = {}
         for number, entry in sorted(self.ledger.trials.items()):
@@ -63,15 +61,15 @@ class RunData:
         return result
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """What a trial did. Nothing where its architecture cannot be read (which is among the damages)."""
+        """The work of a trial; without cost if its architecture cannot be read, which is a damage."""
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
         return self.ledger.work(trial, facts.cost if facts else NOTHING)
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
-    """Read a run. `now_ms` is the end to assume for a run that has none yet (default: its last record).
+    """Read a run. `now_ms` is the end to assume for a running one (default: its last record).
 
-    Raises RunDirectoryError where it is no run.
+    Raises RunDirectoryError if it is not a run.
     """
     with _no_garbage_collection():
         return _read(paths, now_ms)
@@ -85,7 +83,7 @@ def _no_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # what was read stays: later collections need not look at it
+        gc.freeze()  # the records stay in memory: later collections need not visit them
         if enabled:
             gc.enable()
 
@@ -95,12 +93,12 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, damages, unfinished = Ledger(), list[str](), list[str]()
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
         architectures = ArchitectureFactsReader(paths, workers)
-        for part in read_history(paths, workers, ledger):
-            ledger.add(part.records)
-            damages += part.damages
-            unfinished += part.unfinished
-            architectures.want(
-                record.body.architecture for record in part.records if isinstance(record.body, TrialStarted)
+        for writer in read_history(paths, workers, ledger):
+            ledger.add(writer.records)
+            damages += writer.damages
+            unfinished += writer.unfinished
+            architectures.request(
+                record.body.architecture for record in writer.records if isinstance(record.body, TrialStarted)
             )
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
@@ -115,18 +113,9 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
         ended=ended,
-        system=_system(paths),
+        system=read_system(paths),
         telemetry=telemetry,
     )
-
-
-def _system(paths: RunPaths) -> dict[str, NodeFacts]:
-    """`system.json`; nothing where it is missing (a run that never started) or damaged (`aiperf verify` tells)."""
-    try:
-        nodes = json.loads(paths.system.read_bytes())
-        return {str(name): dict(facts) for name, facts in nodes.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:

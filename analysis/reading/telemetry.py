@@ -1,4 +1,4 @@
-"""Telemetry of a run: samples of every node, on the primary's clock, reduced to series, means and energy."""
+"""Telemetry of a run: samples of every node on the primary's clock, as series, means and energy."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ COLUMNS = (
     "memory_total_bytes",
     "memory_percent",
 )
-"""What is kept of a sample; accelerator figures are means over the node's, power and energy are sums."""
+"""Columns kept of a sample; over a node's accelerators, use is a mean, power and energy are sums."""
 
 PLAIN = COLUMNS[6:10]
-"""Columns that are in the sample as they are."""
+"""Columns that are copied from the sample unchanged."""
 
 FileSamples = tuple[str, Series, int]
-"""Host, samples, and how many lines could not be read."""
+"""Host, samples, and the number of lines that could not be read."""
 
 MJ_PER_J = 1000
 
 
 @dataclass(frozen=True)
 class NodeSeries:
-    """All samples of one node, in order of time: an array of samples x COLUMNS, NaN where nothing was told."""
+    """All samples of one node in order of time: an array of samples x COLUMNS, NaN for missing
+    values.
+    """
 
     host: str
     samples: Series
@@ -54,34 +56,36 @@ class NodeSeries:
         return self.samples[:, COLUMNS.index(name)]
 
     def mean(self, name: str, start_ms: int, end_ms: int) -> float | None:
-        """Mean of what was told from start to end, or None."""
+        """Mean of the values from start to end; None without any."""
         times, values = self.column("time_ms"), self.column(name)
-        told = values[(times >= start_ms) & (times <= end_ms) & ~np.isnan(values)]
-        return float(told.mean()) if told.size else None
+        within = values[(times >= start_ms) & (times <= end_ms) & ~np.isnan(values)]
+        return float(within.mean()) if within.size else None
 
     def accelerator_energy(self, moments_ms: Series) -> Series | None:
-        """Joules of the accelerators from the first sample to each moment: from their energy counters where the
-        driver has them, else from power by the trapezoidal rule. None where neither was told twice.
+        """Joules of the accelerators from the first sample to each moment.
+
+        From their energy counters if the driver has them, else power integrated by the trapezoidal
+        rule. None if there are not two values of either.
         """
-        counted = self._told("accelerator_energy_j")
+        counted = self._reported("accelerator_energy_j")
         if counted is not None:
             return np.asarray(np.interp(moments_ms, counted[0], counted[1] - counted[1][0]), np.float64)
-        return _integral(self._told("accelerator_power_w"), moments_ms)
+        return _integral(self._reported("accelerator_power_w"), moments_ms)
 
     def cpu_energy(self, moments_ms: Series) -> Series | None:
         """Joules of the CPU packages from the first sample to each moment, or None."""
-        return _integral(self._told("cpu_power_w"), moments_ms)
+        return _integral(self._reported("cpu_power_w"), moments_ms)
 
-    def _told(self, name: str) -> tuple[Series, Series] | None:
+    def _reported(self, name: str) -> tuple[Series, Series] | None:
         times, values = self.column("time_ms"), self.column(name)
         there = ~np.isnan(values)
         return (times[there], values[there]) if there.sum() >= 2 else None
 
 
-def _integral(told: tuple[Series, Series] | None, moments_ms: Series) -> Series | None:
-    if told is None:
+def _integral(reported: tuple[Series, Series] | None, moments_ms: Series) -> Series | None:
+    if reported is None:
         return None
-    times, power = told
+    times, power = reported
     steps = np.diff(times) / 1000 * (power[1:] + power[:-1]) / 2
     return np.asarray(np.interp(moments_ms, times, np.concatenate([[0.0], np.cumsum(steps)])), np.float64)
 
@@ -94,7 +98,9 @@ class Telemetry:
     unreadable_lines: int
 
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
-        """Joules from the start to each moment, of all accelerators and of all CPUs that tell; None where none does."""
+        """Joules from the start to each moment, of all accelerators and of all CPUs; None if
+        unknown.
+        """
         every = np.concatenate([[float(start_ms)], moments_ms])
         sums: list[Series | None] = []
         for measure in (NodeSeries.accelerator_energy, NodeSeries.cpu_energy):
@@ -104,14 +110,14 @@ class Telemetry:
         return sums[0], sums[1]
 
     def binned(self, name: str, edges_ms: Series) -> Series:
-        """Mean over nodes of each node's mean in each bin; NaN where nobody told anything."""
+        """Mean over nodes of each node's mean in each bin; NaN for a bin without a value."""
         rows = [_bin_means(node.column("time_ms"), node.column(name), edges_ms) for node in self.nodes]
         if not rows:
             return np.full(len(edges_ms) - 1, np.nan)
         table = np.array(rows)
-        told = ~np.isnan(table)
-        count = told.sum(axis=0)
-        total = np.where(told, table, 0.0).sum(axis=0)
+        there = ~np.isnan(table)
+        count = there.sum(axis=0)
+        total = np.where(there, table, 0.0).sum(axis=0)
         means: Series = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
         return means
 
@@ -125,13 +131,12 @@ def _bin_means(times: Series, values: Series, edges: Series) -> Series:
 
 
 def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Workers) -> list[Future[FileSamples]]:
-    """Have all samples of a run read, corrected by each writer's clock offset."""
-    files = sorted(paths.telemetry.glob("*.jsonl"))
-    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in files]
+    """Start reading all samples of a run, corrected by each writer's clock offset."""
+    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in paths.telemetry_files()]
 
 
 def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
-    """All samples node by node. What cannot be read is counted, not used."""
+    """All samples by node. Lines that cannot be read are counted and left out."""
     by_host: dict[str, list[Series]] = {}
     unreadable = 0
     for host, samples, bad in (future.result() for future in read):
@@ -198,5 +203,5 @@ def _mean(values: list[float]) -> float:
 
 
 def _sum(values: list[float], expected: int) -> float:
-    """The sum, where every accelerator has told its part."""
+    """The sum; NaN unless every accelerator reports: a partial sum would look like a saving."""
     return sum(values) if values and len(values) == expected else np.nan

@@ -1,4 +1,4 @@
-"""Work that other processes share where there is much of it, and that is done here and now where there is little."""
+"""A pool of processes for large inputs; small ones are handled in this process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Workers:
         self._pool = ProcessPoolExecutor(mp_context=get_context("spawn")) if several else None
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have something done; without processes it is done when this returns."""
+        """Start a task; without processes it is finished when this returns."""
         if self._pool is not None:
             return self._pool.submit(work, *args, **kwargs)
         future: Future[T] = Future()
         try:
             future.set_result(work(*args, **kwargs))
-        except Exception as error:  # as a pool does: who asks for the result gets it
+        except Exception as error:  # as in a pool, `result` raises it
             future.set_exception(error)
         return future
 

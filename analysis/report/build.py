@@ -36,7 +36,7 @@ from analysis.report.trials import trial_part
 
 
 def build_report(data: RunData) -> Report:
-    """Compute the report of a run as it is in the records."""
+    """Compute the report of a run from its records."""
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
     work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
@@ -78,10 +78,10 @@ def build_report(data: RunData) -> Report:
 
 
 def _surroundings(data: RunData) -> dict[str, Any]:
-    """What the run ran on and with, and what of its files is not as it should be."""
+    """Nodes, configuration and versions of the run, and the damage of its files."""
     return {
         "usage": usage(data, data.telemetry),
-        "system": data.system,
+        "system": {replica: facts.as_recorded() for replica, facts in data.system.items()},
         "configuration": data.manifest.config.model_dump(mode="json"),
         "deviations": tuple(
             DeviationPart(key=key, value=json.dumps(value), default=json.dumps(default))
@@ -173,7 +173,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         images_trained=sum(trial.images_trained for trial in trials),
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
         damages=data.damages,
-        parts=data.ledger.parts,
+        segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
         initial_operations=next((trial.image_operations for trial in trials if trial.id == 1), None),

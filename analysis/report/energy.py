@@ -1,4 +1,4 @@
-"""What telemetry says of a run as numbers: use of every node, energy, operations per joule."""
+"""Use of every node, energy and operations per joule, from a run's telemetry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analysis.report.model import EnergyPart, UsagePart
 
 
 def usage(data: RunData, telemetry: Telemetry) -> tuple[UsagePart, ...]:
-    """One row a node, within the run."""
+    """One row per node, within the run."""
     start_ms = data.start_ms
     if start_ms is None:
         return ()
@@ -44,7 +44,7 @@ def energy(data: RunData, telemetry: Telemetry, work: list[TrialWork], operation
     moments = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
     accelerators, cpus = telemetry.energy(start_ms, np.array(moments, dtype=np.float64))
     total = _total(accelerators, cpus)
-    measured = [node for node in telemetry.nodes if _tells_energy(node, start_ms, data.end_ms)]
+    measured = [node for node in telemetry.nodes if _reports_energy(node, start_ms, data.end_ms)]
     return EnergyPart(
         accelerators_j=float(accelerators[0]) if accelerators is not None else None,
         cpus_j=float(cpus[0]) if cpus is not None else None,
@@ -62,13 +62,13 @@ def _total(accelerators: Series | None, cpus: Series | None) -> Series | None:
     return accelerators + cpus
 
 
-def _tells_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
+def _reports_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
     span = np.array([start_ms, end_ms], dtype=np.float64)
     return node.accelerator_energy(span) is not None or node.cpu_energy(span) is not None
 
 
 def _error_moments(work: list[TrialWork], end_ms: int) -> tuple[int | None, int | None]:
-    """When the best error was first reached, and when an official one was."""
+    """The times at which the best error and an official error were first reached."""
     errors = [(error, time_ms) for trial in work for time_ms, error in errors_of(trial) if time_ms <= end_ms]
     official = min((time_ms for error, time_ms in errors if error <= MAXIMUM_ERROR), default=None)
     return (min(errors)[1] if errors else None), official

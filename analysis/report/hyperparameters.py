@@ -1,4 +1,4 @@
-"""How accuracy relates to each hyperparameter, over the points that the tuner tried."""
+"""Accuracy by value of each hyperparameter, over the points that the tuner tried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from analysis.report.model import HyperparameterPart, TrialPart
 
 
 def by_value(trials: Iterable[TrialPart]) -> tuple[HyperparameterPart, ...]:
-    """One row for every value that was tried of every hyperparameter, in order."""
+    """One row per tried value of each hyperparameter, in order."""
     found: dict[tuple[str, int | float | str], list[float]] = {}
     for trial in trials:
         if trial.point > 0 and trial.best_accuracy is not None:

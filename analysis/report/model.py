@@ -1,4 +1,4 @@
-"""The report as data: what report.json holds. `report.schema.json` is this model's JSON schema."""
+"""The report as data: the content of report.json. `report.schema.json` is this model's JSON schema."""
 
 from __future__ import annotations
 
@@ -11,182 +11,280 @@ from aiperf.rules.table import RULES_VERSION, Status
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class ViolationPart(_Part):
     """A rule that is not met."""
 
     rule: str
+    """Name of the rule."""
     found: str
+    """The run's value, in words."""
     required: str
+    """The value that the rule asks for, in words."""
 
 
 class RulePart(ViolationPart):
-    """One rule and what the run has. `group` is setting (what was configured), outcome, or integrity."""
+    """One rule, with the run's value next to the required one."""
 
     group: str
+    """setting (of the configuration), outcome (of the training), or integrity (of the run and its
+    records).
+    """
     passed: bool
+    """True if the rule is met."""
 
 
 class FailurePart(_Part):
-    """Something that went wrong, `t_s` seconds after the start: a trial that failed, or a replica that was lost."""
+    """A trial that failed, or a replica that was lost."""
 
     t_s: float | None
+    """Seconds after the start of the run; null if the run never started."""
     what: str
+    """The trial or replica, and its fate."""
     reason: str
+    """The cause, as recorded; empty if none was recorded."""
     lost_operations: int
+    """Operations of its unfinished epoch, which do not count because of the failure."""
 
 
 class DeviationPart(_Part):
-    """A setting that is not the default; the default is what an official run has."""
+    """A setting that is not the default; an official run has the default."""
 
     key: str
+    """Key of the configuration, as section.name."""
     value: str
+    """Value in force, as JSON."""
     default: str
+    """Default value, as JSON."""
 
 
 class UsagePart(_Part):
-    """What telemetry tells of one node within the run: means over time in percent, greatest memory in bytes.
-
-    Accelerator figures are means over the node's accelerators; None where nothing was sampled.
-    """
+    """Use of one node within the run; accelerator figures are means over its accelerators."""
 
     host: str
+    """Name of the node."""
     samples: int
+    """Samples taken within the run."""
     accelerators: int
+    """Accelerators of the node."""
     accelerator_percent: float | None
+    """Use of the accelerators in percent, mean over time; null if it was not sampled."""
     accelerator_memory_percent: float | None
+    """Use of the accelerators' memory in percent, mean over time; null if it was not sampled."""
     cpu_percent: float | None
+    """Use of the CPUs in percent, mean over time; null if it was not sampled."""
     memory_peak_bytes: int | None
+    """Largest use of main memory in bytes; null if it was not sampled."""
     energy_j: float | None
-    """Accelerators and CPU packages, as far as the node tells."""
+    """Joules of accelerators and CPU packages, of those that report; null if none does."""
 
 
 class EnergyPart(_Part):
-    """Energy from the start of the run to its end, of what tells it. None: nothing tells."""
+    """Energy from the start of the run to its end, of all devices that report it."""
 
     accelerators_j: float | None
+    """Joules of all accelerators: from their energy counters, else power integrated by the
+    trapezoidal rule; null if none reports either.
+    """
     cpus_j: float | None
+    """Joules of all CPU packages, from the kernel's counters; null if none reports them."""
     hosts_measured: int
+    """Nodes that report the energy of accelerators or CPUs."""
     hosts: int
+    """Nodes that were sampled."""
     operations_per_joule: float | None
+    """`operations_total` / (`accelerators_j` + `cpus_j`); null without energy."""
     best_error_j: float | None
-    """Energy until the best error was reached."""
+    """Joules until the run's error was reached; null without energy or any evaluated epoch."""
     official_error_j: float | None
-    """Energy until the error was at most 0.30."""
+    """Joules until the error was at most 0.30; null without energy or if it never was."""
 
 
 class TimelinePart(_Part):
-    """The result as if the run had ended `t_s` seconds after its start."""
+    """The result as if the run had ended at this time: every 0.1 hour, and at the end."""
 
     t_s: float
+    """Seconds after the start of the run."""
     ops: float
+    """Score: operations per second of wall time since the start."""
     error: float
+    """Error of the best epoch completed by then."""
     regulated_ops: float
+    """Regulated score: -ln(error) x ops."""
 
 
 class TrialPart(_Part):
-    """One trial. `operations` are those that count; `state` is completed, early_stop, stopped, failed, lost,
-    or running.
-    """
+    """One trial: one training of one architecture with one set of hyperparameters."""
 
     id: int
+    """Number of the trial, from 1 in the order of issue."""
     replica: int
+    """The replica that trained it."""
     round: int
+    """Round of the replica, from 1."""
     architecture: str | None
+    """Canonical hash of the architecture; null, as more fields below, if training never started."""
     parent: str | None
+    """Hash of the architecture that it was morphed from; null for the initial one."""
     morphs: tuple[dict[str, str | int], ...]
+    """Morphs from the parent, in order."""
     weights_from: int | None
+    """The trial whose weights were inherited; null: He initialisation."""
     point: int
+    """Number in its round: 0 is the round's own training, later ones tune hyperparameters."""
     base: int | None
+    """For point > 0: the trial whose architecture is trained again."""
     hyperparameters: dict[str, int | float | str]
+    """Hyperparameters by name."""
     epochs: int
+    """Completed epochs that count."""
     best_accuracy: float | None
+    """Best measured top-1 validation accuracy of an epoch that counts; null without any."""
     predicted_accuracy: float | None
+    """Accuracy that the search used in place of the measured one, in warm-up rounds; else null."""
     images_trained: int
+    """Trained images that count."""
     images_evaluated: int
+    """Evaluated images that count."""
     operations: int
+    """Operations that count: images trained x (forward + backward) + images evaluated x forward."""
     lost_operations: int
+    """Operations of an unfinished epoch that do not count, because the trial failed or was lost."""
     precision: str | None
+    """Arithmetic of the layers: float32, mixed_bfloat16 or mixed_float16."""
     state: str
+    """completed, early_stop, stopped (by the end of the run), failed, lost (with its replica or
+    primary), or running.
+    """
     failure_reason: str | None
+    """The cause, if the state is failed or lost."""
     started_s: float | None
+    """Seconds from the start of the run to the first record of the training."""
     ended_s: float | None
-    """Seconds after the start of the run: of the first record of the training and of the last."""
+    """Seconds from the start of the run to the trial's end, failure or loss within the run."""
     image_operations: int | None
-    """Operations that training one image costs: forward and backward."""
+    """Operations of training one image: forward and backward."""
     parameters: int | None
+    """Weights of the architecture."""
     depth: int | None
-    """Convolutions and dense layers."""
+    """Convolutions and dense layers of the architecture."""
 
 
 class HyperparameterPart(_Part):
-    """How the points of the hyperparameter search with one value of one hyperparameter did."""
+    """One value of one hyperparameter, over the points of the hyperparameter search that had it."""
 
     name: str
+    """Name of the hyperparameter."""
     value: int | float | str
+    """The value."""
     points: int
+    """Points with this value whose accuracy was measured."""
     mean_accuracy: float
+    """Mean of their best top-1 accuracies."""
     best_accuracy: float
+    """Largest of their best top-1 accuracies."""
 
 
 class ReplicaPart(_Part):
-    """One replica. `phases_s` are seconds by phase from the start of the run to its end; `busy_fraction` is training
-    and evaluation from the replica's first training step to the end.
-    """
+    """One replica."""
 
     replica: int
+    """Number of the replica, from 0."""
     state: str
+    """finished, lost, or working (in a run that has not ended)."""
     reason: str | None
+    """The cause of a loss; else null."""
     accelerators: int
+    """Accelerators of the replica."""
     trials: int
+    """Trials that it was given."""
     operations: int
+    """Operations of its trials that count."""
     busy_fraction: float | None
+    """Time of training and evaluation as a fraction of the time from the first training step to the
+    end of the run; null if the replica never trained.
+    """
     phases_s: dict[str, float]
+    """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle) from the start of
+    the run to its end.
+    """
 
 
 class Report(_Part):
-    """A finished or running run, recomputed from its records.
-
-    OPS are operations per second over wall time; `error` is 1 - best measured top-1 accuracy.
-    """
+    """A run, finished or running, from its records. OPS: operations per second of wall time."""
 
     schema_version: int = 1
+    """Version of this format."""
     rules_version: str = RULES_VERSION
+    """Version of the rules that the run was checked against."""
     name: str
+    """Name of the run (`run.name`)."""
     status: Status
+    """PASSED (official), UNOFFICIAL (a setting leaves the rules), or FAILED (invalid)."""
     verdict: str
-    """official, unofficial or invalid."""
+    """official, unofficial or invalid: the status in the words of the ranking."""
     violations: tuple[ViolationPart, ...]
+    """The rules that are not met."""
     rules: tuple[RulePart, ...]
+    """Every rule."""
     ended: str
+    """deadline, interrupted, no_replicas, or unfinished (still running, or its primary was killed;
+    the last record is then taken as the end).
+    """
     started: str | None
+    """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started."""
     score_ops: float
+    """Score in OPS: `operations_total` / `duration_s`."""
     regulated_score_ops: float
+    """Regulated score in OPS: -ln(`error`) x `score_ops` (paper, equation 3)."""
     error: float
+    """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2
+    x evaluated images); 1 without any epoch.
+    """
     duration_s: float
+    """Seconds from the start to the end, the denominator of the score: stalls, failures, search and
+    compilation count.
+    """
     replicas: int
+    """Replicas that the configuration asks for."""
     accelerators: int
+    """Accelerators of all replicas."""
     images_trained: int
+    """Trained images that count, of all trials."""
     images_evaluated: int
+    """Evaluated images that count, of all trials."""
     operations_total: int
+    """Operations that count, of all trials: the sum of `trials[].operations`."""
     timeline: tuple[TimelinePart, ...]
+    """The result over time."""
     trials: tuple[TrialPart, ...]
+    """Every trial, by number."""
     replica_details: tuple[ReplicaPart, ...]
+    """Every replica that was started, by number."""
     hyperparameters: tuple[HyperparameterPart, ...]
+    """Every value that the tuner tried of every hyperparameter."""
     failures: tuple[FailurePart, ...]
+    """Failed and lost trials and lost replicas, in order of time."""
     phases_s: dict[str, float]
     """Seconds by phase, over all replicas."""
     energy: EnergyPart
+    """Energy of the run."""
     usage: tuple[UsagePart, ...]
+    """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]
-    """What each replica's node told of itself."""
+    """Hardware and software of each replica's node, by replica, as in system.json."""
     configuration: dict[str, dict[str, Any]]
+    """All settings in force, by section."""
     deviations: tuple[DeviationPart, ...]
+    """The settings that are not the defaults."""
     versions: dict[str, str | None]
+    """Versions of aiperf, its rules and Python, and the git revision, on the primary."""
     damages: tuple[str, ...]
+    """Records and architectures that are damaged or missing; any makes the run FAILED."""
     unfinished_lines: tuple[str, ...]
+    """History files whose last line is incomplete, since their writer died; it never counts."""
 
     @property
     def final_line(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the time of each replica went: spans of search, start, build, train, evaluate, checkpoint and idle."""
+"""Time of each replica by phase: search, start, build, train, evaluate, checkpoint and idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.reading.run_data import RunData
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A replica in one phase, in seconds after the start of the run. `trial` is None where it has none."""
+    """A replica in one phase, in seconds after the run's start. `trial` is None between trials."""
 
     phase: str
     trial: int | None
@@ -22,8 +22,8 @@ class Span:
 def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
     """All phases of a replica from the start of the run to its end or the replica's, without gaps.
 
-    Before the first phase, and between a loss and the return, a replica is idle. Nothing where it never came, or
-    where the run never started.
+    Before the first phase, and between a loss and the return, a replica is idle. Empty if it never
+    came or the run never started.
     """
     start_ms = data.start_ms
     if entry.ready is None or start_ms is None:
@@ -53,7 +53,9 @@ def phase_totals(found: list[Span]) -> dict[str, float]:
 
 
 def busy_fraction(found: list[Span], end_s: float) -> float | None:
-    """Training and evaluation as a fraction of the time from the first training step to the end of the run."""
+    """Training and evaluation as a fraction of the time from the first training step to the end of
+    the run.
+    """
     first_s = min((span.begin_s for span in found if span.phase == "train"), default=None)
     if first_s is None or end_s <= first_s:
         return None

@@ -1,4 +1,4 @@
-"""Trials as the report tells them."""
+"""Trials as rows of the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.report.model import TrialPart
 
 
 def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
-    """What is reported of a trial; `work` is what it did within the run."""
+    """The row of a trial; `work` is its work within the run."""
     state, reason = _state(data, entry)
     facts = data.architectures.get(entry.started.architecture) if entry.started else None
     began_ms = data.ledger.corrected(entry.writer, entry.started_ms) if entry.started_ms is not None else None
@@ -57,7 +57,7 @@ def _seconds(data: RunData, moment_ms: int | None) -> float | None:
 
 
 def _last_ms(data: RunData, entry: TrialLedger, work: TrialWork) -> int | None:
-    """When the trial ended, failed or died; the end of the run where it was still going on."""
+    """Time of the trial's end, failure or loss; the end of the run if it was still training."""
     if entry.started_ms is None:
         return None
     if entry.ended is not None:
@@ -89,7 +89,7 @@ def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
 
 
 def most_accurate(trials: Sequence[TrialPart], most: int) -> list[TrialPart]:
-    """All trials by id, or the most accurate of more than so many."""
+    """All trials by id; of more than `most`, the most accurate ones."""
     if len(trials) <= most:
         return list(trials)
     return sorted(trials, key=lambda trial: (-(trial.best_accuracy or -1.0), trial.id))[:most]

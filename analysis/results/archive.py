@@ -1,6 +1,6 @@
-"""Submission packages: a run's raw records, report, system description and checksums in one .tar.gz.
+"""Submission packages: raw records, report, system description and checksums in a .tar.gz.
 
-Weights, checkpoints, candidates and logs stay at home: nothing in the score depends on them.
+Weights, checkpoints, candidates and logs are left out: the score does not depend on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
-from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
@@ -24,26 +24,15 @@ CHECKSUMS = "SHA256SUMS"
 SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
 
-PATTERNS = (
-    "run.json",
-    "system.json",
-    "hyperparameters.json",
-    "history/*.jsonl",
-    "models/*/architecture.json",
-    "telemetry/*.jsonl",
-    "report/**/*",
-)
-"""What of a run directory goes into a package."""
-
 MOST_BYTES = 64 * 2**30
 MOST_MEMBERS = 2_000_000
-"""More is no package of ours: whoever checks one does not fill a disk for it."""
+"""Limits of a package, so that checking one cannot fill the disk."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is a file that gzip has written."""
+    """True if the path is a file that gzip wrote."""
     try:
         with path.open("rb") as stream:
             return stream.read(2) == GZIP_MAGIC
@@ -52,9 +41,9 @@ def is_archive(path: Path) -> bool:
 
 
 def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> int:
-    """Pack a run whose report is written; how many files it holds. The same run gives the same bytes.
+    """Pack a run with its report; return the number of files. The same run gives the same bytes.
 
-    Raises EnvironmentNotReadyError where the file system does not let it.
+    Raises EnvironmentNotReadyError if the archive cannot be written.
     """
     name = target.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
     sums: list[str] = []
@@ -79,8 +68,9 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> i
 
 
 def _files(paths: RunPaths) -> Iterator[Path]:
-    for pattern in PATTERNS:
-        yield from (file for file in sorted(paths.root.glob(pattern)) if file.is_file())
+    for entry in ENTRIES:
+        if entry.submitted:
+            yield from (file for file in sorted(paths.root.glob(entry.glob)) if file.is_file())
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -90,9 +80,10 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def open_archive(archive: Path, folder: Path) -> Path:
-    """Unpack a package into a folder and check every file of it; the run directory.
+    """Unpack a package into a folder, check every file, and return the run directory.
 
-    Raises RunDirectoryError where it is none, is damaged, holds files that its checksums do not name or lacks some.
+    Raises RunDirectoryError if it is not a package, is damaged, or holds more or fewer files than
+    its checksums name.
     """
     try:
         with tarfile.open(archive, "r:gz") as opened:
@@ -102,7 +93,7 @@ def open_archive(archive: Path, folder: Path) -> Path:
     roots = list(folder.iterdir())
     if len(roots) != 1 or not (roots[0] / CHECKSUMS).is_file():
         raise RunDirectoryError(
-            f"{archive} is no submission package: it has no {CHECKSUMS}; make one with aiperf export"
+            f"{archive} is not a submission package: it has no {CHECKSUMS}; make one with aiperf export"
         )
     problems = _differences(roots[0])
     if problems:
@@ -115,7 +106,7 @@ def _unpack(opened: tarfile.TarFile, folder: Path, archive: Path) -> None:
     for number, member in enumerate(opened):
         total += member.size
         if total > MOST_BYTES or number >= MOST_MEMBERS:
-            raise RunDirectoryError(f"{archive} is no submission package: it would fill the disk")
+            raise RunDirectoryError(f"{archive} is not a submission package: it would fill the disk")
         opened.extract(member, folder, filter="data")
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: settings that differ, results, where the time went, and what got slower."""
+"""Two runs side by side: settings that differ, results, time by phase, and measures that got worse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analysis.report.model import Report
 
 WORSE = 0.95
-"""A result below this ratio of the other's is named as worse."""
+"""A measure below this ratio of the other run's is reported as worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number of both runs. `better` tells which direction is; `ratio` is second / first, None where undefined."""
+    """One number of both runs. `better` is more, less or neither."""
 
     name: str
     first: float | None
@@ -32,20 +32,20 @@ class Measure:
 
     @property
     def ratio(self) -> float | None:
-        """Second over first."""
+        """Second / first; None if undefined."""
         return self.second / self.first if self.first and self.second is not None else None
 
     @property
     def worse(self) -> bool:
-        """Whether the second is worse by more than a twentieth."""
+        """True if the second is worse by more than 5 %."""
         if self.ratio is None or self.better == "neither":
             return False
         return self.ratio < WORSE if self.better == "more" else self.ratio > 1 / WORSE
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What two reports have in common and what not."""
+class ReportComparison:
+    """Two reports with the settings in which they differ, and all measures."""
 
     first: Report
     second: Report
@@ -54,13 +54,13 @@ class Comparison:
 
     @property
     def slower(self) -> tuple[Measure, ...]:
-        """What is worse in the second run."""
+        """The measures that are worse in the second run."""
         return tuple(measure for measure in self.measures if measure.worse)
 
 
-def compare(first: Report, second: Report) -> Comparison:
+def compare(first: Report, second: Report) -> ReportComparison:
     """Put two reports side by side."""
-    return Comparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
+    return ReportComparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
 
 
 def _settings(first: Report, second: Report) -> Iterator[Difference]:
@@ -104,8 +104,8 @@ def _per_second(report: Report, amount: int, *phases: str) -> float | None:
 
 
 def _busy(report: Report) -> float | None:
-    told = [replica.busy_fraction for replica in report.replica_details if replica.busy_fraction is not None]
-    return sum(told) / len(told) if told else None
+    known = [replica.busy_fraction for replica in report.replica_details if replica.busy_fraction is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _share(report: Report, phase: str) -> float | None:

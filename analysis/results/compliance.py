@@ -8,15 +8,15 @@ from pathlib import Path
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
-from analysis.results.source import Result, opened_run, read_report_file, read_result
+from analysis.results.source import RunResult, opened_run, read_report_file, read_result
 
 SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_total", "timeline", "status")
-"""What a stored report must have exactly as the records give it."""
+"""Fields that a stored report must have exactly as recomputed."""
 
 
 @dataclass(frozen=True)
 class Compliance:
-    """What the check found. `differences`: where a stored report is not what the records give."""
+    """The result of a check. `differences`: fields of a stored report that are not as recomputed."""
 
     report: Report
     recomputed: bool
@@ -24,12 +24,12 @@ class Compliance:
 
     @property
     def valid(self) -> bool:
-        """Whether the result may be shown at all, officially or not."""
+        """True if the result may be published, officially or not."""
         return self.report.verdict != "invalid" and not self.differences
 
 
 def check_result(path: Path) -> Compliance:
-    """Check a run directory, a package or a report. Raises RunDirectoryError where the path holds none."""
+    """Check a run directory, package or report. Raises RunDirectoryError if it is none of these."""
     if path.is_file():
         with opened_run(path) as folder:
             if folder == path:
@@ -38,7 +38,7 @@ def check_result(path: Path) -> Compliance:
     return _check(read_result(path), path)
 
 
-def _check(result: Result, folder: Path) -> Compliance:
+def _check(result: RunResult, folder: Path) -> Compliance:
     stored = RunPaths(folder).report_json
     found: list[str] = []
     if stored.is_file():
@@ -50,7 +50,7 @@ def _check(result: Result, folder: Path) -> Compliance:
 
 
 def differences(stored: Report, fresh: Report) -> list[str]:
-    """Where a stored report is not the recomputed one; nothing where the run has gone on since it was stored."""
+    """Fields of a stored report that are not as recomputed; none if it was of an unfinished run."""
     if stored.ended == "unfinished" and fresh != stored:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""A ranking over many runs: official ones in order; unofficial and invalid ones apart, never among them."""
+"""A ranking over many runs: official ones in order, unofficial and invalid ones apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import pandas as pd
 
 from analysis.report.model import Report
-from analysis.results.source import Result
+from analysis.results.source import RunResult
 
 Order = Literal["score", "regulated", "accelerator"]
 
@@ -18,14 +18,14 @@ ORDERS: dict[Order, str] = {
     "regulated": "regulated_score_ops",
     "accelerator": "ops_per_accelerator",
 }
-"""What a ranking may be sorted by, and the column of it."""
+"""Sort keys of a ranking, each with its column."""
 
 VERDICT_ORDER = ("official", "unofficial", "invalid")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `rank` counts official runs; None for others. `source`: recomputed from records, or as reported."""
+    """One run. `rank` is for official runs. `source`: recomputed from records, or as reported."""
 
     rank: int | None
     system: str
@@ -44,7 +44,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows in order: official by rank, then unofficial, then invalid ones. `problems`: paths that hold no result."""
+    """Rows in order: official by rank, then unofficial, then invalid ones. `problems`: paths that
+    hold no result.
+    """
 
     order: Order
     rows: tuple[Row, ...]
@@ -60,7 +62,7 @@ class Ranking:
         return table.astype({"rank": "Int64"})
 
 
-def rank(results: Iterable[Result], order: Order, problems: Iterable[str] = ()) -> Ranking:
+def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = ()) -> Ranking:
     """Sort results; equal ones share a rank."""
     rows = [_row(result) for result in results]
     rows.sort(key=lambda row: (VERDICT_ORDER.index(row.status), -(_key(row, order)), row.system, row.origin))
@@ -81,7 +83,7 @@ def _with_rank(row: Row, number: int | None) -> Row:
     return Row(**{**asdict(row), "rank": number})
 
 
-def _row(result: Result) -> Row:
+def _row(result: RunResult) -> Row:
     report: Report = result.report
     return Row(
         rank=None,

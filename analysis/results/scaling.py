@@ -1,4 +1,4 @@
-"""Weak scaling (paper, figure 6): score against accelerators, with the ideal line and the efficiency."""
+"""Weak scaling (paper, figure 6): score against accelerators, ideal line and efficiency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.output.figures.style import COLOURS, Drawing, draw
-from analysis.results.source import Result
+from analysis.results.source import RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,10 @@ class ScalingRow:
     origin: str
 
 
-def scaling_rows(results: Sequence[Result]) -> tuple[ScalingRow, ...]:
-    """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score are left out."""
+def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
+    """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score
+    are left out.
+    """
     usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
     usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))
     if not usable:
@@ -68,4 +70,6 @@ def scaling_chart(rows: Sequence[ScalingRow]) -> Drawing:
         right.set_ylim(0, 110)
         right.grid(visible=False)
 
-    return draw("scaling", "Weak scaling: score against accelerators, and the efficiency to the smallest run.", paint)
+    return draw(
+        "scaling", "Weak scaling: score against accelerators, and efficiency relative to the smallest run.", paint
+    )

@@ -1,4 +1,4 @@
-"""Where a result comes from: a run directory, a submission archive, or a bare report.json."""
+"""Results from run directories, submission archives, or bare report.json files."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from analysis.results.archive import is_archive, open_archive
 
 
 @dataclass(frozen=True)
-class Result:
-    """A report, and whether its numbers were recomputed from raw records just now."""
+class RunResult:
+    """A report. `recomputed`: its numbers were computed from raw records just now."""
 
     origin: Path
     report: Report
     recomputed: bool
 
 
-def read_result(path: Path) -> Result:
-    """The result at a path. Raises RunDirectoryError where there is none: it says what the path holds instead."""
+def read_result(path: Path) -> RunResult:
+    """Read the result at a path. Raises RunDirectoryError if there is none, with the reason."""
     if path.is_file() and not is_archive(path):
-        return Result(path, read_report_file(path), recomputed=False)
+        return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
-        return Result(path, build_report(read_run(open_run(folder))), recomputed=True)
+        return RunResult(path, build_report(read_run(open_run(folder))), recomputed=True)
 
 
 @contextmanager
 def opened_run(path: Path) -> Iterator[Path]:
-    """The run directory at a path; an archive is unpacked into a temporary folder, checked against its checksums."""
+    """The run directory at a path; an archive is checked and unpacked into a temporary folder."""
     if not is_archive(path):
         yield path
         return
@@ -48,15 +48,15 @@ def opened_run(path: Path) -> Iterator[Path]:
 
 
 def read_report_file(path: Path) -> Report:
-    """A report.json. Raises RunDirectoryError where it is damaged, of another tool, or of other rules."""
+    """Read a report.json. Raises RunDirectoryError if it is damaged, foreign, or of other rules."""
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} is no run directory, archive or report.json: {error}") from None
+        raise RunDirectoryError(f"{path} is not a run directory, archive or report.json: {error}") from None
     if not isinstance(document, dict) or "rules_version" not in document:
-        raise RunDirectoryError(f"{path} is JSON, but no report of aiperf (it names no rules_version)")
+        raise RunDirectoryError(f"{path} is JSON, but not a report of aiperf: it has no rules_version")
     if document["rules_version"] != RULES_VERSION:
         raise RunDirectoryError(f"{path}: its rules are {document['rules_version']!r}, not {RULES_VERSION!r}")
     try:
@@ -64,11 +64,11 @@ def read_report_file(path: Path) -> Report:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise RunDirectoryError(f"{path} is no report of this version: {where}: {first['msg']}") from None
+        raise RunDirectoryError(f"{path} is not a report of this version: {where}: {first['msg']}") from None
 
 
-def try_result(path: Path) -> Result | str:
-    """The result at a path, or why there is none: one bad path must not hide the others."""
+def try_result(path: Path) -> RunResult | str:
+    """The result at a path, or the reason why there is none: one bad path must not hide the others."""
     try:
         return read_result(path)
     except (AiperfError, OSError) as error:

@@ -1,4 +1,4 @@
-"""A whole run directory checked: everything that is damaged, missing or foreign, all at once."""
+"""Check of a whole run directory: everything damaged, missing or foreign, all at once."""
 
 from __future__ import annotations
 
@@ -17,24 +17,13 @@ from aiperf.history.ledger import Ledger, when
 from aiperf.history.records import Record
 from aiperf.network.json_files import read_architecture
 from aiperf.run_directory.manifest import read_manifest
-from aiperf.run_directory.paths import RunPaths
-
-KNOWN_NAMES = re.compile(
-    r"run\.json|system\.json|hyperparameters\.json|primary\.claim"
-    r"|history/(primary|replica-\d{4})-\d+\.jsonl"
-    r"|models/[0-9a-f]{16}/(architecture\.json|(weights|checkpoint)-\d{6}\.npz)"
-    r"|candidates/replica-\d{4}-round-\d{4}\.json"
-    r"|logs/(primary|replica-\d{4}|trial-\d{6}|replica-\d{4}-preparation-\d{6})\.log"
-    r"|telemetry/[^/]+\.jsonl|report/.+"
-    r"|nni\.json|nni/.+|logs/(primary|nni)\.out"
-)
-"""Everything that a run writes, relative to its directory."""
+from aiperf.run_directory.paths import RunPaths, belongs
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
 
 def verify(paths: RunPaths) -> list[str]:
-    """All problems, one line each. Raises RunDirectoryError where it is no run at all."""
+    """All problems, one line each. Raises RunDirectoryError if it is not a run at all."""
     read_manifest(paths)
     reader = HistoryReader(paths)
     batch = reader.read_new()
@@ -53,7 +42,7 @@ def verify(paths: RunPaths) -> list[str]:
 
 
 def _gaps(paths: RunPaths, records: tuple[Record, ...]) -> Iterator[str]:
-    """Sequence numbers that are not there: lines that were taken out."""
+    """Missing sequence numbers: lines that were removed."""
     seen: dict[str, set[int]] = defaultdict(set)
     for record in records:
         seen[record.writer].add(record.sequence)
@@ -65,12 +54,12 @@ def _gaps(paths: RunPaths, records: tuple[Record, ...]) -> Iterator[str]:
 
 
 def _missing_writers(paths: RunPaths, ledger: Ledger) -> Iterator[str]:
-    """Files that the primary knows of."""
+    """Missing files of writers that the primary's records name."""
     for replica in ledger.replicas.values():
         for arrival in sorted(replica.arrivals, key=when):
             file = paths.history_file(arrival.body.writer)
             if not file.exists():
-                yield f"{file.name}: replica {replica.replica}'s part of the history list is missing"
+                yield f"{file.name}: the history of replica {replica.replica} is missing"
 
 
 def _architectures(paths: RunPaths, ledger: Ledger) -> Iterator[str]:
@@ -111,8 +100,8 @@ def _foreign(paths: RunPaths) -> Iterator[str]:
         if file.is_dir():
             continue
         if TEMPORARY.fullmatch(name):
-            yield f"{name}: a temporary file that was left behind"
-        elif not KNOWN_NAMES.fullmatch(name):
+            yield f"{name}: a temporary file left behind"
+        elif not belongs(name):
             yield f"{name}: does not belong to the run"
 
 

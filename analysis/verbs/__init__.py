@@ -1,1 +1,1 @@
-"""The verbs of results and their options."""
+"""The verbs that read runs and results, and their options."""

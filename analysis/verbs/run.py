@@ -1,18 +1,20 @@
-"""The verbs of the analysis: `aiperf report` and `aiperf status`."""
+"""The verbs for one run: `aiperf report`, `aiperf status` and `aiperf verify`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.table import Table
 
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.console import open_console
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.history.ledger import when
 from aiperf.run_directory.paths import open_run
-from analysis.output.tables import open_console, print_report
+from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
@@ -26,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _configure_report(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: DIR/report)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the files (default: DIR/report)")
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -38,7 +40,8 @@ def _report(arguments: argparse.Namespace) -> int:
     page = write_report(arguments.output or paths.report, data, report)
     if arguments.format == "json":
         print(report.model_dump_json(indent=2))  # noqa: T201
-        print(report.final_line)  # noqa: T201
+        # Standard output is for the document alone.
+        print(report.final_line, file=sys.stderr)  # noqa: T201
     else:
         print_report(report, page)
     return EXIT_DONE
@@ -51,7 +54,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print(report.model_dump_json(indent=2))  # noqa: T201
         return EXIT_DONE
     console = open_console()
-    console.print(_status_line(data, report), markup=False, highlight=False, soft_wrap=True)
+    print_line(console, _status_line(data, report))
     console.print(_status_table(data, report))
     return EXIT_DONE
 
@@ -69,9 +72,9 @@ def _status_line(data: RunData, report: Report) -> str:
 
 
 def _status_table(data: RunData, report: Report) -> Table:
-    table = Table()
-    for heading in ("replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations"):
-        table.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
+    table = make_table(
+        None, "replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations", left=("state", "phase")
+    )
     for replica in report.replica_details:
         trials = [trial for trial in report.trials if trial.replica == replica.replica]
         phases = data.ledger.replica(replica.replica).phases.values()
@@ -87,14 +90,14 @@ def _status_table(data: RunData, report: Report) -> Table:
 
 
 REPORT = Command(
-    description="Recompute a run from its raw records; writes DIR/report: a page, JSON, CSV tables and figures.",
+    description="Recompute a run from its raw records; writes a page, JSON, CSV tables and figures to DIR/report.",
     example="aiperf report runs/first --format json",
     configure=_configure_report,
     execute=_report,
 )
 
 STATUS = Command(
-    description="Show where a run is: of a running or a finished run, from any shell. Writes nothing.",
+    description="Show the state of a running or finished run, from any shell. Writes nothing.",
     example="aiperf status runs/first",
     configure=_configure,
     execute=_status,

@@ -6,14 +6,13 @@ import argparse
 import json
 from pathlib import Path
 
-from rich.table import Table
-
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.console import open_console
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
-from analysis.output.tables import open_console
+from analysis.output.tables import make_table, print_line
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.archive import write_archive
@@ -21,7 +20,7 @@ from analysis.results.compliance import Compliance, check_result
 
 
 def _configure_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("result", type=Path, metavar="DIR|ARCHIVE|report.json", help="what to check")
+    parser.add_argument("result", type=Path, metavar="DIR|ARCHIVE|report.json", help="the result to check")
     add_format(parser)
 
 
@@ -46,9 +45,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _print_compliance(compliance: Compliance) -> None:
     console, report = open_console(), compliance.report
-    table = Table(title=f"Rule set {report.rules_version}", title_justify="left")
-    for heading in ("rule", "result", "found", "required"):
-        table.add_column(heading)
+    table = make_table(f"Rule set {report.rules_version}", "rule", "result", "found", "required")
     for rule in report.rules:
         table.add_row(rule.rule, "PASSED" if rule.passed else "FAILED", rule.found[:300], rule.required)
     console.print(table, markup=False)
@@ -57,12 +54,12 @@ def _print_compliance(compliance: Compliance) -> None:
         lines.append("not recomputed: a report.json has no records; check its run directory or archive")
     lines.append(f"verdict: {report.verdict if compliance.valid else 'invalid'}")
     for line in [*lines, report.final_line]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def _configure_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="DIR", help="run directory")
-    parser.add_argument("--file", type=Path, metavar="ARCHIVE", help="default: DIR.tar.gz, beside the run directory")
+    parser.add_argument("--file", type=Path, metavar="ARCHIVE", help="default: DIR.tar.gz, next to the run directory")
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -77,7 +74,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 CHECK = Command(
-    description="Check a run, an archive of aiperf export, or a report against every rule; 1 where it is invalid.",
+    description="Check a run, an archive of aiperf export or a report against every rule; 1 means invalid.",
     example="aiperf check runs/first",
     configure=_configure_check,
     execute=_check,

@@ -18,16 +18,15 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict
 
 from aiperf.config.datasets import find_dataset
-from aiperf.config.sections import Precision
 from aiperf.errors import AiperfError
 from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
 from aiperf.network.operations import count
 from replica.profile import xplane
+from replica.profile.settings import ProfileSettings
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import Shard
@@ -36,22 +35,6 @@ from replica.trainer.tensorflow.steps import Steps
 from search_space.resnet import resnet
 
 WARM_UP_STEPS = 2
-
-
-class ProfileSettings(BaseModel):
-    """What to profile, and where the result goes. Without an architecture file it is ResNet-50."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    output: str
-    architecture: str | None = None
-    dataset: str = "digits"
-    data_dir: str | None = None
-    synthetic_input: bool = False
-    batch_size: int
-    precision: Precision = "float32"
-    xla: bool = False
-    steps: int = 5
 
 
 def run_profile(settings: ProfileSettings) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aiperf.cli.verbs import VERBS
-from tests.helpers import SIMULATED, aiperf
+from aiperf.cli.command import Command
+from aiperf.cli.verbs import FOLLOW_UPS, VERBS
+from aiperf.registry import Registry
+from tests.helpers import SIMULATED, HandMadeRun, aiperf
 
 
 def test_help_imports_no_tensorflow_nor_any_other_large_library() -> None:
@@ -109,7 +114,7 @@ def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["report", "status"])
-def test_other_directories_are_refused(verb: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         result = aiperf(verb, path)
         assert (result.returncode, str(path) in result.stderr) == (2, True)
@@ -118,3 +123,61 @@ def test_other_directories_are_refused(verb: str, tmp_path: Path) -> None:
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in aiperf("report", tmp_path, "--debug").stderr
+
+
+def one_run(folder: Path) -> Path:
+    run = HandMadeRun(folder / "run", {"training.trainer": "simulated", "run.duration": "3s"}).at(0).release(100)
+    return run.at(1).start_trial(1).at(60).epoch(1, 1).end(100).paths.root
+
+
+def interrupted_run(folder: Path) -> Path:
+    run = HandMadeRun(folder / "run", {"training.trainer": "simulated", "run.duration": "3s"}).at(0).release(100)
+    return run.at(1).start_trial(1).paths.root
+
+
+JSON: dict[str, Callable[[Path], list[object]]] = {
+    "run": lambda folder: [*SIMULATED, "--duration", "3s", "--output", folder / "run"],
+    "resume": lambda folder: [interrupted_run(folder), "--new-clock"],
+    "report": lambda folder: [one_run(folder)],
+    "status": lambda folder: [one_run(folder)],
+    "check": lambda folder: [one_run(folder)],
+    "rank": lambda folder: [one_run(folder)],
+    "compare": lambda folder: [one_run(folder), folder / "run"],
+    "scale": lambda folder: ["--from", one_run(folder)],
+    "search": lambda folder: ["--steps", 2],
+    "hpo": lambda folder: ["--steps", 3],
+    "ops": lambda folder: ["--architecture", "resnet50"],
+}
+ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py"}
+"""Verbs that need an SSH server or train: their own tests parse their JSON."""
+
+
+@pytest.mark.parametrize("verb", JSON)
+def test_json_is_all_that_standard_output_has(verb: str, tmp_path: Path) -> None:
+    done = aiperf(verb, *map(str, JSON[verb](tmp_path)), "--format", "json")
+    assert json.loads(done.stdout), done.stderr
+    assert ("\nAIPerf: score=" in f"\n{done.stderr}") == (verb in ("run", "resume", "report"))
+
+
+def test_the_json_of_every_verb_is_tested() -> None:
+    assert {verb for verb in VERBS if gives_json(verb)} == {*JSON, *ELSEWHERE}
+
+
+def gives_json(verb: str) -> bool:
+    """Whether a verb or one of its actions takes --format json."""
+    commands: Registry[Command] = Registry("verb", {verb: VERBS[verb][0]})
+    parsers = [argparse.ArgumentParser()]
+    commands.load(verb).configure(parsers[0])
+    for parser in parsers:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers.extend(action.choices.values())
+            elif "--format" in action.option_strings and "json" in (action.choices or ()):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("verb", FOLLOW_UPS)
+def test_second_halves_of_verbs_are_not_in_the_help_but_have_one(verb: str) -> None:
+    assert verb not in aiperf("--help").stdout
+    assert aiperf(verb, "--help").returncode == 0

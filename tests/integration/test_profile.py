@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +37,24 @@ def test_a_step_is_taken_apart_by_operation_phase_and_memory(tmp_path: Path) -> 
     assert "Profile of a training step" in (tmp_path / "out" / "profile.html").read_text()
 
 
-def test_what_cannot_be_profiled_is_told(tmp_path: Path) -> None:
+def test_a_trial_that_does_not_exist_and_a_batch_that_does_not_fit_are_reported(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).end(100)
     missing = aiperf("profile", run.paths.root, "--trial", 7)
     assert (missing.returncode, "there is no started trial 7" in missing.stderr) == (2, True)
+    assert aiperf("profile", run.paths.root, "--steps", 0).returncode == 2
     huge = aiperf("profile", "--batch-size", 1000, "--steps", 1, timeout_s=250)
     assert (huge.returncode, "has no 3 whole batches of 1000 images" in huge.stderr) == (1, True)
+
+
+def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *more: None if name == 'tensorflow' else find(name, *more)\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    result = aiperf("profile", environment={"PYTHONPATH": path})
+    assert (result.returncode, "pip install 'aiperf-hpc[tensorflow]'" in result.stderr) == (3, True)
 
 
 def test_phases_by_the_names_of_nodes() -> None:

@@ -151,7 +151,7 @@ DAMAGES: dict[str, tuple[Callable[[HandMadeRun], object], str]] = {
     "a deleted line": (drop_line, r"replica-0000-1.jsonl: 1 record\(s\) are missing, the first is number 1"),
     "a deleted file": (
         lambda run: run.paths.history_file("replica-0000-1").unlink(),
-        r"replica-0000-1.jsonl: replica 0's part of the history list is missing",
+        r"replica-0000-1.jsonl: the history of replica 0 is missing",
     ),
     "a foreign file": (lambda run: (run.paths.root / "notes.txt").write_text("x"), "notes.txt: does not belong"),
     "a temporary file": (

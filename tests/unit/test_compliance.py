@@ -46,7 +46,7 @@ class Story:
     new_clock: bool = False
     damage: bool = False
 
-    def tell(self, root: Path) -> HandMadeRun:
+    def write(self, root: Path) -> HandMadeRun:
         run = HandMadeRun(root, {"run.dataset": "imagenet", "run.duration": HOUR_S, **self.overrides})
         run.architecture = resnet(self.depth, 224, 1000)
         ArchitectureStore(run.paths).save(run.architecture)
@@ -95,7 +95,7 @@ BROKEN: dict[str, Story] = {
 
 
 def test_a_run_by_the_rules_is_official(tmp_path: Path) -> None:
-    Story().tell(tmp_path)
+    Story().write(tmp_path)
     compliance = check_result(tmp_path)
     assert [rule.rule for rule in compliance.report.rules if not rule.passed] == []
     assert (compliance.report.verdict, compliance.valid, compliance.recomputed) == ("official", True, True)
@@ -112,7 +112,7 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
         own = tmp_path / "space.json"
         own.write_text(json.dumps({"batch_size": {"_type": "choice", "_value": [448]}}))
         story = Story({"search.space": str(own)})
-    story.tell(tmp_path / "run")
+    story.write(tmp_path / "run")
     report = check_result(tmp_path / "run").report
     broken = {item.rule: item for item in report.violations}
     allowed = {"arrangement": {"work", "error"}, "work": {"error"}, "records": {"work", "error"}}.get(rule, set())
@@ -123,7 +123,7 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
 
 
 def reported(root: Path, story: Story) -> Path:
-    run = story.tell(root)
+    run = story.write(root)
     data = read_run(run.paths)
     write_report(run.paths.report, data, build_report(data))
     return root
@@ -177,7 +177,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("message", CHANGES)
 def test_an_archive_that_was_changed_is_refused(message: str, tmp_path: Path) -> None:
-    run = Story().tell(tmp_path / "run")
+    run = Story().write(tmp_path / "run")
     run.paths.system.write_text("{}")
     archive = pack(tmp_path / "run", tmp_path / "run.tar.gz")
     repack(archive, CHANGES[message], tmp_path / "unpacked")
@@ -188,12 +188,12 @@ def test_an_archive_that_was_changed_is_refused(message: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no run directory, archive or report.json"),
-        (b'{"score_ops": 1', "is no run directory, archive or report.json"),
-        (b"[" * 100_000, "is no run directory, archive or report.json"),
-        (b'{"loss": [1, 2]}', "no report of aiperf"),
+        (b"", "is not a run directory, archive or report.json"),
+        (b'{"score_ops": 1', "is not a run directory, archive or report.json"),
+        (b"[" * 100_000, "is not a run directory, archive or report.json"),
+        (b'{"loss": [1, 2]}', "not a report of aiperf"),
         (b'{"rules_version": "aiperf-0"}', "its rules are 'aiperf-0'"),
-        (b'{"rules_version": "aiperf-1"}', "no report of this version"),
+        (b'{"rules_version": "aiperf-1"}', "not a report of this version"),
         (b"\x1f\x8bnot really gzip", "cannot be unpacked"),
     ],
 )
@@ -204,6 +204,6 @@ def test_damaged_and_foreign_input_gives_a_clear_message(content: bytes, message
         check_result(file)
 
 
-def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="is no run directory"):
         check_result(tmp_path)

@@ -1,3 +1,5 @@
+"""The history list: durable writers, readers that see each record once, and damage that is never hidden."""
+
 from __future__ import annotations
 
 import errno
@@ -12,7 +14,15 @@ from hypothesis import strategies as st
 from aiperf.errors import RecordDamagedError
 from aiperf.history import files as history
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.history.records import PhaseBegan, ProgressMade, Record, TrialEnded, decode_record, encode_record
+from aiperf.history.records import (
+    PhaseBegan,
+    ProgressMade,
+    Record,
+    TrialEnded,
+    decode_record,
+    encode_record,
+    scan_progress,
+)
 from aiperf.run_directory.paths import RunPaths
 from tests.helpers import ManualClock
 
@@ -72,6 +82,21 @@ def test_any_flipped_byte_is_found(data: st.DataObject) -> None:
     line[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(RecordDamagedError):
         decode_record(bytes(line))
+
+
+@given(*[st.integers(0, 2**40)] * 5, st.integers(0, 4_000_000_000_000))
+def test_progress_is_scanned_exactly_as_it_is_written(
+    trial: int, epoch: int, trained: int, evaluated: int, sequence: int, time_ms: int
+) -> None:
+    body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
+    line = encode_record(Record("replica-0000-1", sequence, time_ms, -5, body)).removesuffix(b"\n")
+    assert scan_progress(line) == (trial, time_ms, body.position)
+    assert scan_progress(line.replace(b'"epoch":', b'"epoch":1')) is None, "its checksum does not fit"
+
+
+def test_only_progress_is_scanned() -> None:
+    other = Record("replica-0000-1", 0, 1_700_000_000_123, 5, TrialEnded(trial=1, reason="completed"))
+    assert scan_progress(encode_record(other).removesuffix(b"\n")) is None
 
 
 def test_damage_is_reported_with_its_place_and_the_rest_is_read(paths: RunPaths) -> None:

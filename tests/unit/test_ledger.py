@@ -1,3 +1,5 @@
+"""The ledger: the same state for any order of records, corrected clocks, deaths and conflicts."""
+
 from __future__ import annotations
 
 import random
@@ -32,7 +34,7 @@ def test_the_fold_does_not_depend_on_the_order_of_records_or_on_repetition(tmp_p
         assert folded((*shuffled, *shuffled[:5])) == expected
 
 
-def test_only_the_furthest_report_is_kept_where_no_more_is_wanted(tmp_path: Path) -> None:
+def test_only_the_furthest_report_is_kept_if_no_more_is_wanted(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
     for t_s, epoch, images in ((2, 1, 100), (3, 1, 900), (5, 2, 50), (6, 2, 40)):
         run.at(t_s).progress(1, epoch, images)
@@ -57,7 +59,7 @@ def test_a_trial_dies_with_its_replica_unless_it_ended_before(tmp_path: Path) ->
     assert ledger.died_ms(ledger.trials[2]) == T0_MS + 40_000
 
 
-def test_contradicting_records_are_told(tmp_path: Path) -> None:
+def test_contradicting_records_are_reported(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(600, replicas=2).at(1).start_trial(1).at(2).epoch(1, 1)
     run.at(3).epoch(1, 1, correct=10, replica=1).at(4).start_trial(1, replica=1)
     ledger = folded(HistoryReader(run.paths).read_new().records)

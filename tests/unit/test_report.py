@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import resources
 from math import log
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -133,6 +135,28 @@ def test_reports_fit_their_schema_and_the_schema_is_the_models(tmp_path: Path) -
     assert schema == Report.model_json_schema(mode="serialization"), "run: make schema"
     for run in (two_epochs(tmp_path / "a", 500), HandMadeRun(tmp_path / "b")):
         jsonschema.validate(json.loads(report(run).model_dump_json()), schema)
+
+
+def test_every_property_of_the_schema_is_described() -> None:
+    def undescribed(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from (name for name, about in schema.get("properties", {}).items() if not about.get("description"))
+            schema = list(schema.values())
+        if isinstance(schema, list):
+            for inner in schema:
+                yield from undescribed(inner)
+
+    assert [*undescribed(Report.model_json_schema(mode="serialization"))] == []
+    assert [*undescribed({"properties": {"x": {"title": "X"}}})] == ["x"], "the search itself finds what is missing"
+
+
+def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path)
+    facts = {"0": {"host": "n1", "memory_bytes": 2**33, "tensorflow-cpu": None, "a_later_fact": 1.5}}
+    run.paths.system.write_text(json.dumps(facts))
+    assert report(run).system == facts
+    run.paths.system.write_text(json.dumps({"0": {"host": ["n1"]}}))
+    assert report(run).system == {}, "a damaged file does not spoil the report"
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:

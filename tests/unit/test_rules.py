@@ -1,3 +1,5 @@
+"""The table of rules: settings and outcomes that leave it, and the status that follows."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a run did over time: score (paper, figure 4), use of the nodes (figure 5), phases, accuracy."""
+"""Figures over time: score (paper, figure 4), use of the nodes (figure 5), phases, accuracy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ POINTS = 240
 IMAGE_COLUMNS = 1200
 MANY_SPANS = 4000
 MANY_TRIALS = 400
-"""From so many on, marks become an image within the drawing, and curves of single trials are left out."""
+"""Above these, marks become an image within the drawing, and curves of single trials are left out.
+"""
 
 
 def score_curve(data: RunData) -> Drawing:
@@ -47,7 +48,7 @@ def score_curve(data: RunData) -> Drawing:
 
 
 def utilisation(data: RunData) -> Drawing | None:
-    """Use of accelerators and their memory, or of CPUs where there are no accelerators (paper, figure 5)."""
+    """Use of accelerators, CPUs and their memory, as far as it was sampled (paper, figure 5)."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
     interval_s = data.manifest.config.telemetry.interval or 30.0
@@ -62,14 +63,14 @@ def utilisation(data: RunData) -> Drawing | None:
             "main memory": "memory_percent",
         }.items()
     }
-    told = {label: values for label, values in rows.items() if not np.isnan(values).all()}
-    if not told:
+    sampled = {label: values for label, values in rows.items() if not np.isnan(values).all()}
+    if not sampled:
         return None
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
         middles = (edges[1:] + edges[:-1]) / 2
-        for label, values in told.items():
+        for label, values in sampled.items():
             axes.plot((middles - edges[0]) / 1000 / unit_s, values, label=label, marker="." if len(values) < 3 else "")
         axes.set(xlabel=f"{unit} since the start", ylabel="in use (%)", ylim=(0, 102), xlim=(0, None))
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -103,7 +104,7 @@ def phase_chart(data: RunData) -> Drawing:
                     handlelength=1, columnspacing=1)  # fmt: skip
 
     height_in = min(6.0, 1.2 + 0.3 * len(found))
-    return draw("phases", "Where the time of every replica went.", paint, height_in)
+    return draw("phases", "Phases of every replica over time.", paint, height_in)
 
 
 def _phase_image(found: dict[int, list[Span]], end_s: float) -> Any:
@@ -139,7 +140,7 @@ def accuracy_curve(data: RunData) -> Drawing:
     unit_s, unit = time_unit(data.duration_ms / 1000)
     curves = {number: _epochs(trial, data.start_ms, unit_s) for number, trial in data.work.items()}
     few = len(curves) <= MANY_TRIALS
-    if not few:  # the last epoch of each trial tells enough
+    if not few:  # the last epoch of each trial is enough
         curves = {number: curve[-1:] for number, curve in curves.items()}
     every = sorted(point for curve in curves.values() for point in curve)
 
@@ -166,7 +167,8 @@ def accuracy_curve(data: RunData) -> Drawing:
         axes.set(xlabel=f"{unit} since the start", ylabel="top-1 accuracy", ylim=(0, 1.02), xlim=(0, None))
 
     caption = (
-        f"Measured validation accuracy of every epoch of {len(data.work)} trials; dotted: an official run's least."
+        f"Measured validation accuracy of {'every' if few else 'the last'} epoch of {len(data.work)} trials; "
+        "dotted: the lowest of an official run."
     )
     return draw("accuracy", caption, paint)
 

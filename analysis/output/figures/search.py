@@ -1,4 +1,4 @@
-"""What the search found: architectures by size and accuracy, their family tree, and points of the tuner."""
+"""Figures of the search: architectures by cost and accuracy, family tree, points of the tuner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from analysis.output.figures.style import COLOURS, GRID, Drawing, draw
 from analysis.report.model import Report, TrialPart
 
 TREE_SIZE = 60
-"""So many of the best architectures are in the family tree, with all their ancestors."""
+"""Best architectures in the family tree; all their ancestors are drawn, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An architecture of the run: its parent, its cost, and the best that any of its trainings reached."""
+    """An architecture of the run: its parent, its cost, and the best accuracy of all its trainings."""
 
     name: str
     parent: str | None
@@ -25,7 +25,7 @@ class Grown:
 
 
 def grown_architectures(trials: tuple[TrialPart, ...]) -> dict[str, Grown]:
-    """Every architecture that was trained for an epoch at least, by hash."""
+    """Every architecture that completed at least one epoch, by hash."""
     found: dict[str, Grown] = {}
     for trial in trials:
         if trial.architecture is None or trial.best_accuracy is None or trial.image_operations is None:
@@ -40,7 +40,7 @@ def grown_architectures(trials: tuple[TrialPart, ...]) -> dict[str, Grown]:
 
 
 def architecture_chart(report: Report) -> Drawing | None:
-    """Operations an image against accuracy; lines lead from parents to children."""
+    """Operations per image against accuracy; lines lead from parents to children."""
     found = grown_architectures(report.trials)
     if not found:
         return None
@@ -60,7 +60,7 @@ def architecture_chart(report: Report) -> Drawing | None:
         )  # fmt: skip
         axes.set(xlabel="operations of training one image", ylabel="best top-1 accuracy")
 
-    caption = f"{len(found)} architectures: what an image costs against the accuracy that was reached."
+    caption = f"{len(found)} architectures: operations of training one image against the best accuracy."
     return draw("architectures", caption, paint)
 
 
@@ -109,7 +109,7 @@ def _with_ancestors(found: dict[str, Grown]) -> list[str]:
 
 
 def _places(found: dict[str, Grown], shown: list[str]) -> dict[str, tuple[float, float]]:
-    """Where each is drawn: its generation, and a row below its elder siblings, parents amid their children."""
+    """Positions: the generation, and a row below elder siblings, with parents amid children."""
     children: dict[str | None, list[str]] = defaultdict(list)
     there = set(shown)
     for name in sorted(shown, key=lambda name: found[name].first_trial):

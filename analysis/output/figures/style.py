@@ -1,4 +1,4 @@
-"""How all figures look, and how they become files: SVG that takes the colours of its page, and PNG."""
+"""The look of all figures, and their files: SVG that takes the colours of its page, and PNG."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cycler import cycler
 from matplotlib.figure import Figure
 
 INK = "#0a0b0c"
-"""Text and axes. In a page it becomes the page's own colour, so that one drawing serves light and dark."""
+"""Text and axes. In a page it becomes the page's own colour: one drawing for light and dark."""
 
 GRID = "#8a8f98"
 COLOURS = ("#0a84c6", "#e08a00", "#12a178", "#c9639b", "#7d6fd0", "#b8860b")
-"""After Okabe and Ito's palette for all kinds of colour vision, tuned to be read on white and on black."""
+"""After Okabe and Ito's palette for all kinds of colour vision, readable on white and black."""
 
 PHASE_COLOURS = {
     "train": "#0a84c6",
@@ -53,7 +53,7 @@ PNG_DPI = 160
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure: its file name, what it shows in a sentence, and its data as files."""
+    """A figure: its file name, its caption, and its two files."""
 
     name: str
     caption: str
@@ -81,7 +81,7 @@ def draw(name: str, caption: str, paint: Callable[[Any], None], height_in: float
 
 
 def time_unit(duration_s: float) -> tuple[float, str]:
-    """Seconds in the unit that suits a duration, and its name."""
+    """The unit that suits a duration: its seconds and its name."""
     if duration_s >= 3 * 3600:
         return 3600.0, "hours"
     return (60.0, "minutes") if duration_s >= 180 else (1.0, "seconds")

@@ -1,4 +1,4 @@
-"""Runs of one configuration with more and more replicas, one after another; a series that was broken off goes on."""
+"""Runs of one configuration with more and more replicas, one after another; resumable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from aiperf.errors import EXIT_DONE, RunFailedError, UsageError
 from aiperf.files import write_atomically
@@ -13,34 +14,35 @@ from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths, open_run
-from analysis.results.source import Result, read_result
 
 SERIES = "series.json"
 
 
-def run_series(folder: Path, counts: Sequence[int], words: Sequence[str]) -> list[Result]:
-    """One run for each number of replicas, in folders `replicas-N`. `words` are options of `aiperf run`.
+def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output: TextIO | None = None) -> list[Path]:
+    """One run for each number of replicas, in folders `replicas-N`, which are returned.
 
-    A run that is over is kept, one that was broken off is resumed. Raises UsageError where the folder holds a series
-    of another configuration, RunFailedError where a run ends without a result (what was done is kept).
+    `words` are options of `aiperf run`; the runs print to `output`, by default to standard output.
+    Finished runs are kept, interrupted ones resume. Raises UsageError if the folder holds a series
+    of another configuration, and RunFailedError if a run ends without a result; the work of the
+    series up to then is kept.
     """
     _claim(folder, words)
-    results = []
+    targets = []
     for count in counts:
         target = folder / f"replicas-{count:04d}"
         command = _command(target, count, words)
         if command is not None:
-            code = subprocess.run(python_module("aiperf", *command), check=False).returncode
+            code = subprocess.run(python_module("aiperf", *command), check=False, stdout=output).returncode
             if code != EXIT_DONE:
                 raise RunFailedError(
-                    f"the run with {count} replicas ended with exit code {code}; the same command goes on"
+                    f"the run with {count} replicas ended with exit code {code}; the same command resumes the series"
                 )
-        results.append(read_result(target))
-    return results
+        targets.append(target)
+    return targets
 
 
 def _claim(folder: Path, words: Sequence[str]) -> None:
-    """Note what the series runs, or check that it is the same."""
+    """Note the options of the series, or check that they are the same as before."""
     note = folder / SERIES
     try:
         noted = json.loads(note.read_bytes())["options"]
@@ -56,15 +58,15 @@ def _claim(folder: Path, words: Sequence[str]) -> None:
 
 
 def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None:
-    """What to call for one run; None where it is over."""
+    """Arguments of `aiperf` for one run; None if it is over."""
     if not RunPaths(target).run.exists():
         return ["run", *words, "--replicas", str(count), "--output", str(target)]
     return None if is_over(target) else ["resume", str(target)]
 
 
 def is_over(target: Path) -> bool:
-    """Whether a run has come to its deadline."""
-    ledger = Ledger()
+    """True if a run has reached its deadline."""
+    ledger = Ledger(latest_progress_only=True)
     for batch in HistoryReader(open_run(target)).read_files():
         ledger.add(batch.records)
     return ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline"

@@ -1,0 +1,57 @@
+"""The nodes of a run as they described themselves: `system.json`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from aiperf.run_directory.paths import RunPaths
+
+Fact = str | int | float | None
+
+
+class NodeFacts(BaseModel):
+    """Hardware and software of one node. None: the node could not find it out.
+
+    Facts that this version does not know are kept as they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, Fact] = Field(init=False)
+
+    host: str | None = None
+    os: str | None = None
+    cpu_model: str | None = None
+    cpu_count: int | None = None
+    """CPUs that the agent may use."""
+    memory_bytes: int | None = None
+    python: str | None = None
+    aiperf: str | None = None
+    tensorflow: str | None = None
+    tensorflow_cpu: str | None = Field(default=None, alias="tensorflow-cpu")
+    keras: str | None = None
+    numpy: str | None = None
+    horovod: str | None = None
+    accelerators: int | None = None
+    """Number of accelerators; the facts below are those of the first."""
+    accelerator: str | None = None
+    accelerator_memory_bytes: int | None = None
+    accelerator_driver: str | None = None
+
+    def as_recorded(self) -> dict[str, Fact]:
+        """The facts that the node gave, by their names in the file."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+_NODES: TypeAdapter[dict[str, NodeFacts]] = TypeAdapter(dict[str, NodeFacts])
+
+
+def read_system(paths: RunPaths) -> dict[str, NodeFacts]:
+    """The node of each replica, by replica.
+
+    Empty if the file is missing, as in a run that never started, or damaged, which `aiperf verify`
+    reports.
+    """
+    try:
+        return _NODES.validate_json(paths.system.read_bytes())
+    except (OSError, ValidationError):
+        return {}

@@ -1,0 +1,72 @@
+"""The second half of `aiperf scale`: the runs of a series as a table, a figure and a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from aiperf.cli.command import Command, add_format, write_output
+from aiperf.cli.console import open_console
+from aiperf.cli.units import number, percent, si
+from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
+from analysis.output.artifacts import save_drawing
+from analysis.output.pages import render
+from analysis.output.tables import make_table
+from analysis.results.scaling import ScalingRow, scaling_chart, scaling_frame, scaling_rows
+from analysis.results.source import read_result
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="run directories or archives")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the page, the figure, JSON and CSV")
+    add_format(parser, ("table", "json", "csv"))
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    rows = scaling_rows([read_result(path) for path in arguments.runs])
+    if not rows:
+        raise RunDirectoryError("none of these runs has done any work: there is nothing to scale")
+    if arguments.output is not None:
+        _write(arguments.output, rows)
+    _print(rows, arguments.format)
+    return EXIT_DONE
+
+
+def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
+    drawing = scaling_chart(rows)
+    write_output(folder / "scaling.html", render("scaling.html", drawing=drawing, rows=rows))
+    write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    write_output(folder / "scaling.csv", scaling_frame(rows).to_csv(index=False))
+    try:
+        save_drawing(folder, drawing)
+    except OSError as error:
+        raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}"]) from error
+
+
+def _print(rows: Sequence[ScalingRow], form: str) -> None:
+    if form == "json":
+        print(json.dumps([asdict(row) for row in rows], indent=2))  # noqa: T201
+        return
+    if form == "csv":
+        print(scaling_frame(rows).to_csv(index=False).rstrip())  # noqa: T201
+        return
+    table = make_table(
+        "Weak scaling", "replicas", "accelerators", "score", "ideal", "efficiency", "error", "status", "run"
+    )
+    for row in rows:
+        table.add_row(
+            str(row.replicas), str(row.accelerators), si(row.score_ops, "OPS"), si(row.ideal_ops, "OPS"),
+            percent(row.efficiency), number(row.error), row.status, row.origin,
+        )  # fmt: skip
+    open_console().print(table)
+
+
+REPORT_SCALING = Command(
+    description="Score and efficiency against accelerators of finished runs. The second half of aiperf scale.",
+    example="aiperf scale --from runs/one runs/two --output runs/scaling",
+    configure=_configure,
+    execute=_execute,
+)

@@ -1,0 +1,1 @@
+"""Weak scaling: one configuration run with more and more replicas."""

@@ -1,0 +1,68 @@
+"""The verb `aiperf scale`: starts the runs of a series; the analysis then draws them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from aiperf.cli.command import Command, add_format
+from aiperf.config.options import add_run_options, read_run_options, words_of
+from aiperf.errors import EXIT_DONE, UsageError
+from primary.series.runs import run_series
+
+DRAWING_VERB = "report-scaling"
+"""The verb that reads the finished runs; it is not in the help."""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    parser.add_argument(
+        "--counts", default="1,2,4", metavar="N,N,...", help="numbers of replicas (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="directory of the runs and the figure")
+    parser.add_argument("--from", nargs="+", type=Path, metavar="DIR", dest="finished",
+                        help="start nothing: draw these finished runs")  # fmt: skip
+    add_format(parser, ("table", "json", "csv"))
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    if not arguments.finished:
+        arguments.finished = _run(arguments)
+    return EXIT_DONE
+
+
+def _run(arguments: argparse.Namespace) -> list[Path]:
+    if arguments.output is None:
+        raise UsageError("name the directory of the series: --output DIR (or finished runs: --from DIR ...)")
+    if arguments.replicas is not None:
+        raise UsageError("use --counts for the numbers of replicas; --replicas does not apply to a series")
+    counts = _counts(arguments.counts)
+    read_run_options(arguments)
+    launcher = ["--launcher", arguments.launcher] if arguments.launcher else []
+    # Only the result of the series belongs on standard output if a program reads it.
+    output = None if arguments.format == "table" else sys.stderr
+    return run_series(arguments.output, counts, [*words_of(arguments), *launcher], output)
+
+
+def _counts(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--counts {text}: whole numbers above 0 with commas between them, such as 1,2,4")
+    return sorted({int(word) for word in words})
+
+
+def _follow_up(arguments: argparse.Namespace) -> list[str]:
+    options = ["--format", arguments.format, *(["--debug"] if arguments.debug else [])]
+    if arguments.output is not None:
+        options += ["--output", str(arguments.output)]
+    return [DRAWING_VERB, *options, "--", *map(str, arguments.finished)]
+
+
+SCALE = Command(
+    description="Weak scaling: one configuration with more and more replicas, one run after another; resumable.",
+    example="aiperf scale --dataset digits --duration 5m --counts 1,2 --output runs/scaling",
+    configure=_configure,
+    execute=_execute,
+    follow_up=_follow_up,
+)
