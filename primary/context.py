@@ -1,4 +1,4 @@
-"""Shared by the parts of a primary: the run's context, its milestones, its nodes."""
+"""Objects that all parts of a primary share: the run's context, its milestones, its nodes."""
 
 from __future__ import annotations
 

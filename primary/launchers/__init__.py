@@ -1,4 +1,4 @@
-"""Launchers by name: where replicas run. Register a new launcher here."""
+"""Launchers by name: they start replicas somewhere. Register a new launcher here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Managers by name: who decides when replicas get their jobs. Register a new manager here."""
+"""Managers by name: they decide when replicas get their jobs. Register a new manager here."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from aiperf.messages import Job, Started
 from aiperf.run_directory.paths import RunPaths
 
 EndReason = Literal["deadline", "interrupted", "no_replicas"]
-"""How a run ended."""
+"""The reason of the end of a run."""
 
 
 class Manager(Protocol):

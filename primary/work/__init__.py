@@ -1,4 +1,4 @@
-"""Work lists by name: what a replica is given next. Register a new kind of work here."""
+"""Work lists by name: they decide what a replica does next. Register a new kind of work here."""
 
 from __future__ import annotations
 

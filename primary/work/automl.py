@@ -24,7 +24,7 @@ class AutomlRounds:
         self._config = config
         self._last_trial = max(ledger.trials, default=0)
         self._steps = _next_steps(config, ledger)
-        """What each replica does next of its own schedule."""
+        """The next step of each replica's own schedule."""
         self._interrupted = deque(_interrupted_jobs(ledger))
         """To be resumed by the next free replica."""
         self._resumptions: dict[int, int] = {}

@@ -50,7 +50,7 @@ WAYS: dict[str, dict[str, Callable[[pytest.FixtureRequest], Settings]]] = {
     "slurm": {"slurm job": slurm_job, "slurm step": slurm_step},
     "ssh": {"ssh": ssh},
 }
-"""How each launcher is set up here, in one way or several."""
+"""The ways to set up each launcher, one or several."""
 
 
 def config_for(launcher: str, way: str, request: pytest.FixtureRequest) -> RunConfig:

@@ -13,6 +13,7 @@ import pytest
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
+from aiperf.errors import UsageError
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import AnyBody, JobIssued, RunEnded
 from aiperf.messages import (
@@ -238,6 +239,18 @@ def test_a_cancelled_job_does_not_count_as_a_failure_of_its_replica(tmp_path: Pa
     reason, _ = run(tmp_path, manager, cancel, HELD, duration_s=60)
     assert reason == "interrupted"
     assert len(after()) >= 3
+
+
+@pytest.mark.parametrize("name", list(MANAGERS))
+def test_a_run_that_has_reached_its_deadline_is_not_resumed(name: str, tmp_path: Path) -> None:
+    run(tmp_path, NativeManager())
+    before = HistoryReader(RunPaths(tmp_path)).read_new().records
+    config = load_config(overrides={"run.dataset": "digits", "run.manager": name, "training.trainer": "simulated"})
+    paths = RunPaths(tmp_path)
+    with pytest.raises(UsageError, match="has reached its deadline; there is nothing to resume"):
+        MANAGERS.load(name)(config, paths, SystemClock()).resume(new_clock=False)
+    assert HistoryReader(paths).read_new().records == before
+    assert not paths.claim.exists()
 
 
 def test_without_room_in_nni_nothing_is_issued_and_the_run_ends_in_time(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
 
 
 def as_shown(trial: dict[str, Any]) -> dict[str, Any]:
-    """What the portal shows of a trial, from the report."""
+    """The parameters of a trial in the portal, from the report."""
     same = {key: trial[key] for key in ("replica", "round", "point", "architecture", "depth")}
     parent = {"parent": trial["parent"]} if trial["parent"] else {}
     costs = {"operations_per_image": trial["image_operations"], "weights": trial["parameters"]}
