@@ -1,9 +1,10 @@
-"""How long a run takes to get going: seconds from `aiperf run` to the first training step of the last replica.
+"""The launch time of a run: seconds from `aiperf run` to the last replica's first training step.
 
 python -m benchmarks.launch [--replicas 1,4,50] [--format json]
 
-With the simulated trainer, so that only launching is timed; on this one machine, over a real SLURM cluster of four
-nodes and over real sshd processes. All replicas share its CPUs, which a cluster's do not.
+With the simulated trainer, so that only launching is timed; on this machine directly, over a real
+SLURM cluster of four nodes, and over real sshd processes. All replicas share its CPUs, unlike on a
+cluster.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from aiperf.clock import SystemClock
 from aiperf.history.files import HistoryReader
 from aiperf.history.records import PhaseBegan, RunReleased
 from aiperf.run_directory.paths import RunPaths
-from slurm.testcluster import TestCluster
+from slurm.local_cluster import LocalCluster
 from tests.sshd import start_hosts
 
 
 def first_steps(output: Path) -> tuple[int | None, dict[int, int]]:
-    """When the replicas were released, and when each of them trained first; UTC milliseconds."""
+    """The time of the release, and of the first training step of each replica; UTC milliseconds."""
     if not (output / "history").exists():
         return None, {}
     records = HistoryReader(RunPaths(output)).read_new().records
@@ -39,7 +41,7 @@ def first_steps(output: Path) -> tuple[int | None, dict[int, int]]:
 
 
 def measure(replicas: int, words: list[str], environment: dict[str, str]) -> dict[str, float]:
-    """One run, which is ended when all replicas train."""
+    """Measure one run, which is interrupted when all replicas train."""
     with tempfile.TemporaryDirectory() as name:
         output = Path(name) / "run"
         command = [sys.executable, "-m", "aiperf", "run", "--dataset", "digits", "--replicas", str(replicas)]
@@ -61,14 +63,14 @@ def measure(replicas: int, words: list[str], environment: dict[str, str]) -> dic
 
 
 def main() -> int:
-    """Measure every launcher and print."""
+    """Measure every launcher and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", default="1,4,50", help="numbers of replicas (default: %(default)s)")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
-        cluster = TestCluster(Path(name) / "cluster")
+        cluster = LocalCluster(Path(name) / "cluster", SystemClock())
         cluster.start(4, 16)
         hosts = start_hosts(Path(name) / "hosts", 4)
         slurm = {**os.environ, **cluster.environment}

@@ -1,9 +1,9 @@
-"""What a replica waits between two trials, and what the primary's node spends, natively and under NNI.
+"""A replica's wait between trials, and the memory on the primary's node, natively and under NNI.
 
 python -m benchmarks.managers [--rounds 3] [--format json]
 
-With the simulated trainer, two replicas, the managers taking turns; medians over all trials of all rounds, the largest
-memory that was seen.
+With the simulated trainer and two replicas; the managers take turns. Medians over all trials of all
+rounds, and the largest memory that was seen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIB = 2**20
 DURATION_S = 60
 LOOK_INTERVAL_S = 3.0
 EPOCH_S = 1.5
-"""With four epochs a training lasts longer than NNI takes to start the process that follows it."""
+"""With four epochs a training takes longer than NNI needs to start the process that follows it."""
 
 PARTS = {"manager": "nni_node/main.js", "tuner": "--exp_params", "trial": "primary.nni.trial"}
 """NNI's processes, by a word of their command lines."""
@@ -61,7 +61,7 @@ def spent(run: int) -> list[tuple[str, float]]:
 
 
 def measure(manager: str) -> tuple[list[float], list[tuple[str, float]]]:
-    """One run: the gaps between its trials, and what NNI's processes held in it."""
+    """The gaps between the trials of one run, and the memory of NNI's processes in it."""
     memory: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as name:
         output, home = Path(name) / "run", Path(name) / "home"
@@ -80,7 +80,7 @@ def measure(manager: str) -> tuple[list[float], list[tuple[str, float]]]:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure both managers and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each manager (default: %(default)s)")
     parser.add_argument("--format", choices=("table", "json"), default="table")

@@ -1,1 +1,1 @@
-"""The dispatching side: starts the replicas, hands out jobs, keeps the clock, ends the run."""
+"""The primary of a run: starts the replicas, hands out jobs, keeps time, ends the run."""

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aiperf.cli.command import Command, add_format
+from aiperf.clock import Clock, SystemClock
 from aiperf.config.options import add_run_options, read_run_options
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import read_manifest, write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
-from primary.driving import drive
-from primary.managers import EndReason, NativeManager
-from primary.resumption import Start, prepare_resumption
-from primary.worklist import WorkList
-
-if TYPE_CHECKING:
-    from primary.nni.experiment import NniRun
+from primary.managers import MANAGERS, EndReason, ManagedRun
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +25,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    config = read_run_options(arguments)
+    config, clock = read_run_options(arguments), SystemClock()
     if arguments.output is None:
-        arguments.output = Path("runs") / f"{config.run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        arguments.output = Path("runs") / f"{config.run.name}-{_local_time(clock)}"
     preflight.check(config, arguments.output)
     paths = RunPaths(arguments.output)
     try:
@@ -45,32 +37,21 @@ def _execute(arguments: argparse.Namespace) -> int:
         write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
-    if config.run.manager == "nni":
-        return _exit_code(_nni_run(config, paths).begin())
-    with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
-        return _exit_code(drive(config, paths, Start(claim, WorkList(config)), NativeManager()))
+    return _exit_code(_open(config, paths, clock).begin())
+
+
+def _local_time(clock: Clock) -> str:
+    return f"{datetime.fromtimestamp(clock.utc_ms() / 1000):%Y%m%d-%H%M%S}"
 
 
 def _resume(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.directory)
     config = read_manifest(paths).config
-    by_nni = config.run.manager == "nni"
-    if by_nni and arguments.new_clock:
-        raise UsageError("--new-clock: an experiment of NNI has one clock; start a new run")
-    with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
-        start = prepare_resumption(paths, config, claim, arguments.new_clock)
-        if not by_nni:
-            return _exit_code(drive(config, paths, start, NativeManager()))
-    # The primary that NNI starts claims the run for itself.
-    preflight.check_resumption(config)
-    return _exit_code(_nni_run(config, paths).resume())
+    return _exit_code(_open(config, paths, SystemClock()).resume(arguments.new_clock))
 
 
-def _nni_run(config: RunConfig, paths: RunPaths) -> NniRun:
-    """A run under NNI, which is imported only where it is asked for."""
-    from primary.nni.experiment import NniRun  # noqa: PLC0415
-
-    return NniRun(config, paths, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+def _open(config: RunConfig, paths: RunPaths, clock: Clock) -> ManagedRun:
+    return MANAGERS.load(config.run.manager)(config, paths, clock)
 
 
 def _exit_code(reason: EndReason) -> int:
@@ -78,7 +59,7 @@ def _exit_code(reason: EndReason) -> int:
 
 
 RUN = Command(
-    description="Start a timed run: primary here, replicas through the launcher; then print the report.",
+    description="Start a timed run, with the primary here and replicas through the launcher; then print the report.",
     example="aiperf run --dataset digits --replicas 2 --duration 5m --output runs/first",
     configure=_configure,
     execute=_execute,
@@ -87,14 +68,14 @@ RUN = Command(
 
 
 def _configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the run that was broken off")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the interrupted run")
     parser.add_argument("--new-clock", action="store_true",
-                        help="start the clock anew: a part without the work before; never official")  # fmt: skip
+                        help="restart the clock: earlier work does not count, the result is unofficial")  # fmt: skip
     add_format(parser)
 
 
 RESUME = Command(
-    description="Go on with a run whose primary died or was interrupted, with the time that is left of it.",
+    description="Resume an interrupted run for the time that is left of it; then print the report.",
     example="aiperf resume runs/first",
     configure=_configure_resume,
     execute=_resume,

@@ -1,4 +1,4 @@
-"""Everything that can be checked before a run starts, told all at once."""
+"""Checks before a run starts; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import socket
 import sys
 from pathlib import Path
 
+from aiperf.cli.units import GIB
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.run_directory.paths import RunPaths
 
-GIB = 2**30
-
 
 def check(config: RunConfig, output: Path) -> None:
-    """Raise UsageError or EnvironmentNotReadyError with every problem of that kind; change nothing on disk."""
+    """Raise UsageError or EnvironmentNotReadyError with every problem; changes nothing on disk."""
     usage = [*_dataset_problems(config), *_output_problems(output)]
     if usage:
         raise UsageError("\n".join(usage))
@@ -28,7 +27,7 @@ def check(config: RunConfig, output: Path) -> None:
 
 
 def check_resumption(config: RunConfig) -> None:
-    """Raise EnvironmentNotReadyError with everything that keeps a run from going on here."""
+    """Raise EnvironmentNotReadyError with everything that keeps a run from being resumed here."""
     if problems := [*_package_problems(config), *_port_problems(config)]:
         raise EnvironmentNotReadyError(problems)
 
@@ -43,9 +42,9 @@ def _output_problems(output: Path) -> list[str]:
     if not output.exists():
         return []
     if not output.is_dir():
-        return [f"--output {output} is no directory; name a new or an empty one"]
+        return [f"--output {output} is not a directory; name a new or an empty one"]
     if RunPaths(output).run.exists():
-        return [f"--output {output} holds another run; name a new directory (nothing was changed there)"]
+        return [f"--output {output} holds another run; name a new directory (this one was not changed)"]
     if any(output.iterdir()):
         return [f"--output {output} is not empty; name a new or an empty directory"]
     return []
@@ -70,13 +69,13 @@ def _port_problems(config: RunConfig) -> list[str]:
         return []
     with socket.socket() as probe:
         taken = probe.connect_ex(("127.0.0.1", config.nni.port)) == 0
-    return [f"nni.port: {config.nni.port} is taken: another program listens there"] if taken else []
+    return [f"nni.port: {config.nni.port} is taken by another program"] if taken else []
 
 
 def _disk_problems(config: RunConfig, output: Path) -> list[str]:
     existing = next(parent for parent in (output, *output.absolute().parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        return [f"--output {output} cannot be made: {existing} is not writable"]
+        return [f"--output {output} cannot be created: {existing} is not writable"]
     free_gib = shutil.disk_usage(existing).free / GIB
     wanted_gib = config.run.min_free_disk_gib
     if free_gib < wanted_gib:

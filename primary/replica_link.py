@@ -1,9 +1,8 @@
-"""One replica as the primary sees it: its handshake, its jobs, its end."""
+"""The primary's connection to one replica: its handshake, its messages, its end."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,9 +33,11 @@ CLOCK_SAMPLES = 5
 
 
 class ReplicaGoneError(AiperfError):
-    """The replica cannot work, ended, or broke the protocol. Raised by `ReplicaLink`; the run goes on without it.
+    """The replica cannot work, ended, or broke the protocol.
 
-    `restart` tells whether another attempt may help.
+    Raised by `ReplicaLink`; the run continues without it.
+
+    `restart` is True if another attempt may help.
     """
 
     def __init__(self, reason: str, restart: bool = True) -> None:
@@ -46,7 +47,7 @@ class ReplicaGoneError(AiperfError):
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """A replica's clock minus the primary's. An offset within its uncertainty is taken as none."""
+    """A replica's clock minus the primary's. An offset within its uncertainty counts as none."""
 
     offset_ms: int
     uncertainty_ms: int
@@ -58,7 +59,10 @@ class ClockOffset:
 
 
 class ReplicaLink:
-    """Talks to one started replica. Every method raises ReplicaGoneError with the reason when it is gone."""
+    """Talks to one started replica.
+
+    Every method raises ReplicaGoneError, with the reason, once it has ended.
+    """
 
     def __init__(self, process: ReplicaProcess, spec: ReplicaSpec, silence_s: float) -> None:
         self._process = process
@@ -72,16 +76,16 @@ class ReplicaLink:
         if ready.version != __version__:
             raise ReplicaGoneError(
                 f"the replica runs aiperf {ready.version}, the primary {__version__}: install the same version on "
-                "all nodes, or name the right Python by environment.python or environment.activate",
+                "all nodes, or name the right Python with environment.python or environment.activate",
                 restart=False,
             )
         self._ready = True
         samples = []
         for _ in range(CLOCK_SAMPLES):
-            sent_ms, sent_ns = clock.utc_ms(), time.monotonic_ns()
+            sent_ms, sent_s = clock.utc_ms(), clock.monotonic_s()
             await self.send(ClockRequest())
             reply = await self._expect(ClockReply)
-            round_trip_ms = (time.monotonic_ns() - sent_ns) / 1e6
+            round_trip_ms = (clock.monotonic_s() - sent_s) * 1000
             offset = ClockOffset(round(reply.utc_ms - sent_ms - round_trip_ms / 2), round(round_trip_ms / 2) + 1)
             samples.append(offset)
         return ready, min(samples, key=lambda sample: sample.uncertainty_ms)
@@ -91,14 +95,14 @@ class ReplicaLink:
         await self._process.send(encode(message))
 
     async def next_event(self) -> Started | Progress | Finished:
-        """The next thing that the replica tells of its job."""
+        """The next report of the replica about its job."""
         message = await self._receive()
         if isinstance(message, Started | Progress | Finished):
             return message
         raise ReplicaGoneError(f"unexpected message {type(message).__name__} from the replica")
 
     async def drain(self) -> None:
-        """Read on until the replica ends."""
+        """Read and drop messages until the replica ends."""
         while await self._process.receive():
             pass
         await self._process.wait()
@@ -132,10 +136,10 @@ class ReplicaLink:
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
         except TimeoutError:
-            raise ReplicaGoneError(await self._described(f"gives no sign of life for {silence_s:.0f} s")) from None
+            raise ReplicaGoneError(await self._described(f"has given no sign of life for {silence_s:.0f} s")) from None
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
 
-    async def _described(self, how: str) -> str:
+    async def _described(self, end: str) -> str:
         known = await self._process.explain()
-        end = last_lines(self._spec.log) or "(empty)"
-        return f"the replica {how}{f'; {known}' if known else ''}; end of {self._spec.log}: {end}"
+        last = last_lines(self._spec.log) or "(empty)"
+        return f"the replica {end}{f'; {known}' if known else ''}; end of {self._spec.log}: {last}"

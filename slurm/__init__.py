@@ -1,1 +1,1 @@
-"""All that is about SLURM."""
+"""SLURM: job scripts, cluster configuration, commands and their output, a local cluster."""

@@ -1,4 +1,4 @@
-"""The verb `aiperf slurm`: job scripts, the configuration of a cluster, a cluster on one machine."""
+"""The verb `aiperf slurm`: job scripts, cluster configuration, a cluster on one machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command
+from aiperf.clock import SystemClock
 from aiperf.config.options import add_run_options, read_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
 from slurm.configure import gres_conf, read_inventory, slurm_conf
+from slurm.local_cluster import LocalCluster
 from slurm.script import ScriptRequest, job_script
-from slurm.testcluster import TestCluster
 
 MAX_TEST_NODES = 64
 
 
 def default_folder() -> Path:
-    """Where the test cluster lies unless told otherwise."""
+    """The default folder of the test cluster."""
     cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     return Path(cache) / "aiperf" / "testcluster"
 
@@ -30,11 +31,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     script = actions.add_parser("script", help="write the job script of a run, ready for sbatch")
     add_run_options(script)
     script.add_argument("--output", type=Path, required=True, metavar="DIR", help="run directory of the run")
-    script.add_argument("--file", type=Path, metavar="FILE", help="where to write the script (default: print it)")
+    script.add_argument("--file", type=Path, metavar="FILE", help="file for the script (default: standard output)")
     script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
     configure = actions.add_parser("configure", help="write slurm.conf and gres.conf for nodes without SLURM")
     configure.add_argument("inventory", type=Path, help="JSON of: aiperf nodes probe --format json")
-    configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the files go")
+    configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the files")
     configure.add_argument("--cluster", default="aiperf", metavar="NAME", help="name of the cluster (%(default)s)")
     configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
     cluster = actions.add_parser("testcluster", help="a real SLURM cluster of several nodes on this machine")
@@ -67,7 +68,7 @@ def _write_configuration(arguments: argparse.Namespace) -> int:
     try:
         document = json.loads(arguments.inventory.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{arguments.inventory}: is no inventory: {error}") from None
+        raise UsageError(f"{arguments.inventory}: not an inventory: {error}") from None
     nodes = read_inventory(document)
     arguments.output.mkdir(parents=True, exist_ok=True)
     files = {
@@ -84,7 +85,7 @@ def _write_configuration(arguments: argparse.Namespace) -> int:
 def _testcluster(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.nodes <= MAX_TEST_NODES:
         raise UsageError(f"--nodes {arguments.nodes}: 1 to {MAX_TEST_NODES} are allowed")
-    cluster = TestCluster(arguments.folder)
+    cluster = LocalCluster(arguments.folder, SystemClock())
     if arguments.what == "start":
         cluster.start(arguments.nodes, arguments.cpus)
         print(f"export SLURM_CONF={cluster.configuration}")  # noqa: T201

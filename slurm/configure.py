@@ -1,6 +1,6 @@
-"""A slurm.conf and gres.conf from an inventory of nodes: for machines that have no SLURM cluster yet.
+"""A slurm.conf and gres.conf from an inventory of nodes, for machines without a SLURM cluster.
 
-Nodes are described as they are; nodes that are alike share a line. Nothing but text is made.
+Equal nodes share a line. The functions return text and change nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.cli.units import MIB
 from aiperf.errors import UsageError
 
-MEBIBYTE = 2**20
 MEMORY_SHARE = 0.95
-"""The system keeps the rest: a node that has less than its configured memory is drained."""
+"""Configured share of a node's memory.
+
+SLURM drains a node that reports less memory than configured.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
-    """What SLURM has to know of a node."""
+    """A node's hardware as SLURM needs it."""
 
     host: str
     address: str
@@ -31,12 +34,15 @@ class NodeHardware:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Nodes of one kind share a line."""
+        """The key by which nodes share a line."""
         return (self.sockets, self.cores_per_socket, self.threads_per_core, self.memory_mib, self.gpus)
 
 
 def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
-    """The nodes of an inventory of `aiperf nodes probe`. Raises UsageError naming what is missing of which node."""
+    """The nodes of an inventory of `aiperf nodes probe`.
+
+    Raises UsageError, which names the missing facts.
+    """
     nodes, problems = [], []
     for name, facts in document.get("nodes", {}).items():
         try:
@@ -47,7 +53,7 @@ def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
                     sockets=int(facts["sockets"]),
                     cores_per_socket=int(facts["cores_per_socket"]),
                     threads_per_core=int(facts["threads_per_core"]),
-                    memory_mib=int(facts["memory_bytes"] * MEMORY_SHARE) // MEBIBYTE,
+                    memory_mib=int(facts["memory_bytes"] * MEMORY_SHARE) // MIB,
                     gpus=tuple(_gpu_type(gpu["name"]) for gpu in facts["accelerators"]),
                 )
             )
@@ -91,7 +97,7 @@ def slurm_conf(nodes: tuple[NodeHardware, ...], cluster: str, controller: str) -
 
 
 def gres_conf(nodes: tuple[NodeHardware, ...]) -> str:
-    """The accelerators as gres.conf; empty where there are none."""
+    """The accelerators as gres.conf; empty if there are none."""
     lines = []
     for alike in _by_kind(nodes):
         names = ",".join(node.host for node in alike)

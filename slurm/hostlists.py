@@ -7,13 +7,13 @@ import re
 from aiperf.errors import UsageError
 
 MAX_HOSTS = 65_536
-"""Most hosts that a list may name: more than any cluster has; it bounds what a typing error can cost."""
+"""Limit of a list, above the size of any cluster: it bounds the cost of a typing error."""
 
 
 def expand(text: str) -> tuple[str, ...]:
     """The host names that a host list stands for, in order.
 
-    Raises UsageError where brackets do not pair, a range is no range, or the list is too long.
+    Raises UsageError if brackets do not pair, a range is not valid, or the list is too long.
     """
     hosts = [host for part in _split(text) for host in _expand_part(part, text)]
     if len(hosts) > MAX_HOSTS:
@@ -52,8 +52,8 @@ def _expand_part(part: str, text: str) -> list[str]:
 def _expand_range(piece: str, text: str) -> list[str]:
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
     if match is None:
-        raise UsageError(f"host list {text!r}: {piece!r} is no number and no range such as 01-16")
+        raise UsageError(f"host list {text!r}: {piece!r} is neither a number nor a range such as 01-16")
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
-        raise UsageError(f"host list {text!r}: {piece!r} is no range such as 01-16")
+        raise UsageError(f"host list {text!r}: {piece!r} is not a range such as 01-16")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

@@ -1,4 +1,4 @@
-"""The job script of a run: ready for sbatch; the run inside finds its allocation by itself."""
+"""The job script of a run, ready for sbatch. The run inside finds its allocation by itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aiperf.processes import python_module
 from slurm.commands import resource_options
 
 STOP_SIGNAL_S = 120
-"""SLURM warns the run so many seconds before the time limit, for an orderly end."""
+"""SLURM warns the run this many seconds before the time limit, for an orderly end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """What the script runs: words after `aiperf run`, and the folder of its output."""
+    """The run of a script: its configuration, words after `aiperf run`, Python, and log."""
 
     config: RunConfig
     words: tuple[str, ...]
@@ -32,9 +32,9 @@ def job_script(request: ScriptRequest) -> str:
         f"--job-name=aiperf-{_safe(config.run.name)}",
         f"--nodes={nodes_needed(config)}",
         f"--output={request.log}",
-        # The batch shell gets it, and so does the run in it.
+        # The batch shell gets the signal and passes it on.
         f"--signal=B:TERM@{STOP_SIGNAL_S}",
-        # A run that is put back into the queue would begin anew in a directory that is in use.
+        # A requeued run would begin again in a directory that is in use.
         "--no-requeue",
         *resource_options(config.slurm),
     ]

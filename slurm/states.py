@@ -1,11 +1,11 @@
-"""What SLURM says of jobs, steps and nodes, in words: pure functions over the output of squeue and sinfo."""
+"""States of jobs, steps and nodes in words: pure functions over the output of squeue and sinfo."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 JOB_FORMAT = "%i|%j|%T|%r"
-"""For squeue: id, name, state, reason."""
+"""Format of squeue: id, name, state, reason."""
 
 MEANINGS = {
     "BOOT_FAIL": "a node did not boot",
@@ -21,7 +21,7 @@ MEANINGS = {
     "SUSPENDED": "it is suspended",
     "TIMEOUT": "it reached its time limit",
 }
-"""Ends of a job that are not its own doing, and errors."""
+"""Ends of a job that it did not cause itself, and errors."""
 
 BROKEN_NODE_STATES = ("down", "drain", "fail", "not_resp", "unk", "power", "reboot")
 
@@ -37,13 +37,13 @@ class JobState:
 
 
 def parse_jobs(output: str) -> tuple[JobState, ...]:
-    """Lines of `squeue --noheader --format` with JOB_FORMAT. Lines that are none are left out."""
+    """Lines of `squeue --noheader --format` with JOB_FORMAT. Other lines are left out."""
     rows = (line.strip().split("|", 3) for line in output.splitlines())
     return tuple(JobState(*row) for row in rows if len(row) == 4)
 
 
 def job_in_words(jobs: tuple[JobState, ...]) -> str:
-    """What became of the newest of these jobs, where SLURM ended it; else empty."""
+    """The reason why SLURM ended the newest of these jobs; empty if it did not."""
     if not jobs:
         return ""
     job = jobs[-1]
@@ -55,6 +55,6 @@ def job_in_words(jobs: tuple[JobState, ...]) -> str:
 
 
 def node_in_words(node: str, state: str) -> str:
-    """What is wrong with a node by its state in sinfo (`%T`), else empty."""
+    """The failure of a node from its state in sinfo (`%T`); empty if it works."""
     broken = any(word in state.lower() for word in BROKEN_NODE_STATES) or state.endswith("*")
     return f"SLURM node {node} is {state.upper()}: a node failed" if broken else ""

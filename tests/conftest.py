@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from slurm.testcluster import TestCluster
+from aiperf.clock import SystemClock
+from slurm.local_cluster import LocalCluster
 from tests.needs import need
 from tests.sshd import Hosts, start_hosts
 
@@ -23,17 +24,17 @@ CLUSTER_CPUS = 16
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A real SLURM cluster of four nodes."""
     need("slurmctld", "slurmd", "munged", "srun")
-    cluster = TestCluster(tmp_path_factory.mktemp("slurm") / "cluster")
+    cluster = LocalCluster(tmp_path_factory.mktemp("slurm") / "cluster", SystemClock())
     cluster.start(CLUSTER_NODES, CLUSTER_CPUS)
     yield cluster
     cluster.stop()
 
 
 @pytest.fixture
-def slurm(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> TestCluster:
+def slurm(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
     """The cluster, for the commands of this test."""
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
@@ -41,7 +42,7 @@ def slurm(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> TestCluster:
 
 
 @pytest.fixture
-def allocation(slurm: TestCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def allocation(slurm: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """As inside of sbatch: all nodes of the cluster."""
     shown = subprocess.run(
         ["salloc", "--no-shell", f"--nodes={CLUSTER_NODES}", "--exclusive", "--no-kill"],

@@ -1,4 +1,4 @@
-"""NNI's portal as its users' programs see it: the manager's interface on this machine."""
+"""A client of NNI's portal: of its manager's interface on this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.processes import listening
 from tests.runs import own_processes
 
 NOT_THERE = (URLError, ConnectionError, KeyError, FileNotFoundError, ValueError)
-"""What a portal that begins or ends makes of a question."""
+"""Errors of a request while the portal starts or ends."""
 
 
 class Portal:
-    """Of the experiment of one run."""
+    """The portal of the experiment of one run."""
 
     def __init__(self, output: Path, port: int) -> None:
         self.output = output
@@ -55,11 +55,11 @@ class Portal:
         return [json.loads(json.loads(m["data"]))["default"] for m in steps]
 
     def listeners(self) -> set[str]:
-        """The addresses on which any process of the run listens, but for SLURM's own."""
+        """The addresses on which any process of the run listens, except SLURM's own."""
         return {address for process in own_processes(self.output) for address in listening(process)}
 
     def wait_for(self, what: Callable[[], object], timeout_s: float = 60) -> None:
-        """Until something is true of the experiment."""
+        """Wait until something is true of the experiment."""
         late_s = time.monotonic() + timeout_s
         while time.monotonic() < late_s:
             try:
@@ -68,7 +68,7 @@ class Portal:
             except NOT_THERE:
                 pass
             time.sleep(0.3)
-        raise AssertionError(f"it did not come to that; NNI's status: {self.status}")
+        raise AssertionError(f"it did not become true; NNI's status: {self.status}")
 
 
 def final_of(trial: dict[str, Any]) -> float:

@@ -1,1 +1,1 @@
-"""The live view of a run: its state, and how a terminal shows it."""
+"""The live view of a run: its state, and its display on a terminal."""

@@ -1,4 +1,4 @@
-"""The verb `aiperf config`: configurations of the earlier implementation, and what a configuration comes to."""
+"""The verb `aiperf config`: translates configurations of the earlier implementation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aiperf.cli.command import Command
+from aiperf.cli.command import Command, write_output
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
-from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
-from aiperf.files import write_atomically
+from aiperf.errors import EXIT_DONE
 from primary.importing.experiment import Translation, as_toml, read_experiment
 
 HEADINGS = {
     "translated": "translated",
     "fixed": "fixed by the rules",
-    "meaningless": "without meaning any more",
-    "unknown": "not known: look at these yourself",
+    "meaningless": "without a meaning here",
+    "unknown": "unknown: check these yourself",
 }
 
 
@@ -28,7 +27,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     importing = actions.add_parser("import", help="turn an NNI experiment of the earlier implementation into TOML")
     importing.add_argument("file", type=Path, metavar="config.yml", help="the experiment's configuration")
     importing.add_argument("--space", type=Path, metavar="search_space.json", help="its search space")
-    importing.add_argument("--output", type=Path, metavar="FILE", help="where the TOML goes (default: standard output)")
+    importing.add_argument("--output", type=Path, metavar="FILE", help="file for the TOML (default: standard output)")
     importing.set_defaults(action=_import)
 
 
@@ -39,40 +38,33 @@ def _import(arguments: argparse.Namespace) -> int:
         space_file = (arguments.output or arguments.file).with_suffix(".space.json").absolute()
         text = json.dumps(translation.space, indent=2) + "\n"
         _check_space(text)
-        _write(space_file, text)
+        write_output(space_file, text)
         translation.settings["search.space"] = str(space_file)
     load_config(overrides=translation.settings)
     text = as_toml(translation.settings)
     if arguments.output is None:
         print(text, end="")  # noqa: T201
     else:
-        _write(arguments.output, text)
-    _tell(translation, space_file)
+        write_output(arguments.output, text)
+    _print_summary(translation, space_file)
     return EXIT_DONE
 
 
 def _check_space(text: str) -> None:
-    """Raise ConfigError where a run could not use the space."""
+    """Raise ConfigError if a run could not use the space."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "search_space.json"
         file.write_text(text, encoding="utf-8")
         read_space(file)
 
 
-def _tell(translation: Translation, space_file: Path | None) -> None:
+def _print_summary(translation: Translation, space_file: Path | None) -> None:
     for name, heading in HEADINGS.items():
         lines = getattr(translation, name)
         if lines:
             print(f"{heading}:", *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)  # noqa: T201
     if space_file is not None:
-        print(f"the search space is in {space_file}; a run with its own is unofficial", file=sys.stderr)  # noqa: T201
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_atomically(file, text.encode())
-    except OSError as error:
-        raise EnvironmentNotReadyError([f"{file} cannot be written: {error}"]) from error
+        print(f"the search space is in {space_file}; a run with a space of its own is unofficial", file=sys.stderr)  # noqa: T201
 
 
 CONFIG = Command(

@@ -1,7 +1,8 @@
 """Experiments of the earlier, NNI-based implementation, translated into the configuration of a run.
 
-Read are its `config.yml` (NNI's experiment format, version 1) with the command line of its trials, and its
-`search_space.json`. Every entry ends in one of four lists: translated, fixed by the rules, without meaning, unknown.
+The input is its `config.yml` (NNI's experiment format, version 1), with the command line of its
+trials, and its `search_space.json`. Every entry ends in one of four lists: translated, fixed by the
+rules, without a meaning, unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aiperf.errors import ConfigError, UsageError
 
 @dataclass
 class Translation:
-    """What became of an experiment. `settings` are values by dotted key of the configuration."""
+    """A translated experiment. `settings` are values by dotted key of the configuration."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     space: dict[str, Any] = field(default_factory=dict)
@@ -31,7 +32,7 @@ class Translation:
     unknown: list[str] = field(default_factory=list)
 
     def set(self, entry: str, key: str, value: Any) -> None:
-        """An entry that has a setting of its own."""
+        """Translate an entry into a setting."""
         self.settings[key] = value
         self.translated.append(f"{entry} -> {key} = {json.dumps(value)}")
 
@@ -39,29 +40,29 @@ class Translation:
 FIXED = {
     "tuner.classArgs.optimize_mode": "accuracy is maximised",
     "tuner.classArgs.task": "images are classified",
-    "tuner.classArgs.input_width": "the data set's",
-    "tuner.classArgs.input_channel": "the data set's",
-    "trial.command --warmup_1": "a quarter of the maximum of epochs",
-    "trial.command --warmup_2": "a half of the maximum of epochs",
-    "trial.command --warmup_3": "three quarters of the maximum of epochs",
+    "tuner.classArgs.input_width": "given by the data set",
+    "tuner.classArgs.input_channel": "given by the data set",
+    "trial.command --warmup_1": "a quarter of the maximum number of epochs",
+    "trial.command --warmup_2": "half of the maximum number of epochs",
+    "trial.command --warmup_3": "three quarters of the maximum number of epochs",
     "trial.command --final_lr": "the learning rate falls to 0",
 }
-"""Entries that the rules decide, and what they say."""
+"""Entries that the rules decide, with the value that the rules give."""
 
 MEANINGLESS = {
-    "authorName": "nobody reads it",
+    "authorName": "not used",
     "maxTrialNum": "a run ends by time alone",
-    "useAnnotation": "trials are not written by hand",
+    "useAnnotation": "trial code is not written by hand",
     "trial.codeDir": "the software is installed",
     "trial.gpuNum": "accelerators are found",
     "trial.command --slave": "ranks follow the accelerators (replica.ranks sets them)",
-    "trial.command --ip": "processes talk through pipes; nothing listens",
+    "trial.command --ip": "processes communicate through pipes; nothing listens",
     "trial.command --cpus-per-task": "CPUs are found (replica.cpu_threads sets them)",
     "trial.command -n": "an agent is one task; its ranks follow the accelerators",
     "trial.command --ntasks-per-node": "an agent is one task; its ranks follow the accelerators",
     "searchSpacePath": "name the file with --space to translate it",
 }
-"""Entries that decide nothing here, and why."""
+"""Entries without an effect here, and why."""
 
 SETTINGS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "experimentName": ("run.name", str),
@@ -74,13 +75,16 @@ SETTINGS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "trial.command --maxTPEsearchNum": ("search.hpo_points", int),
     "trial.command -N": ("replica.nodes", int),
 }
-"""Entries with a setting of their own, and how to read their values."""
+"""Entries with a setting of their own, and the type of their values."""
 
 IMAGENET_CLASSES = 1000
 
 
 def read_experiment(config: Path, space: Path | None) -> Translation:
-    """Translate an experiment. Raises UsageError where a file cannot be read, ConfigError where a value is no value."""
+    """Translate an experiment.
+
+    Raises UsageError if a file cannot be read, ConfigError if a value is not valid.
+    """
     document = _load(config, yaml.safe_load, yaml.YAMLError)
     result = Translation()
     entries = dict(_flatten(document))
@@ -101,9 +105,9 @@ def _load(file: Path, parse: Callable[[str], Any], error_class: type[Exception])
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
     except (error_class, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: is not what its name says: {error}") from None
+        raise UsageError(f"{file}: is not in the expected format: {error}") from None
     if not isinstance(document, dict):
-        raise UsageError(f"{file}: holds no experiment: a mapping is expected")
+        raise UsageError(f"{file}: does not hold an experiment: a mapping is expected")
     return document
 
 
@@ -118,7 +122,7 @@ def _flatten(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, A
 
 
 def _command(entries: dict[str, Any], command: str) -> None:
-    """Options of the trials' command line as entries of their own, and the launcher that it tells."""
+    """Add the options of the trials' command line to the entries, and the launcher it implies."""
     try:
         words = shlex.split(command.replace("\\", " "))  # its backslashes only continue lines
     except ValueError:
@@ -144,19 +148,23 @@ def _is_number(word: str) -> bool:
 
 
 def _entry(result: Translation, entry: str, value: Any) -> str | None:
-    """Put one entry into its list; what is wrong with its value, if anything."""
+    """Put one entry into its list; returns the problem with its value, if there is one."""
     if entry in SETTINGS:
         key, read = SETTINGS[entry]
         try:
             result.set(entry, key, read(value))
         except (TypeError, ValueError):
-            return f"{entry}: {value!r} is no {read.__name__}"
+            return f"{entry}: {value!r} is not a valid {read.__name__}"
     elif entry in FIXED:
         result.fixed.append(f"{entry} {value}: {FIXED[entry]}")
     elif entry in MEANINGLESS or entry.endswith("_NUM"):
         result.meaningless.append(f"{entry} {value}: {MEANINGLESS.get(entry, 'accelerators are found')}")
     elif entry == "tuner.builtinTunerName":
-        same = "network morphism by Bayesian optimisation" if value == "NetworkMorphism" else "not what this tuner does"
+        same = (
+            "network morphism by Bayesian optimisation"
+            if value == "NetworkMorphism"
+            else "this tuner works differently"
+        )
         result.fixed.append(f"{entry} {value}: {same}")
     elif entry not in HANDLED:
         result.unknown.append(f"{entry} {value}")
@@ -165,7 +173,7 @@ def _entry(result: Translation, entry: str, value: Any) -> str | None:
 
 HANDLED = frozenset({"trainingServicePlatform", "trial.command srun", "tuner.classArgs.n_output_node",
                      "trial.command --train_data_dir", "trial.command --val_data_dir"})  # fmt: skip
-"""Entries that are read together with others."""
+"""Entries that are translated together with others."""
 
 
 def _data(result: Translation, entries: Mapping[str, Any]) -> None:
@@ -217,7 +225,7 @@ def _space(result: Translation, document: Mapping[str, Any]) -> None:
 
 
 def _whole(name: str, distribution: Any) -> Any:
-    """A uniform distribution of what must be whole numbers as whole numbers; NNI leaves the upper bound out."""
+    """A uniform distribution of whole numbers as `randint`, whose upper bound NNI excludes."""
     if name not in WHOLE or not isinstance(distribution, dict) or distribution.get("_type") != "uniform":
         return distribution
     try:
@@ -228,7 +236,10 @@ def _whole(name: str, distribution: Any) -> Any:
 
 
 def as_toml(settings: Mapping[str, Any]) -> str:
-    """Settings by dotted key as TOML. Their values are texts, numbers and lists, which JSON writes as TOML does."""
+    """Settings by dotted key as TOML.
+
+    The values are texts, numbers and lists, which TOML writes as JSON does.
+    """
     sections: dict[str, list[str]] = {}
     for key, value in settings.items():
         section, _, name = key.partition(".")

@@ -1,25 +1,28 @@
-"""Launchers by name: where replicas run. The one place where a new launcher is registered."""
+"""Launchers by name: they start replicas somewhere. Register a new launcher here."""
 
 from __future__ import annotations
 
+from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from primary.launchers.contract import Exit, Launcher, ReplicaProcess, ReplicaSpec
-from primary.launchers.local import LocalLauncher
-from primary.launchers.slurm import SlurmLauncher
+from aiperf.registry import Registry
+from primary.launchers.contract import Exit, Launcher, OpenLauncher, ReplicaProcess, ReplicaSpec
+
+LAUNCHERS: Registry[OpenLauncher] = Registry(
+    "launcher",
+    {
+        "local": "primary.launchers.local:LocalLauncher",
+        "slurm": "primary.launchers.slurm:SlurmLauncher",
+        "ssh": "primary.launchers.ssh:SshLauncher",
+    },
+)
 
 
-def make_launcher(config: RunConfig) -> Launcher:
-    """The launcher that a configuration names. Raises UsageError where it cannot work with it.
+def make_launcher(config: RunConfig, clock: Clock) -> Launcher:
+    """The launcher that a configuration names.
 
-    ssh is imported only where it is used: paramiko takes its time.
+    Raises UsageError if it cannot work with the configuration.
     """
-    if config.run.launcher == "slurm":
-        return SlurmLauncher(config)
-    if config.run.launcher == "ssh":
-        from primary.launchers.ssh import SshLauncher  # noqa: PLC0415
-
-        return SshLauncher(config)
-    return LocalLauncher(config)
+    return LAUNCHERS.load(config.run.launcher)(config, clock)
 
 
-__all__ = ["Exit", "Launcher", "ReplicaProcess", "ReplicaSpec", "make_launcher"]
+__all__ = ["LAUNCHERS", "Exit", "Launcher", "OpenLauncher", "ReplicaProcess", "ReplicaSpec", "make_launcher"]

@@ -1,4 +1,4 @@
-"""The contract of a launcher: start a replica somewhere, talk to it line by line, know how it ended."""
+"""The contract of a launcher: start a replica, talk to it line by line, know how it ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from aiperf.clock import Clock
+from aiperf.config.settings import RunConfig
 from aiperf.processes import describe_exit
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """What to start. `log` takes the replica's standard error."""
+    """A replica to start. Its standard error is appended to `log`."""
 
     replica: int
     command: tuple[str, ...]
@@ -21,9 +23,9 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a replica ended. `code` is its exit code, minus the signal number where a signal ended it.
+    """The end of a replica: its exit code, or minus the number of the signal that ended it.
 
-    Without a code the connection to it is lost, and what became of it is not known.
+    Without a code the connection to it is lost, and its fate is not known.
     """
 
     code: int | None
@@ -38,16 +40,22 @@ class ReplicaProcess(Protocol):
     """A started replica."""
 
     async def send(self, data: bytes) -> None:
-        """Write to its standard input. Does nothing once it is gone: `receive` tells that."""
+        """Write to its standard input.
+
+        Does nothing once the replica has ended: `receive` reports that.
+        """
 
     async def receive(self) -> bytes:
-        """The next line of its standard output, b"" at its end. Raises MessageError on an endless line."""
+        """The next line of its standard output, b"" at its end.
+
+        Raises MessageError on an endless line.
+        """
 
     async def wait(self) -> Exit:
-        """How it ended."""
+        """Wait for its end."""
 
     async def explain(self) -> str:
-        """What is known of an end that was not expected, beyond its code, such as a node that failed; or nothing."""
+        """Further facts about an unexpected end, such as a failed node; may be empty."""
 
     async def cancel(self, grace_s: float) -> Exit:
         """Terminate it and its children, kill what is left after `grace_s`."""
@@ -58,7 +66,17 @@ class Launcher(Protocol):
 
     @property
     def per_node(self) -> int:
-        """How many replicas share a node's CPUs and accelerators."""
+        """Replicas that share the CPUs and accelerators of a node."""
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
-        """Start a replica; it may take its time to begin. Raises LaunchError where it cannot be started."""
+        """Start a replica, which may take a while to begin.
+
+        Raises LaunchError if it cannot be started.
+        """
+
+
+class OpenLauncher(Protocol):
+    """Makes a launcher; the registered object."""
+
+    def __call__(self, config: RunConfig, clock: Clock, /) -> Launcher:
+        """Make the launcher. Raises UsageError if it cannot work with the configuration."""

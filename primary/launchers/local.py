@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 
 
 class LocalLauncher:
-    """Starts replicas on this machine, which they share."""
+    """Starts all replicas on this machine, which they share."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, _clock: Clock) -> None:
         self.per_node = config.run.replicas
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:

@@ -1,4 +1,4 @@
-"""A replica behind a child process of the primary: its own process, or srun, which passes everything on."""
+"""A replica behind a child process of the primary: the replica itself, or srun as its relay."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ class PipeProcess:
         self._process = process
 
     async def send(self, data: bytes) -> None:
-        """Write to its standard input; nothing happens once it is gone."""
+        """Write to its standard input; does nothing once it has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(data)
             await self._process.stdin.drain()
 
     async def receive(self) -> bytes:
-        """The next line of its standard output, b"" at its end. Raises MessageError on an endless line."""
+        """The next line of its standard output, b"" at its end.
+
+        Raises MessageError on an endless line.
+        """
         assert self._process.stdout is not None
         try:
             return await self._process.stdout.readline()
@@ -32,11 +35,11 @@ class PipeProcess:
             raise MessageError(f"the replica sent an endless line: {error}") from None
 
     async def wait(self) -> Exit:
-        """How it ended."""
+        """Wait for its end."""
         return Exit(await self._process.wait())
 
     async def explain(self) -> str:
-        """Nothing: its exit code says it all."""
+        """Empty: the exit code is all that is known."""
         return ""
 
     async def cancel(self, grace_s: float) -> Exit:

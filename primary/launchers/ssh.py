@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
+from aiperf.clock import Clock
 from aiperf.config.placement import nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
@@ -23,18 +24,18 @@ from primary.nodes.ssh_client import connect
 _T = TypeVar("_T")
 
 CONNECTING_AT_ONCE = 8
-"""sshd refuses when too many connections are being set up (MaxStartups 10)."""
+"""sshd refuses further connections while too many are being set up (MaxStartups 10)."""
 
 GROUP_PREFIX = "aiperf-group "
 SIGNAL_EXIT = 128
 NO_STATUS = -1
-"""What paramiko gives where no exit code came."""
+"""paramiko's exit code if the connection was lost before the real one came."""
 
 
 class SshLauncher:
     """Starts replica i on host i, or on the hosts from i x replica.nodes on."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, _clock: Clock) -> None:
         self._config = config
         self.per_node = config.replica.per_node
         needed = nodes_needed(config)
@@ -45,7 +46,10 @@ class SshLauncher:
         self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
-        """Start a replica. Raises LaunchError: host unknown, key refused, no connection, no such program."""
+        """Start a replica.
+
+        Raises LaunchError: host unknown, key refused, no connection, no such program.
+        """
         hosts = nodes_of(spec.replica, self._config, self._config.ssh.hosts)
         async with self._connecting:
             client = await asyncio.to_thread(connect, hosts[0], self._config.ssh)
@@ -59,14 +63,15 @@ class SshLauncher:
 
 
 def remote_command(spec: ReplicaSpec, hosts: tuple[str, ...]) -> str:
-    """What the remote shell does: tell its process group, keep standard error, run the replica, tell its exit code.
+    """The command of the remote shell, which prints its process group and runs the replica.
 
-    sshd starts it as the leader of a session, so its process id is that of the group of all that it starts. It
-    outlives the signal that ends the group, to tell how the replica ended.
+    sshd starts the shell as the leader of a session, so its process id is the group of everything
+    that it starts. The shell ignores the signal that ends the group, and ends with the exit code of
+    the replica.
     """
-    told = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
+    further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
     variables = [f"{name}={value}" for name, value in spec.environment.items()]
-    command = shlex.join(["env", *variables, *spec.command, *told])
+    command = shlex.join(["env", *variables, *spec.command, *further])
     log, folder = shlex.quote(str(spec.log.absolute())), shlex.quote(os.getcwd())  # noqa: PTH109
     return f"echo {GROUP_PREFIX}$$; exec 2>>{log}; cd {folder} 2>/dev/null; trap : TERM; {command}"
 
@@ -83,7 +88,7 @@ class SshProcess:
         self._cancelled: Exit | None = None
 
     async def begin(self, command: str) -> None:
-        """Start the command. Raises LaunchError where the host does not let it."""
+        """Start the command. Raises LaunchError if the host refuses."""
         try:
             self._channel = await asyncio.to_thread(self._open, command)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -102,35 +107,38 @@ class SshProcess:
         return channel
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no reader any more
             with contextlib.suppress(OSError, EOFError):
                 while data := self._channel.recv(65536):
                     loop.call_soon_threadsafe(self._reader.feed_data, data)
             loop.call_soon_threadsafe(self._reader.feed_eof)
 
     async def send(self, data: bytes) -> None:
-        """Write to its standard input; nothing happens once it is gone."""
+        """Write to its standard input; does nothing once it has ended."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             await asyncio.to_thread(self._channel.sendall, data)
 
     async def receive(self) -> bytes:
-        """The next line of its standard output, b"" at its end. Raises MessageError on an endless line."""
+        """The next line of its standard output, b"" at its end.
+
+        Raises MessageError on an endless line.
+        """
         try:
             return await self._reader.readline()
         except ValueError as error:
             raise MessageError(f"the replica sent an endless line: {error}") from None
 
     async def wait(self) -> Exit:
-        """How it ended; without a code where the connection went before that was told."""
+        """Wait for its end; the exit has no code if the connection was lost first."""
         code = await asyncio.to_thread(self._channel.recv_exit_status)
         if code != NO_STATUS:
             return Exit(SIGNAL_EXIT - code if code > SIGNAL_EXIT else code)
-        # The shell was killed with its group, or nobody can tell any more.
+        # The shell was killed with its group, or the host cannot be asked any more.
         alive = await self._run("true") == 0
         return Exit(-signal.SIGKILL) if alive else Exit(None)
 
     async def explain(self) -> str:
-        """Which host it was."""
+        """The name of its host."""
         return f"host {self._host}"
 
     async def cancel(self, grace_s: float) -> Exit:
@@ -148,7 +156,7 @@ class SshProcess:
         return self._cancelled
 
     async def _run(self, command: str) -> int | None:
-        """The exit code of a short command on the host; None where there is no connection any more."""
+        """The exit code of a short command on the host; None if the connection is lost."""
 
         def run() -> int | None:
             try:

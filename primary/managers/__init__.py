@@ -1,8 +1,12 @@
-"""Managers by name: what drives a run. `nni/` is imported only where it is used."""
+"""Managers by name: they decide when replicas get their jobs. Register a new manager here."""
 
 from __future__ import annotations
 
-from primary.managers.contract import EndReason, Manager
-from primary.managers.native import NativeManager
+from aiperf.registry import Registry
+from primary.managers.contract import EndReason, ManagedRun, Manager, OpenRun
 
-__all__ = ["EndReason", "Manager", "NativeManager"]
+MANAGERS: Registry[OpenRun] = Registry(
+    "manager", {"native": "primary.native:NativeRun", "nni": "primary.nni.experiment:NniRun"}
+)
+
+__all__ = ["MANAGERS", "EndReason", "ManagedRun", "Manager", "OpenRun"]

@@ -1,35 +1,61 @@
-"""The contract of a manager: it decides when a replica gets its next job, and is told what becomes of it.
+"""The contract of a manager: when a replica gets its next job, and how a run is begun and resumed.
 
-What a job is, and everything that is recorded, is the primary's: under any manager the records are the same.
+Jobs and records are the primary's: under any manager the records are the same.
 """
 
 from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from aiperf.clock import Clock
+from aiperf.config.settings import RunConfig
 from aiperf.messages import Job, Started
+from aiperf.run_directory.paths import RunPaths
 
 EndReason = Literal["deadline", "interrupted", "no_replicas"]
-"""How a run ended."""
+"""The reason of the end of a run."""
 
 
 class Manager(Protocol):
-    """Drives a run. All methods are called from the primary's event loop, and none but `turn` waits."""
+    """Paces the jobs of a run.
+
+    All methods are called in the primary's event loop, and only `turn` may wait.
+    """
 
     def released(self, left_s: float) -> None:
-        """The run's clock runs, and has so many seconds left."""
+        """Note that the clock of the run has started, with this many seconds left."""
 
     async def turn(self, replica: int) -> None:
-        """Wait until the replica may have its next job. Cancelled where the run ends first."""
+        """Wait until the replica may have its next job. Cancelled if the run ends first."""
 
     def issued(self, replica: int, job: Job) -> None:
-        """The replica gets this job."""
+        """Note that the replica gets this job."""
 
     def started(self, started: Started) -> None:
-        """What a job trains is known."""
+        """Note the architecture and hyperparameters of a job."""
 
     def over(self, trial: int) -> None:
-        """A job ended, in whatever way. It may never have started."""
+        """Note that a job has ended, by success, failure or loss. It may never have started."""
 
     def closed(self, reason: EndReason) -> None:
-        """The run has ended, and so have its replicas."""
+        """Note that the run and its replicas have ended."""
+
+
+class ManagedRun(Protocol):
+    """A run under one manager, as the command line sees it."""
+
+    def begin(self) -> EndReason:
+        """Carry out a new run, whose directory has its manifest. Raises AiperfError."""
+
+    def resume(self, new_clock: bool) -> EndReason:
+        """Carry out the rest of an interrupted run.
+
+        Raises UsageError if it cannot be resumed, or not like this.
+        """
+
+
+class OpenRun(Protocol):
+    """Opens a run under one manager; the registered object. Nothing is started yet."""
+
+    def __call__(self, config: RunConfig, paths: RunPaths, clock: Clock, /) -> ManagedRun:
+        """Open the run."""

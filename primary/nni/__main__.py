@@ -1,6 +1,7 @@
-"""The primary of a run that NNI drives, started by NNI's tuner: `python -m primary.nni --run DIR`.
+"""The primary of a run under NNI, started by NNI's tuner: `python -m primary.nni --run DIR`.
 
-It begins the run, or goes on with it where it has begun. When the tuner is gone, the run is interrupted in order.
+It begins the run, or resumes it if it has records. When the tuner ends, the run is interrupted in
+order.
 """
 
 from __future__ import annotations
@@ -8,26 +9,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
+from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, AiperfError, MessageError
 from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
+from primary.conduct import conduct
 from primary.dispatcher import Dispatcher
-from primary.driving import drive
 from primary.nni.manager import NniManager
 from primary.nni.messages import Wanted, decode_to_primary
-from primary.resumption import begin_or_go_on
+from primary.resumption import begin_or_resume
 
 ENDED_IN_NNI = "ended in NNI"
 
 
 async def _listen(manager: NniManager, dispatcher: Dispatcher) -> None:
-    """Do as the tuner says until it is gone; then end the run."""
+    """Follow the tuner's messages until it ends; then end the run."""
     reader = await open_input()
     with contextlib.suppress(MessageError, ValueError):
         while line := await reader.readline():
@@ -40,18 +41,18 @@ async def _listen(manager: NniManager, dispatcher: Dispatcher) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Be the primary of a run."""
+    """Conduct a run as its primary."""
     parser = argparse.ArgumentParser(prog="python -m primary.nni", description="The primary under NNI.")
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     arguments = parser.parse_args(argv)
-    output = MessageOutput()
+    output, clock = MessageOutput(), SystemClock()
     try:
         paths = open_run(arguments.run)
         config = read_manifest(paths).config
         manager = NniManager(output.send)
-        with Claim(paths.claim, time.time_ns() // 1_000_000) as claim:
-            start = begin_or_go_on(paths, config, claim)
-            reason = drive(config, paths, start, manager, partial(_listen, manager))
+        with Claim(paths.claim, clock.utc_ms()) as claim:
+            start = begin_or_resume(paths, config, claim)
+            reason = conduct(config, paths, start, manager, clock, partial(_listen, manager))
     except AiperfError as error:
         print(f"aiperf: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -1,6 +1,7 @@
-"""The NNI experiment of a run, from its start to its end: what `aiperf run --manager nni` does.
+"""The NNI experiment of a run, from its start to its end, for `aiperf run --manager nni`.
 
-Only the primary drives a run; this process starts NNI, shows what the primary prints, and stops NNI afterwards.
+The primary conducts the run. This process starts NNI, relays the output of the primary, and stops
+NNI afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import shlex
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
@@ -24,38 +24,41 @@ import requests
 from nni.experiment import Experiment, ExperimentConfig
 from nni.experiment.config import CustomAlgorithmConfig
 
+from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.processes import last_lines, python_module
-from aiperf.run_directory.claim import is_held_here
+from aiperf.processes import SAFE_PATH, last_lines, python_module
+from aiperf.run_directory.claim import Claim, is_held_here
 from aiperf.run_directory.paths import RunPaths
+from primary import preflight
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
+from primary.resumption import prepare_resumption
 
 LOOK_INTERVAL_S = 1.0
 START_TIMEOUT_S = 60.0
 """From the start of NNI's manager to the start of the primary."""
 TRIALS_END_S = 20.0
-"""How long NNI's trials may take to tell the end of the run."""
+"""For NNI's trials to report the end of the run."""
 
 PRELOADED = Path(__file__).with_name("portal.cjs")
 
 
 def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
-    """The run as NNI describes an experiment."""
+    """The run as an experiment of NNI."""
     run = str(paths.root.absolute())
     result = ExperimentConfig("local")
     result.experiment_name = config.run.name
-    # The replicas' own space is not NNI's to sample from; it is shown.
+    # For display: the replicas sample the space, not NNI.
     result.search_space = json.loads(paths.space.read_bytes()) if paths.space.exists() else {}
     result.trial_command = f"exec {shlex.join(python_module('primary.nni.trial', '--run', run))}"
     result.trial_code_directory = run
     result.trial_concurrency = config.run.replicas
-    # Until the replicas are released; the tuner then sets what is left of the run.
+    # Until the replicas are released; then the tuner sets the time that is left of the run.
     result.max_experiment_duration = f"{ceil(config.run.start_timeout + config.run.duration)}s"
     name = f"{AiperfTuner.__module__}.{AiperfTuner.__qualname__}"
     result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=run, class_args={"run": run})
@@ -64,37 +67,46 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
 
 
 class NniRun:
-    """One run under NNI. `show` gets lines for the user."""
+    """One run under NNI."""
 
-    def __init__(self, config: RunConfig, paths: RunPaths, show: Callable[[str], None]) -> None:
+    def __init__(self, config: RunConfig, paths: RunPaths, clock: Clock) -> None:
         self._config = config
         self._paths = paths
-        self._show = show
+        self._clock = clock
         self._asked_to_stop = False
         nni.silence_stdout()
         self._shown_bytes = paths.primary_output.stat().st_size if paths.primary_output.exists() else 0
 
     def begin(self) -> EndReason:
-        """Drive a new run to its end. Raises EnvironmentNotReadyError, RunFailedError."""
+        """Carry out a new run. Raises EnvironmentNotReadyError, RunFailedError."""
         experiment = Experiment(experiment_config(self._config, self._paths))
         note = {"experiment": experiment.id, "port": self._config.nni.port}
         write_atomically(self._paths.nni, json.dumps(note).encode() + b"\n")
-        return self._conduct(experiment, lambda: experiment.run(self._config.nni.port, wait_completion=False))
+        return self._accompany(experiment, lambda: experiment.run(self._config.nni.port, wait_completion=False))
 
-    def resume(self) -> EndReason:
-        """Go on with a run by resuming its experiment. Raises UsageError where it has none, and as `begin`."""
+    def resume(self, new_clock: bool) -> EndReason:
+        """Resume a run with its experiment.
+
+        Raises UsageError if it cannot be resumed; else as `begin`.
+        """
+        if new_clock:
+            raise UsageError("--new-clock: an experiment of NNI has one clock; start a new run")
+        # Only a check: the primary that NNI starts claims the run for itself.
+        with Claim(self._paths.claim, self._clock.utc_ms()) as claim:
+            prepare_resumption(self._paths, self._config, claim, new_clock)
+        preflight.check_resumption(self._config)
         try:
             experiment = Experiment(None, id=json.loads(self._paths.nni.read_bytes())["experiment"])
         except (OSError, ValueError, KeyError) as error:
-            raise UsageError(f"{self._paths.nni}: tells of no NNI experiment to resume: {error}") from None
-        return self._conduct(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
+            raise UsageError(f"{self._paths.nni}: does not name an NNI experiment to resume: {error}") from None
+        return self._accompany(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
 
-    def _conduct(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
+    def _accompany(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
         with self._signals():
             try:
                 with _manager_environment(self._config), _output_to(self._paths.nni_output):
                     start()
-            except Exception as error:  # NNI raises whatever went wrong below it
+            except Exception as error:  # NNI passes on every exception from below
                 raise EnvironmentNotReadyError([f"NNI's manager did not start: {error}"]) from error
             self._welcome(experiment)
             try:
@@ -117,72 +129,73 @@ class NniRun:
 
     def _welcome(self, experiment: Experiment) -> None:
         port = self._config.nni.port
-        self._show(f"NNI experiment {experiment.id}; to end it: nnictl stop {experiment.id}")
+        _show(f"NNI experiment {experiment.id}; to end it: nnictl stop {experiment.id}")
         if self._config.nni.listen == "all":
-            self._show(
-                f"portal: http://{socket.gethostname()}:{port}, for everybody who reaches this node: no password"
-            )
+            _show(f"portal: http://{socket.gethostname()}:{port}, without a password, for all who can reach this node")
             return
-        self._show(f"portal: http://{LOOPBACK}:{port}, for users of this node; from elsewhere, through a tunnel:")
-        self._show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}")
+        _show(f"portal: http://{LOOPBACK}:{port}, for users of this node; from elsewhere through a tunnel:")
+        _show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}")
 
     def _watch(self, experiment: Experiment) -> None:
-        """Until the run has ended, somebody has ended it, or NNI has."""
-        begun, late_s = False, time.monotonic() + START_TIMEOUT_S
+        """Wait until the run has ended, by itself, by a signal, or with NNI."""
+        begun, late_s = False, self._clock.monotonic_s() + START_TIMEOUT_S
         while not self._asked_to_stop:
             self._relay()
             status = _status(experiment)
-            driven = is_held_here(self._paths.claim)
-            begun = begun or driven
+            held = is_held_here(self._paths.claim)
+            begun = begun or held
             if status in (None, "ERROR", "STOPPING", "STOPPED"):
                 return
-            if begun and (status == "DONE" or not driven):
-                _wait_while(lambda: _status(experiment) not in (None, "DONE", "ERROR"), TRIALS_END_S)
+            if begun and (status == "DONE" or not held):
+                self._wait_while(lambda: _status(experiment) not in (None, "DONE", "ERROR"), TRIALS_END_S)
                 return
-            if not begun and time.monotonic() > late_s:
+            if not begun and self._clock.monotonic_s() > late_s:
                 return
-            time.sleep(LOOK_INTERVAL_S)
+            self._clock.pause(LOOK_INTERVAL_S)
 
     def _stop(self, experiment: Experiment) -> None:
-        """Stop NNI where it still runs, and wait until the primary has ended the replicas."""
+        """Stop NNI if it still runs, and wait until the primary has ended the replicas."""
         if _status(experiment) is None:
             atexit.unregister(experiment.stop)
         else:
             with _output_to(self._paths.nni_output):
                 experiment.stop()
-        _wait_while(lambda: is_held_here(self._paths.claim), self._config.run.stop_grace + START_TIMEOUT_S)
+        self._wait_while(lambda: is_held_here(self._paths.claim), self._config.run.stop_grace + START_TIMEOUT_S)
         self._relay()
 
     def _relay(self) -> None:
-        """Show what the primary has printed since the last look."""
+        """Show the lines that the primary has printed since the last look."""
         with contextlib.suppress(FileNotFoundError), self._paths.primary_output.open("rb") as output:
             output.seek(self._shown_bytes)
             data = output.read()
             whole = data[: data.rfind(b"\n") + 1]
             self._shown_bytes += len(whole)
             for line in whole.decode(errors="replace").splitlines():
-                self._show(line)
+                _show(line)
+
+    def _wait_while(self, lasts: Callable[[], bool], timeout_s: float) -> None:
+        late_s = self._clock.monotonic_s() + timeout_s
+        while lasts() and self._clock.monotonic_s() < late_s:
+            self._clock.pause(LOOK_INTERVAL_S / 2)
 
     def _reason(self) -> EndReason:
         ledger = Ledger()
         ledger.add(HistoryReader(self._paths, roles=("primary",)).read_new().records)
         if ledger.run_ended is None:
             raise RunFailedError(
-                f"{self._paths.root}: the primary has ended without a word: "
+                f"{self._paths.root}: the primary has ended without recording an end: "
                 f"{last_lines(self._paths.primary_output) or 'it was never started'}; "
-                f"go on with: aiperf resume {self._paths.root} (NNI's log: {self._paths.nni_output})"
+                f"resume with: aiperf resume {self._paths.root} (NNI's log: {self._paths.nni_output})"
             )
         return ledger.run_ended.body.reason
 
 
-def _wait_while(lasts: Callable[[], bool], timeout_s: float) -> None:
-    late_s = time.monotonic() + timeout_s
-    while lasts() and time.monotonic() < late_s:
-        time.sleep(LOOK_INTERVAL_S / 2)
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _status(experiment: Experiment) -> str | None:
-    """NNI's word for the state of the experiment; None where its manager is gone."""
+    """The state of the experiment in NNI's terms; None if its manager has ended."""
     try:
         return str(experiment.get_status())
     except requests.RequestException:
@@ -191,8 +204,13 @@ def _status(experiment: Experiment) -> str | None:
 
 @contextlib.contextmanager
 def _manager_environment(config: RunConfig) -> Iterator[None]:
-    """The environment of NNI's manager: who may reach its portal, and the devices that it hides from its tuner."""
-    changes: dict[str, str] = {}
+    """The environment of NNI's manager and its children: portal address, safe path, devices.
+
+    Changes the environment of this process meanwhile, since NNI hands it on; not for use in several
+    threads.
+    """
+    # Else a file such as json.py in the working directory shadows a module of NNI's processes.
+    changes = dict(SAFE_PATH)
     if config.nni.listen == "loopback":
         options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"
         changes |= {"AIPERF_NNI_HOST": LOOPBACK, "NODE_OPTIONS": options.lstrip()}
@@ -209,7 +227,7 @@ def _manager_environment(config: RunConfig) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Let what is printed and started meanwhile write to a log: standard output is for results."""
+    """Redirect the output of this process and of new children to a log."""
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
     with log.open("ab") as stream:

@@ -13,9 +13,9 @@ from aiperf.run_directory.paths import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a trial ended. `result` is what the search gets; `failure` is why it failed.
+    """The end of a trial: its `result` for the search, or the reason of its `failure`.
 
-    With neither, the end of the run has broken it off.
+    With neither, the trial was interrupted by the end of the run.
     """
 
     best_accuracy: float | None
@@ -24,21 +24,21 @@ class End:
 
 
 class Follower:
-    """Tells the epochs of a trial as they come, and its end. Reads its replica's and the primary's records only."""
+    """Reports the epochs and the end of a trial from the records of its replica and the primary."""
 
     def __init__(self, paths: RunPaths, trial: int, replica: int) -> None:
         self._reader = HistoryReader(paths, roles=("primary", f"replica-{replica:04d}"))
         self._ledger = Ledger(latest_progress_only=True)
         self._trial = trial
-        self._told = 0
+        self._reported = 0
 
     def look(self) -> Iterator[EpochFacts | End]:
-        """What is new since the last look; nothing follows the end. Raises OSError."""
+        """Everything new since the last look; the end comes last. Raises OSError."""
         for batch in self._reader.read_files():
             self._ledger.add(batch.records)
         entry = self._ledger.trial(self._trial)
-        for number in sorted(number for number in entry.epochs if number > self._told):
-            self._told = number
+        for number in sorted(number for number in entry.epochs if number > self._reported):
+            self._reported = number
             yield entry.epochs[number].body
         end = self._end(entry)
         if end is not None:

@@ -1,4 +1,4 @@
-"""Messages between NNI's tuner and the primary that it has started: one JSON object a line."""
+"""Messages between NNI's tuner and the primary that it has started: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ Value = int | float | str
 
 
 class Wanted(Message):
-    """Tuner to primary: NNI has room for so many more trials."""
+    """Tuner to primary: NNI has room for this many more trials."""
 
     type: Literal["wanted"] = "wanted"
     jobs: int = Field(ge=1)
 
 
 class Gone(Message):
-    """Tuner to primary: somebody has ended NNI's trial."""
+    """Tuner to primary: NNI's trial was ended by a user."""
 
     type: Literal["gone"] = "gone"
     trial: int
 
 
 class Clock(Message):
-    """Primary to tuner: so many seconds of the run are left."""
+    """Primary to tuner: this many seconds of the run are left."""
 
     type: Literal["clock"] = "clock"
     left_s: float
 
 
 class Offer(Message):
-    """Primary to tuner: a job that a replica does, as NNI shows it."""
+    """Primary to tuner: a job that a replica works on, as NNI shows it."""
 
     type: Literal["offer"] = "offer"
     trial: int

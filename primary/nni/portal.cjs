@@ -1,9 +1,9 @@
-// Loaded into NNI's manager before its own code (node --require): its web server would listen on all interfaces.
+// Loaded into NNI's manager before its own code (node --require), whose web server would listen on all interfaces.
 'use strict';
 const net = require('node:net');
 
 const host = process.env.AIPERF_NNI_HOST;
-// Not for what the manager starts.
+// Not for the processes that the manager starts.
 delete process.env.NODE_OPTIONS;
 delete process.env.AIPERF_NNI_HOST;
 

@@ -1,4 +1,4 @@
-"""What NNI's manager is asked over its own interface on this machine."""
+"""Requests to NNI's manager over its own interface on this machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LOOPBACK = "127.0.0.1"
 
 
 def port_of(variable: str) -> int:
-    """The manager's port, from an address that NNI gives to its processes in an environment variable."""
+    """The manager's port, from an address that NNI gives its processes in a variable."""
     port = urlsplit(os.environ[variable]).port
     assert port is not None, f"{variable} has no port"
     return port
 
 
 def end_in(port: int, left_s: float) -> None:
-    """Let the experiment last so much longer. Raises requests.RequestException."""
+    """Let the experiment last this much longer. Raises requests.RequestException."""
     profile: dict[str, Any] = rest.get(port, "/experiment")
     profile["params"]["maxExperimentDuration"] = f"{max(1, ceil(profile['execDuration'] + left_s))}s"
     rest.put(port, "/experiment?update_type=MAX_EXEC_DURATION", profile)

@@ -1,6 +1,7 @@
-"""A trial as NNI runs it, on the primary's node: it follows a job and reports its epochs; a replica does the work.
+"""A trial as NNI runs it, on the primary's node: it follows a job and reports its epochs.
 
-How it exits is NNI's word for the end: 0 succeeded, 1 failed, by a signal cancelled: the end of the run broke it off.
+NNI reads the end from its exit: 0 succeeded, 1 failed, a signal cancelled (interrupted by the end
+of the run).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import argparse
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import nni
 import requests
 from nni.experiment import rest
 
+from aiperf.clock import Clock, SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.facts import EpochFacts
 from aiperf.run_directory.claim import is_held_here
@@ -25,45 +26,49 @@ from primary.nni.follower import End, Follower
 from primary.nni.portal import port_of
 
 SHOWN = ("epoch", "loss", "validation_loss", "learning_rate")
-"""What the portal shows of an epoch beside its quality."""
+"""The portal shows these facts of an epoch, and its quality."""
 
 LOOK_INTERVAL_S = 1.0
 REGISTRATION_TIMEOUT_S = 60.0
+REGISTRATION_INTERVAL_S = 0.2
 
 
-def own_parameters() -> dict[str, Any]:
-    """The parameters that NNI's portal shows for this trial. Raises RuntimeError where NNI does not know it.
+def own_parameters(clock: Clock) -> dict[str, Any]:
+    """The parameters that NNI's portal shows for this trial.
 
-    `nni.get_next_parameter` gives them to whichever of several new trials asks first, so it does not tell.
+    Raises RuntimeError if NNI does not know the trial.
+
+    The answer of `nni.get_next_parameter` may belong to another trial: NNI gives it to whichever
+    new trial asks first.
     """
-    nni.get_next_parameter()  # reports are refused before it
+    nni.get_next_parameter()  # NNI refuses reports before this call
     port = port_of("NNI_TRIAL_COMMAND_CHANNEL")
-    give_up_s = time.monotonic() + REGISTRATION_TIMEOUT_S
-    while time.monotonic() < give_up_s:
+    give_up_s = clock.monotonic_s() + REGISTRATION_TIMEOUT_S
+    while clock.monotonic_s() < give_up_s:
         try:
             shown = rest.get(port, f"/trial-jobs/{nni.get_trial_id()}").get("hyperParameters")
             if shown:
                 return dict(json.loads(shown[0])["parameters"])
         except requests.RequestException:
-            pass  # it is registered a moment after its start
-        time.sleep(0.2)
+            pass  # NNI registers a trial only after its start
+        clock.pause(REGISTRATION_INTERVAL_S)
     raise RuntimeError(f"NNI does not know of trial {nni.get_trial_id()}")
 
 
-def follow(paths: RunPaths, parameters: dict[str, Any]) -> End:
+def follow(paths: RunPaths, parameters: dict[str, Any], clock: Clock) -> End:
     """Report the epochs of a job until it ends."""
     follower = Follower(paths, parameters["trial"], parameters["replica"])
     while True:
-        driven = is_held_here(paths.claim)
+        held = is_held_here(paths.claim)
         for news in follower.look():
             if isinstance(news, End):
                 return news
             _report(news)
         if "architecture" not in parameters:
             return End(None, failure="its replica was lost before the training began")
-        if not driven:
+        if not held:
             return End(None, failure="its primary was lost")
-        time.sleep(LOOK_INTERVAL_S)
+        clock.pause(LOOK_INTERVAL_S)
 
 
 def _report(facts: EpochFacts) -> None:
@@ -74,13 +79,14 @@ def _report(facts: EpochFacts) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Follow the trial that NNI has started this process for."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # NNI's way to end a trial; a traceback would tell nothing
+    """Follow the trial that this process was started for."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # NNI ends a trial by it; a traceback would say nothing
     parser = argparse.ArgumentParser(prog="python -m primary.nni.trial", description="A trial under NNI.")
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     paths = RunPaths(parser.parse_args(argv).run)
-    parameters = own_parameters()
-    end = follow(paths, parameters)
+    clock = SystemClock()
+    parameters = own_parameters(clock)
+    end = follow(paths, parameters, clock)
     if end.failure is not None:
         print(f"trial {parameters['trial']} failed: {end.failure}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED

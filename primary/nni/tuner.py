@@ -1,7 +1,7 @@
-"""NNI's tuner for a run: it starts the primary, hands out the primary's jobs, and ends the primary with the experiment.
+"""NNI's tuner for a run: it starts the primary, hands out its jobs, and ends it.
 
-NNI calls a tuner that talks to its manager by itself an advisor. Only such a one may answer a request later than it
-came: a job is there when a replica is free.
+In NNI's terms it is an advisor: a tuner that talks to NNI's manager itself. Only an advisor may
+answer a request later, here when a replica is free.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ KEPT_VISIBLE = "AIPERF_CUDA_VISIBLE_DEVICES"
 """CUDA_VISIBLE_DEVICES as it was before NNI emptied it for its tuner."""
 
 CANCELLED = ("USER_CANCELED", "EARLY_STOPPED", "SYS_CANCELED")
-"""NNI's words for a trial that did not end by itself. One that fails only watched: its training goes on."""
+"""NNI's states of a trial that was ended from outside.
+
+If a trial process fails, its training continues.
+"""
 
 END_TIMEOUT_S = 25.0
-"""NNI kills a tuner that takes more than 30 s to end; the primary then goes on ending by itself."""
+"""NNI kills a tuner that takes more than 30 s to end; the primary then ends without it."""
 
 
 def primary_environment() -> dict[str, str]:
-    """The environment without what NNI has put into it."""
+    """The environment of this process without NNI's own variables."""
     own = {
         name: value
         for name, value in os.environ.items()
@@ -49,7 +52,10 @@ def primary_environment() -> dict[str, str]:
 
 
 class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
-    """Hands out jobs for NNI's trials. Results reach the search through the history list, not through NNI."""
+    """Hands out jobs for NNI's trials.
+
+    Results reach the search through the history list, not through NNI.
+    """
 
     def __init__(self, run: str) -> None:
         super().__init__()
@@ -79,39 +85,39 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
                 self._primary.wait(END_TIMEOUT_S)
 
     def handle_initialize(self, data: dict[str, Any]) -> None:
-        """The experiment begins."""
+        """Confirm that the experiment may begin."""
         self.send(CommandType.Initialized, "")
 
     def handle_request_trial_jobs(self, data: int) -> None:
-        """NNI has room for more trials."""
-        self._tell(Wanted(jobs=data))
+        """Pass on that NNI has room for more trials."""
+        self._send(Wanted(jobs=data))
 
     def handle_trial_end(self, data: dict[str, Any]) -> None:
-        """A trial ended; where somebody ended it in NNI, its training ends, too."""
+        """End the training of a trial that was ended in NNI."""
         if data["event"] in CANCELLED:
-            self._tell(Gone(trial=json.loads(data["hyper_params"])["parameter_id"]))
+            self._send(Gone(trial=json.loads(data["hyper_params"])["parameter_id"]))
 
     def handle_report_metric_data(self, data: dict[str, Any]) -> None:
-        """Results are in the history list already."""
+        """No-op: results are in the history list already."""
 
     def handle_update_search_space(self, data: dict[str, Any]) -> None:
-        """The space of a run is fixed when it begins."""
+        """Refuse: the space of a run is fixed when it begins."""
         log.warning("the search space of a run cannot be changed; the change has no effect")
 
     def handle_import_data(self, data: list[dict[str, Any]]) -> None:
-        """The history list has all that was done before."""
+        """No-op: the history list has all earlier work."""
 
     def handle_add_customized_trial(self, data: list[dict[str, Any]]) -> None:
-        """NNI starts trials again that were running when it stopped; they find in the history list that they ended."""
+        """No-op: trials that NNI restarts after a stop find their end in the history list."""
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         assert self._primary.stdin is not None
-        with self._writing, contextlib.suppress(OSError):  # the end of its output tells that it is gone
+        with self._writing, contextlib.suppress(OSError):  # the end of its output shows that it has ended
             self._primary.stdin.write(encode(message))
             self._primary.stdin.flush()
 
     def _listen(self) -> None:
-        """Do as the primary says until it is gone."""
+        """Follow the primary's messages until it ends."""
         assert self._primary.stdout is not None
         closed = False
         for line in self._primary.stdout:

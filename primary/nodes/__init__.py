@@ -1,1 +1,1 @@
-"""The machines of a cluster: what they are, and the connections to them."""
+"""The machines of a cluster: their inventory, and the connections to them."""

@@ -1,4 +1,4 @@
-"""The verb `aiperf nodes`: what the machines are that a run could use."""
+"""The verb `aiperf nodes`: an inventory of the machines that a run could use."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from rich.table import Table
 
 from aiperf import __version__
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.units import GIB
+from aiperf.clock import SystemClock
 from aiperf.config.sections import SshSection
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand
 
-GIB = 2**30
 CLOCK_WARNING_MS = 1000
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="probe")
-    asked = actions.add_parser("probe", help="ask nodes over ssh what they are, in parallel")
-    asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists as gpu[01-16]")
+    asked = actions.add_parser("probe", help="describe nodes, over ssh and in parallel")
+    asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists: gpu[01-16]")
     asked.add_argument("--shared", default="", metavar="DIR", help="shared directory: visible and writable?")
     asked.add_argument("--data-dir", default="", metavar="DIR", help="directory of the data set: present?")
     asked.add_argument("--python", default="python3", help="Python of the nodes (default: %(default)s)")
@@ -35,7 +36,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     hosts = [host for text in arguments.hosts for host in expand(text)]
     settings = SshSection(config_file=arguments.ssh_config, known_hosts=arguments.known_hosts)
-    inventory = probe(hosts, ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir))
+    request = ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir)
+    inventory = probe(hosts, request, SystemClock())
     if arguments.format == "json":
         print(inventory.as_json())  # noqa: T201
     else:
@@ -69,7 +71,7 @@ def _table(inventory: Inventory) -> Table:
 
 
 NODES = Command(
-    description="Ask nodes over ssh what they are. Keys and agent only; known hosts only. Nothing is installed there.",
+    description="Describe nodes over ssh, with keys or the agent, known hosts only. Nothing is installed on them.",
     example="aiperf nodes probe gpu[01-16] --shared /shared --format json > inventory.json",
     configure=_configure,
     execute=_execute,

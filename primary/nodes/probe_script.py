@@ -1,7 +1,7 @@
-"""Runs on a node, by any Python 3.6 or later and nothing else: prints what the node is as one line of JSON.
+"""Describes a node as one line of JSON; needs nothing but Python 3.6 or later.
 
-It is sent over ssh and read from standard input, so that nothing has to be installed before.
-Arguments: the shared directory and the directory of the data set, each may be empty.
+It is sent over ssh and read from standard input, so that nothing has to be installed first.
+Arguments: the shared directory and the directory of the data set; each may be empty.
 """
 
 import json

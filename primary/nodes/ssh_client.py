@@ -1,4 +1,4 @@
-"""Connections by ssh: keys and agent only, known hosts only, options from ~/.ssh/config, jump hosts."""
+"""Connections by ssh: keys or agent, known hosts, options from ~/.ssh/config, jump hosts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DEFAULT_PORT = 22
 SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 MAX_JUMPS = 8
 
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what goes wrong is raised, and told once
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # errors are raised, and reported once
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to connect, with everything that the configuration of ssh says of it."""
+    """A host to connect to, with the options of the ssh configuration for it."""
 
     name: str
     host: str
@@ -33,16 +33,19 @@ class Target:
 
     @property
     def key_name(self) -> str:
-        """How known_hosts names it."""
+        """Its name in known_hosts."""
         return self.host if self.port == DEFAULT_PORT else f"[{self.host}]:{self.port}"
 
 
 def find_target(name: str, settings: SshSection) -> Target:
-    """A host as a user writes it: an alias of ~/.ssh/config, or [user@]host[:port]. Raises LaunchError."""
+    """A host as a user writes it: an alias of ~/.ssh/config, or [user@]host[:port].
+
+    Raises LaunchError.
+    """
     user, _, rest = name.rpartition("@")
     host, colon, port = rest.rpartition(":") if rest.count(":") == 1 else (rest, "", "")
     if colon and not port.isdigit():
-        raise LaunchError(f"host {name!r}: {port!r} is no port")
+        raise LaunchError(f"host {name!r}: {port!r} is not a port")
     options = _options(host if colon else rest, settings)
     jump = options.get("proxyjump")
     return Target(
@@ -67,9 +70,12 @@ def _options(host: str, settings: SshSection) -> dict[str, Any]:
 
 
 def connect(name: str, settings: SshSection, depth: int = 0) -> paramiko.SSHClient:
-    """A connection that is authenticated on both sides. Blocks. Raises LaunchError that says how to mend it."""
+    """A connection that is authenticated on both sides.
+
+    Blocks. Raises LaunchError with the command that helps.
+    """
     if depth > MAX_JUMPS:
-        raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they lead in a circle?")
+        raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
     target = find_target(name, settings)
     if not target.jumps:
         return _connect_to(target, settings, paramiko.ProxyCommand(target.command) if target.command else None)
@@ -115,23 +121,23 @@ def _tunnel(client: paramiko.SSHClient, target: Target) -> Any:
         channel = transport.open_channel("direct-tcpip", (target.host, target.port), ("127.0.0.1", 0))
     except paramiko.SSHException as error:
         raise LaunchError(f"{target.name}: the jump host cannot reach {target.host}:{target.port}: {error}") from None
-    channel.jump_client = client  # type: ignore[attr-defined]  # lives as long as the tunnel
+    channel.jump_client = client  # type: ignore[attr-defined]  # kept alive by the tunnel
     return channel
 
 
 def _explained(target: Target, settings: SshSection, error: Exception) -> str:
-    """One line: what went wrong, and the command that would mend it."""
+    """The problem in one line, with the command that helps."""
     where = f"{target.name} ({target.host}:{target.port})"
     known, name = Path(settings.known_hosts).expanduser(), target.key_name
     scan = f"ssh-keyscan -p {target.port} {target.host} >> {known}"
     if isinstance(error, paramiko.BadHostKeyException):
         return (
-            f"{where}: its host key has CHANGED: another machine, or somebody in between. If you know why: "
+            f"{where}: its host key has CHANGED: another machine, or an interception. If you know why: "
             f"ssh-keygen -f {known} -R '{name}' && {scan}"
         )
     if isinstance(error, paramiko.AuthenticationException):
         copy = f"ssh-copy-id -p {target.port} {target.host}"
-        return f"{where}: no key is accepted; passwords are not used. Install one with: {copy}"
+        return f"{where}: no key is accepted; passwords are not used. Install a key with: {copy}"
     if "not found in known_hosts" in str(error):
         return f"{where}: its host key is not known. Verify it, then: {scan}"
     return f"{where}: {error or type(error).__name__}"

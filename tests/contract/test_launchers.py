@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
-from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
+from primary.launchers import LAUNCHERS, Exit, Launcher, ReplicaSpec, make_launcher
 from tests.processes import lives
 from tests.runs import wait_for
 from tests.sshd import Hosts
@@ -24,28 +25,48 @@ STUBBORN = (
 )
 PARENT = "import subprocess, sys, time\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\ntime.sleep(600)"
 
-WAYS = ("local", "slurm job", "slurm step", "ssh")
-"""Every launcher, SLURM's both inside and outside of an allocation."""
+Settings = dict[str, object]
 
 
-def config_for(way: str, request: pytest.FixtureRequest) -> RunConfig:
-    overrides: dict[str, object] = {"run.dataset": "digits", "run.launcher": way.split(maxsplit=1)[0]}
-    if way == "slurm job":
-        request.getfixturevalue("slurm")
-    elif way == "slurm step":
-        request.getfixturevalue("allocation")
-        overrides |= {"replica.per_node": 16}
-    elif way == "ssh":
-        hosts: Hosts = request.getfixturevalue("ssh_hosts")
-        overrides |= {"replica.per_node": 20}
-        overrides |= {f"ssh.{name}": value for name, value in hosts.settings.model_dump().items()}
-    return load_config(overrides=overrides)
+def slurm_job(request: pytest.FixtureRequest) -> Settings:
+    """Outside an allocation."""
+    request.getfixturevalue("slurm")
+    return {}
 
 
-@pytest.fixture(params=WAYS)
+def slurm_step(request: pytest.FixtureRequest) -> Settings:
+    """Inside an allocation."""
+    request.getfixturevalue("allocation")
+    return {"replica.per_node": 16}
+
+
+def ssh(request: pytest.FixtureRequest) -> Settings:
+    hosts: Hosts = request.getfixturevalue("ssh_hosts")
+    return {"replica.per_node": 20} | {f"ssh.{name}": value for name, value in hosts.settings.model_dump().items()}
+
+
+WAYS: dict[str, dict[str, Callable[[pytest.FixtureRequest], Settings]]] = {
+    "local": {"local": lambda request: {}},
+    "slurm": {"slurm job": slurm_job, "slurm step": slurm_step},
+    "ssh": {"ssh": ssh},
+}
+"""The ways to set up each launcher, one or several."""
+
+
+def config_for(launcher: str, way: str, request: pytest.FixtureRequest) -> RunConfig:
+    if launcher not in WAYS:
+        pytest.fail(f"launcher {launcher!r} is registered, but not set up in this suite: add it to WAYS")
+    settings = WAYS[launcher][way](request)
+    return load_config(overrides={"run.dataset": "digits", "run.launcher": launcher, **settings})
+
+
+@pytest.fixture(
+    params=[pytest.param((name, way), id=way) for name in LAUNCHERS for way in WAYS.get(name, {name: None})]
+)
 def start(request: pytest.FixtureRequest) -> Callable[[], Launcher]:
-    config = config_for(request.param, request)
-    return lambda: make_launcher(config)
+    launcher, way = request.param
+    config = config_for(launcher, way, request)
+    return lambda: make_launcher(config, SystemClock())
 
 
 @pytest.fixture
@@ -78,7 +99,7 @@ def test_messages_go_both_ways_and_the_exit_code_comes_back(start: Start, spec: 
     asyncio.run(scenario())
 
 
-def test_death_by_a_signal_is_told_as_such(start: Start, spec: Make) -> None:
+def test_death_by_a_signal_is_reported_as_such(start: Start, spec: Make) -> None:
     async def scenario() -> None:
         process = await start().start(spec("import os; os.kill(os.getpid(), 9)"))
         assert await process.receive() == b""
@@ -130,7 +151,7 @@ def test_an_endless_line_is_an_error_and_not_all_the_memory(start: Start, spec: 
     asyncio.run(scenario())
 
 
-def test_a_program_that_does_not_exist_is_told(start: Start, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_reported(start: Start, tmp_path: Path) -> None:
     async def scenario() -> None:
         log = tmp_path / "log"
         try:
@@ -161,11 +182,13 @@ def test_fifty_at_once(start: Start, spec: Make) -> None:
     asyncio.run(scenario())
 
 
-def test_a_lost_connection_is_no_death(ssh_hosts: Hosts, spec: Make, request: pytest.FixtureRequest) -> None:
-    config = config_for("ssh", request)
+def test_a_lost_connection_is_not_a_death(ssh_hosts: Hosts, spec: Make, request: pytest.FixtureRequest) -> None:
+    config = config_for("ssh", "ssh", request)
 
     async def scenario() -> None:
-        process = await make_launcher(config).start(spec("import os, time; print(os.getpid()); time.sleep(600)"))
+        process = await make_launcher(config, SystemClock()).start(
+            spec("import os, time; print(os.getpid()); time.sleep(600)")
+        )
         ssh_hosts.drop_connections("h0")
         await process.receive()
         found = await process.wait()

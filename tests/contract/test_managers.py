@@ -1,4 +1,4 @@
-"""One suite for everything that can drive a run: the dispatcher at work with replicas that do as they are told."""
+"""One suite for every manager: the dispatcher at work with replicas that follow its messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
+from aiperf.errors import UsageError
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import AnyBody, JobIssued, RunEnded
 from aiperf.messages import (
@@ -33,14 +34,16 @@ from aiperf.network.operations import count
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
-from primary.dispatcher import Dispatcher, RunContext
-from primary.display.view import RunView
-from primary.driving import Beside
+from primary.conduct import Companion
+from primary.context import RunContext
+from primary.dispatcher import Dispatcher
+from primary.display.state import RunView
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
-from primary.managers import Manager, NativeManager
+from primary.managers import MANAGERS, Manager
+from primary.native import NativeManager
 from primary.nni.manager import NniManager
 from primary.nni.messages import Clock, Closed, Offer, Wanted
-from primary.worklist import WorkList
+from primary.work import open_work
 from search_space.resnet import resnet
 
 ARCHITECTURE = resnet(50, 32, 10)
@@ -54,7 +57,7 @@ TRAINS: dict[str, Any] = {
     "weights": ARCHITECTURE.parameter_count,
 }
 HELD = frozenset({3})
-"""Jobs that end only when they are cancelled."""
+"""Jobs that do not end before they are cancelled."""
 
 
 class Obedient:
@@ -120,7 +123,7 @@ class Silent:
 
 
 class Nni:
-    """NNI as its tuner shows it to the primary: room for some trials, and for another one after each."""
+    """NNI as its tuner shows it to the primary: room for some trials, then for one after each."""
 
     def __init__(self, room: int) -> None:
         self.heard: list[Message] = []
@@ -134,15 +137,21 @@ class Nni:
             self.manager.want(Wanted(jobs=1))
 
 
-@pytest.fixture(params=["native", "nni"])
+PACING: dict[str, Callable[[], Manager]] = {"native": NativeManager, "nni": lambda: Nni(room=2).manager}
+"""The pacing of each registered manager, without the programs around it."""
+
+
+@pytest.fixture(params=list(MANAGERS))
 def manager(request: pytest.FixtureRequest) -> Manager:
-    return NativeManager() if request.param == "native" else Nni(room=2).manager
+    if request.param not in PACING:
+        pytest.fail(f"manager {request.param!r} is registered, but not set up in this suite: add it to PACING")
+    return PACING[request.param]()
 
 
 def run(
     root: Path,
     manager: Manager,
-    beside: Beside | None = None,
+    companion: Companion | None = None,
     held: frozenset[int] = frozenset(),
     duration_s: float = 0.6,
 ) -> tuple[str, list[AnyBody]]:
@@ -154,13 +163,13 @@ def run(
     write_manifest(paths, config)
 
     async def scenario(writer: HistoryWriter, claim: Claim) -> str:
-        context = RunContext(config, paths, Launcher(held), writer, Silent(), WorkList(config), claim, manager)
+        context = RunContext(config, paths, Launcher(held), writer, Silent(), open_work(config), claim, manager)
         dispatcher = Dispatcher(context)
-        companion = asyncio.create_task(beside(dispatcher)) if beside else None
+        accompanying = asyncio.create_task(companion(dispatcher)) if companion else None
         reason = await dispatcher.run()
-        if companion:  # what it waits for cannot come any more
+        if accompanying:  # it has nothing to wait for any more
             async with asyncio.timeout(10):
-                await companion
+                await accompanying
         return reason
 
     with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
@@ -179,8 +188,8 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def once(condition: Callable[[], bool]) -> Beside:
-    """Interrupts the run as soon as a condition is met."""
+def once(condition: Callable[[], bool]) -> Companion:
+    """A companion that interrupts the run as soon as a condition is met."""
 
     async def interrupt(dispatcher: Dispatcher) -> None:
         await until(condition)
@@ -212,7 +221,7 @@ def test_an_interruption_ends_it_in_order(tmp_path: Path, manager: Manager) -> N
     assert isinstance(bodies[-1], RunEnded)
 
 
-def test_a_cancelled_job_is_not_its_replica_s_fault(tmp_path: Path, manager: Manager) -> None:
+def test_a_cancelled_job_does_not_count_as_a_failure_of_its_replica(tmp_path: Path, manager: Manager) -> None:
     def after() -> list[JobIssued]:
         """Further jobs of the replica that has job 3."""
         jobs = issued(tmp_path)
@@ -230,6 +239,18 @@ def test_a_cancelled_job_is_not_its_replica_s_fault(tmp_path: Path, manager: Man
     reason, _ = run(tmp_path, manager, cancel, HELD, duration_s=60)
     assert reason == "interrupted"
     assert len(after()) >= 3
+
+
+@pytest.mark.parametrize("name", list(MANAGERS))
+def test_a_run_that_has_reached_its_deadline_is_not_resumed(name: str, tmp_path: Path) -> None:
+    run(tmp_path, NativeManager())
+    before = HistoryReader(RunPaths(tmp_path)).read_new().records
+    config = load_config(overrides={"run.dataset": "digits", "run.manager": name, "training.trainer": "simulated"})
+    paths = RunPaths(tmp_path)
+    with pytest.raises(UsageError, match="has reached its deadline; there is nothing to resume"):
+        MANAGERS.load(name)(config, paths, SystemClock()).resume(new_clock=False)
+    assert HistoryReader(paths).read_new().records == before
+    assert not paths.claim.exists()
 
 
 def test_without_room_in_nni_nothing_is_issued_and_the_run_ends_in_time(tmp_path: Path) -> None:

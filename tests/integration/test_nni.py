@@ -1,4 +1,4 @@
-"""Runs that NNI drives: its own manager, its own portal's interface, its own command line."""
+"""Runs under NNI: its own manager, the interface of its portal, its own command line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ import psutil
 import analysis
 from aiperf.config.settings import load_config
 from primary.nni.portal import end_in
-from slurm.testcluster import TestCluster
+from slurm.local_cluster import LocalCluster
 from tests.helpers import SIMULATED, aiperf, free_port
+from tests.hostile import ENTRY_POINT, environment, fill
 from tests.portal import NOT_THERE, Portal, final_of
 from tests.processes import command, processes_with
 from tests.runs import nothing_is_left, raw_records, report
@@ -29,12 +30,11 @@ from tests.sshd import Hosts
 
 @contextlib.contextmanager
 def under_nni(home: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
-    """A command of aiperf that starts NNI; nothing of it is left."""
-    home.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "aiperf", *map(str, words)]
-    environment = {**os.environ, "HOME": str(home)}
+    """A command that starts NNI, in a folder of files that are named like modules."""
+    command = [str(ENTRY_POINT), *map(str, words)]
+    variables = {**environment(), "HOME": str(fill(home))}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables, cwd=home) as process:
         try:
             yield process
         finally:
@@ -59,7 +59,7 @@ def end_of(process: subprocess.Popen[str], timeout_s: float = 90) -> tuple[int, 
     return process.returncode, out, err
 
 
-def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: TestCluster, tmp_path: Path) -> None:
+def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp_path: Path) -> None:
     output, home = tmp_path / "odd name é", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
@@ -72,7 +72,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: TestCluster, tmp_
         portal.wait_for(lambda: portal.trials()[5]["status"] == "RUNNING")
         portal.ask(f"/trial-jobs/{portal.trials()[5]['trialJobId']}", "DELETE")
         portal.wait_for(lambda: portal.trials()[5]["status"] == "USER_CANCELED")
-        portal.wait_for(lambda: max(portal.trials()) >= 7)  # the replica of a cancelled trial works on
+        portal.wait_for(lambda: max(portal.trials()) >= 7)  # the replica of a cancelled trial continues
         nnictl(home, "stop", portal.experiment)
         code, out, err = end_of(process)
     assert code == 1, err
@@ -82,15 +82,15 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: TestCluster, tmp_
     assert states[3][0] == states[5][0] == "failed"
     assert "simulated.fail_trials names this trial" in states[3][1]
     assert "cancelled: ended in NNI" in states[5][1]
-    broken_off = {number for number, (state, _) in states.items() if state == "stopped"}
+    interrupted = {number for number, (state, _) in states.items() if state == "stopped"}
 
     resumed = aiperf("resume", output, environment={"HOME": str(home)})
     assert resumed.returncode == 0, resumed.stderr
-    assert "the run goes on" in resumed.stderr
+    assert "run resumed" in resumed.stderr
     found = report(output)
     assert found["ended"] == "deadline"
     assert max(trial["id"] for trial in found["trials"]) > max(states)
-    assert broken_off == {record["resumes"] for record in raw_records(output) if record.get("resumes")}
+    assert interrupted == {record["resumes"] for record in raw_records(output) if record.get("resumes")}
     nothing_is_left(output, 40)
 
 
@@ -113,7 +113,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
         process_with(output, "primary.nni").kill()
         code, _, err = end_of(process)
     assert code == 1
-    assert f"go on with: aiperf resume {output}" in err
+    assert f"resume with: aiperf resume {output}" in err
     nothing_is_left(output, 40)
     before = len(raw_records(output))
     with under_nni(home, "resume", output) as process:
@@ -154,7 +154,7 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     records = raw_records(output)
     ended = {record["trial"]: record["time"] for record in records if record["type"] == "trial_ended"}
     issued = {record["trial"]: record["time"] for record in records if record["type"] == "job_issued"}
-    # The two that ran when it was lowered, and one that NNI may have asked for, end beside others.
+    # The two that ran when it was lowered, and one that NNI may have requested, end next to others.
     assert all(issued[trial] > ended[trial - 1] for trial in (last + 3, last + 4))
     nothing_is_left(output, 40)
 
@@ -198,7 +198,7 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
 
 
 def as_shown(trial: dict[str, Any]) -> dict[str, Any]:
-    """What the portal shows of a trial, from the report."""
+    """The parameters of a trial in the portal, from the report."""
     same = {key: trial[key] for key in ("replica", "round", "point", "architecture", "depth")}
     parent = {"parent": trial["parent"]} if trial["parent"] else {}
     costs = {"operations_per_image": trial["image_operations"], "weights": trial["parameters"]}

@@ -1,4 +1,4 @@
-"""Broken-off runs go on: what is left of the time, the same history, nothing lost, one primary at a time."""
+"""Interrupted runs are resumed for the rest of their time, by one primary at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
     return begin(output, "--replicas", 2, "--duration", duration, *words)
 
 
-def break_off(output: Path, duration: str, number: signal.Signals = signal.SIGKILL) -> None:
+def interrupt(output: Path, duration: str, number: signal.Signals = signal.SIGKILL) -> None:
     with start(output, duration) as process:
         wait_for_epochs(output, 4)
         process.send_signal(number)
@@ -30,9 +30,9 @@ def break_off(output: Path, duration: str, number: signal.Signals = signal.SIGKI
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_broken_off_run_goes_on_with_the_time_that_is_left(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_is_resumed_for_the_time_that_is_left(tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "run"
-    break_off(output, "16s", number)
+    interrupt(output, "16s", number)
     before = history(output)
     result = aiperf("resume", output)
     assert result.returncode == 0, result.stderr
@@ -45,7 +45,7 @@ def test_a_broken_off_run_goes_on_with_the_time_that_is_left(tmp_path: Path, num
     assert numbers == sorted(set(numbers))
     assert len([trial for trial in found["trials"] if trial["epochs"]]) > 3
     resumed = re.findall(r'"type":"trial_started".*?"resumes":(\d+)', history(output))
-    assert resumed, "trainings in progress are gone on with"
+    assert resumed, "trainings in progress are resumed"
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
     assert aiperf("verify", output).stdout.splitlines() == [f"{output}: 0 problem(s)"]
     again = aiperf("resume", output)
@@ -54,7 +54,7 @@ def test_a_broken_off_run_goes_on_with_the_time_that_is_left(tmp_path: Path, num
 
 def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    break_off(output, "6s")
+    interrupt(output, "6s")
     first = report_of(output)
     result = aiperf("resume", output, "--new-clock")
     assert result.returncode == 0, result.stderr
@@ -72,7 +72,7 @@ def report_of(output: Path) -> dict[str, list[dict[str, int]]]:
     return report(output)
 
 
-def test_a_second_primary_is_refused_with_who_holds_the_run(tmp_path: Path) -> None:
+def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "10m") as process:
         wait_for_epochs(output)
@@ -111,7 +111,7 @@ def test_a_damaged_run_is_not_resumed(tmp_path: Path) -> None:
     assert "aiperf verify" in result.stderr
 
 
-def test_nobody_watching_does_not_hurt_the_run(tmp_path: Path) -> None:
+def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "8s") as process:
         assert process.stderr is not None

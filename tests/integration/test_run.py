@@ -84,7 +84,7 @@ def test_an_interrupted_run_ends_everything_and_stays_readable(
     assert found["damages"] == found["unfinished_lines"] == []
 
 
-def test_a_killed_primary_takes_its_replicas_with_it_and_the_run_stays_readable(
+def test_replicas_end_with_a_killed_primary_and_the_run_stays_readable(
     running: tuple[subprocess.Popen[str], Path],
 ) -> None:
     process, output = running
@@ -118,7 +118,7 @@ def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess
     assert aiperf("verify", output).stdout.splitlines()[-1].endswith(": 0 problem(s)")
 
 
-def test_failures_of_trials_are_reported_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_failures_of_trials_are_reported_and_the_run_continues(tmp_path: Path) -> None:
     output = tmp_path / "run"
     settings = set_simulated(fail_trials=[2], crash_trials=[3], hang_trials=[5], epoch_seconds=0.1)
     result = aiperf(
@@ -137,7 +137,7 @@ def test_failures_of_trials_are_reported_and_the_run_goes_on(tmp_path: Path) -> 
     nothing_is_left(output)
 
 
-def test_a_replica_that_cannot_start_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_replica_that_cannot_start_is_reported_and_the_run_continues(tmp_path: Path) -> None:
     output = tmp_path / "run"
     settings = set_simulated(broken_replicas=[0])
     result = aiperf("run", *SIMULATED, *settings, "--replicas", 2, "--duration", "6s", "--output", output)
@@ -167,7 +167,7 @@ def test_the_same_seed_proposes_the_same_first_architectures(tmp_path: Path) -> 
         return history(tmp_path / name).count('"type":"trial_started"')
 
     seeds = {"a": 5, "b": 5, "c": 6}
-    # Epochs long enough that every candidate is prepared before its round: timing is not part of the seed.
+    # Long epochs, so that every candidate is ready before its round: timing is not seeded.
     slow = set_simulated(epoch_seconds=1.5)
     with contextlib.ExitStack() as stack:
         for name, seed in seeds.items():

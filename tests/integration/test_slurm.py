@@ -1,4 +1,4 @@
-"""Runs on a real SLURM cluster of four nodes: inside and outside of allocations, dying nodes, cancelled runs."""
+"""Runs on a real SLURM cluster: inside and outside allocations, dying nodes, cancelled runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from primary.launchers import ReplicaSpec, make_launcher
 from replica.agent import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest
-from slurm.testcluster import TestCluster
+from slurm.local_cluster import LocalCluster
 from tests.helpers import SIMULATED, aiperf
 from tests.needs import need
 from tests.processes import all_end, ask, listening
@@ -62,12 +63,12 @@ def steps(allocation: str) -> list[str]:
     return queue("--steps", f"--jobs={allocation}")
 
 
-def test_ranks_of_further_nodes_end_with_their_replica_even_where_they_hang(allocation: str, tmp_path: Path) -> None:
+def test_ranks_of_further_nodes_end_with_their_replica_even_if_they_hang(allocation: str, tmp_path: Path) -> None:
     need("mpirun")
     overrides = {"run.dataset": "digits", "run.launcher": "slurm", "run.replicas": 2, "replica.nodes": 2}
 
     async def scenario() -> None:
-        launcher = make_launcher(load_config(overrides=overrides))
+        launcher = make_launcher(load_config(overrides=overrides), SystemClock())
         first = await launcher.start(asleep(0, ("n1", "n2"), tmp_path))
         await asyncio.to_thread(wait_for, lambda: len(steps(allocation)) == len(mpi_daemons()) == 2)
         daemons = mpi_daemons()
@@ -86,10 +87,10 @@ def test_ranks_of_further_nodes_end_with_their_replica_even_where_they_hang(allo
 
 
 def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
-    """A replica whose ranks sleep, whatever else they are told."""
+    """A replica whose ranks sleep, whatever options they get."""
     ranks = STARTERS["mpirun"](RankRequest(("sh", "-c", "sleep 600"), ranks=len(hosts), hosts=hosts))
-    told = [f"{name}={value}" for name, value in slots_of_nodes(hosts, len(hosts)).items()]
-    return ReplicaSpec(replica, ("env", *told, *ranks), folder / f"{replica}.log")
+    slots = [f"{name}={value}" for name, value in slots_of_nodes(hosts, len(hosts)).items()]
+    return ReplicaSpec(replica, ("env", *slots, *ranks), folder / f"{replica}.log")
 
 
 def mpi_daemons() -> list[psutil.Process]:
@@ -97,7 +98,7 @@ def mpi_daemons() -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if ask(process.name, "") == "orted"]
 
 
-def test_the_generated_script_runs_by_sbatch(slurm: TestCluster, tmp_path: Path) -> None:
+def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path) -> None:
     output, script = tmp_path / "run", tmp_path / "job.sh"
     made = aiperf(
         "slurm", "script", *SIMULATED, "--replicas", 3, "--duration", "6s", "--name", "odd name",
@@ -112,7 +113,7 @@ def test_the_generated_script_runs_by_sbatch(slurm: TestCluster, tmp_path: Path)
     assert (tmp_path / "job.log").read_text().splitlines()[-1].startswith("AIPerf: score=")
 
 
-def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: TestCluster, tmp_path: Path) -> None:
+def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: LocalCluster, tmp_path: Path) -> None:
     output, script = tmp_path / "run", tmp_path / "job.sh"
     made = aiperf("slurm", "script", *SIMULATED, "--duration", "10m", "--output", output, "--file", script,
                   "--log", tmp_path / "job.log")  # fmt: skip
@@ -129,7 +130,7 @@ def start(output: Path, *words: object) -> subprocess.Popen[str]:
     return begin(output, *SLURM, *words)
 
 
-def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: TestCluster, tmp_path: Path) -> None:
+def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: LocalCluster, tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 4, "--duration", "16s", "--set", "run.replica_silence=4s") as process:
         wait_for_epochs(output, 9)
@@ -153,7 +154,7 @@ def ready_nodes() -> str:
     return " ".join(line for line in lines if line.endswith(("idle", "allocated", "mixed")))
 
 
-def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: TestCluster, tmp_path: Path) -> None:
+def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: LocalCluster, tmp_path: Path) -> None:
     blocker = subprocess.Popen(["srun", "--nodes=2", "--exclusive", "sleep", "600"])
     wait_for(lambda: any("RUNNING" in line for line in queue()))
     output = tmp_path / "run"
@@ -171,7 +172,7 @@ def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: TestCl
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_cancelled_run_leaves_no_job_behind(slurm: TestCluster, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_cancelled_run_leaves_no_job_behind(slurm: LocalCluster, tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 2, "--duration", "10m", "--set", "replica.nodes=2") as process:
         wait_for_epochs(output)
@@ -183,7 +184,7 @@ def test_a_cancelled_run_leaves_no_job_behind(slurm: TestCluster, tmp_path: Path
     assert aiperf("report", output).returncode == 0
 
 
-def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: TestCluster, tmp_path: Path) -> None:
+def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: LocalCluster, tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "--replicas", 1, "--duration", "10m", "--set", "replica.restarts=0") as process:
         wait_for_epochs(output)
@@ -196,13 +197,13 @@ def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: TestCluster, tmp_
     assert f"SLURM job {job} is CANCELLED: it was cancelled" in detail["reason"]
 
 
-def test_an_allocation_that_is_too_small_is_told(allocation: str, tmp_path: Path) -> None:
+def test_an_allocation_that_is_too_small_is_reported(allocation: str, tmp_path: Path) -> None:
     result = aiperf("run", *SIMULATED, *SLURM, "--replicas", 5, "--duration", "4s", "--output", tmp_path / "run")
-    assert "finds no 1 node(s): SLURM job" in report(tmp_path / "run")["replica_details"][4]["reason"]
+    assert "too few nodes for replica 4: SLURM job" in report(tmp_path / "run")["replica_details"][4]["reason"]
     assert result.returncode == 0
 
 
-def test_what_the_environment_says_does_not_count(slurm: TestCluster, tmp_path: Path) -> None:
+def test_slurm_s_variables_in_the_environment_have_no_effect(slurm: LocalCluster, tmp_path: Path) -> None:
     confusing = {"SLURM_NTASKS": "9", "SLURM_NNODES": "7", "SALLOC_PARTITION": "none", "SBATCH_PARTITION": "none",
                  "SLURM_PARTITION": "none"}  # fmt: skip
     result = aiperf("run", *SIMULATED, *SLURM, "--duration", "4s", "--output", tmp_path / "run", environment=confusing)

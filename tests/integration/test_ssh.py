@@ -1,4 +1,4 @@
-"""Runs over real sshd processes: keys and agent only, known hosts only, and nothing left when a connection goes."""
+"""Runs over real sshd processes: keys and agent only, known hosts only, lost connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: H
     assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
 
 
-def test_a_key_that_is_not_accepted_is_told_with_the_command_that_helps(ssh_hosts: Hosts, tmp_path: Path) -> None:
+def test_a_key_that_is_not_accepted_is_reported_with_the_command_that_helps(ssh_hosts: Hosts, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     config = tmp_path / "config"
@@ -77,7 +77,7 @@ def test_unknown_and_changed_host_keys_are_refused(ssh_hosts: Hosts, tmp_path: P
     changed = ssh_hosts.settings.model_copy(update={"known_hosts": str(swapped)})
     with pytest.raises(LaunchError, match=r"its host key has CHANGED: .*ssh-keygen -f .*swapped -R '\[127"):
         connect("h0", changed)
-    assert not (tmp_path / "none").exists(), "nothing is accepted in silence"
+    assert not (tmp_path / "none").exists(), "no key is accepted silently"
 
 
 def test_jump_hosts_are_honoured(ssh_hosts: Hosts, tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:
     assert target.key_name == "[big.example.org]:2222"
     target = find_target("me@other:2200", settings)
     assert (target.host, target.port, target.user) == ("other", 2200, "me")
-    with pytest.raises(LaunchError, match="'x' is no port"):
+    with pytest.raises(LaunchError, match="'x' is not a port"):
         find_target("other:x", settings)
 
 
-def test_probe_tells_what_the_nodes_are_and_why_others_are_silent(ssh_hosts: Hosts, tmp_path: Path) -> None:
+def test_probe_describes_the_nodes_and_why_others_are_silent(ssh_hosts: Hosts, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     files = ("--ssh-config", ssh_hosts.folder / "config", "--known-hosts", ssh_hosts.folder / "known_hosts")
@@ -141,10 +141,10 @@ def test_a_node_without_the_python_is_a_failure_with_its_reason(ssh_hosts: Hosts
     files = ("--ssh-config", ssh_hosts.folder / "config", "--known-hosts", ssh_hosts.folder / "known_hosts")
     result = aiperf("nodes", "probe", "h0", "--python", "/no/python", *files)
     assert result.returncode == 1
-    assert "h0: /no/python could not tell" in result.stderr
+    assert "h0: /no/python gave no answer" in result.stderr
 
 
-def test_too_few_hosts_are_a_wrong_usage(tmp_path: Path) -> None:
+def test_too_few_hosts_are_an_error_of_usage(tmp_path: Path) -> None:
     result = aiperf("run", *SIMULATED, "--launcher", "ssh", "--replicas", 3, "--set", 'ssh.hosts=["a"]',
                     "--output", tmp_path / "run")  # fmt: skip
     assert (result.returncode, "ssh.hosts names 1 host(s); 3 replica(s) need 3" in result.stderr) == (2, True)

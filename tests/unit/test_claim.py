@@ -30,16 +30,16 @@ def test_a_living_holder_is_respected_and_named(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_dead_holder_is_recognised(path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from aiperf.claim import Claim; "
+def test_a_dead_holder_is_detected(path: Path) -> None:
+    script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
     script += "Claim(Path(sys.argv[1]), 0); os._exit(9)"
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert path.exists()
     Claim(path, 1).release()
 
 
-def test_a_dead_holder_that_nobody_has_waited_for_is_recognised(path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from aiperf.claim import Claim; "
+def test_a_dead_holder_that_is_still_a_zombie_is_detected(path: Path) -> None:
+    script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
     script += "Claim(Path(sys.argv[1]), 0); os._exit(9)"
     with subprocess.Popen([sys.executable, "-c", script, str(path)]) as process:
         wait_for(lambda: not lives(process.pid))
@@ -47,7 +47,7 @@ def test_a_dead_holder_that_nobody_has_waited_for_is_recognised(path: Path) -> N
         Claim(path, 1).release()
 
 
-def test_another_process_with_the_number_of_the_dead_one_is_not_it(path: Path) -> None:
+def test_another_process_with_the_id_of_the_dead_one_is_not_the_holder(path: Path) -> None:
     claim = Claim(path, 0)
     holder = json.loads(path.read_bytes())
     holder["process_started"] -= 100
@@ -58,7 +58,7 @@ def test_another_process_with_the_number_of_the_dead_one_is_not_it(path: Path) -
     second.release()
 
 
-def test_a_holder_on_another_node_is_dead_when_it_is_silent(path: Path) -> None:
+def test_a_silent_holder_on_another_node_is_dead(path: Path) -> None:
     Claim(path, 0)
     holder = {**json.loads(path.read_bytes()), "host": "elsewhere"}
     path.write_text(json.dumps(holder))

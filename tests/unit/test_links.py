@@ -1,4 +1,4 @@
-"""One replica as the primary sees it: versions, silence, ends, and the command line that makes its environment."""
+"""The primary's connection to a replica: versions, silence, ends, the command of an agent."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from aiperf.history.files import HistoryWriter
 from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
-from primary.dispatcher import RunContext, agent_command
-from primary.display.progress import open_display
-from primary.display.view import RunView, Unbreakable
+from primary.context import RunContext
+from primary.display.state import FailSafeDisplay, RunView
+from primary.display.terminal import open_display
 from primary.launchers import Exit, ReplicaSpec, make_launcher
-from primary.managers import NativeManager
+from primary.native import NativeManager
 from primary.replica_link import ReplicaGoneError, ReplicaLink
-from primary.worklist import WorkList
+from primary.replica_server import agent_command
+from primary.work import open_work
 
 
 class Scripted:
-    """A replica that says what it is told to say, then nothing."""
+    """A replica that sends the given messages, then nothing."""
 
     def __init__(self, *messages: Message, ends: Exit | None = None, known: str = "") -> None:
         self._lines = [encode(message) for message in messages]
@@ -78,13 +79,15 @@ def test_signs_of_life_keep_a_replica_and_silence_loses_it(tmp_path: Path) -> No
         alive = link(Scripted(ready(), *CLOCKS, Alive(), Alive(), finished, known="host h7"), tmp_path)
         await alive.handshake(SystemClock())
         assert await alive.next_event() == finished
-        with pytest.raises(ReplicaGoneError, match=r"gives no sign of life for 0 s; host h7; end of .*log: \(empty\)"):
+        with pytest.raises(
+            ReplicaGoneError, match=r"has given no sign of life for 0 s; host h7; end of .*log: \(empty\)"
+        ):
             await alive.next_event()
 
     asyncio.run(scenario())
 
 
-def test_an_end_is_told_with_what_the_launcher_knows(tmp_path: Path) -> None:
+def test_an_end_is_reported_with_the_facts_of_the_launcher(tmp_path: Path) -> None:
     async def scenario() -> None:
         (tmp_path / "log").write_text("one\nlast words\n")
         gone = link(Scripted(ready(), *CLOCKS, ends=Exit(-9), known="SLURM node n3 is DOWN: a node failed"), tmp_path)
@@ -99,14 +102,15 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
     config = load_config(overrides={"run.dataset": "digits", **{f"environment.{k}": v for k, v in settings.items()}})
     paths = RunPaths(tmp_path / "odd $name")
     paths.create()
-    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
+    clock = SystemClock()
+    with HistoryWriter(paths, "primary", clock) as writer, Claim(paths.claim, 0) as claim:
         context = RunContext(
             config,
             paths,
-            make_launcher(config),
+            make_launcher(config, clock),
             writer,
-            open_display(),
-            WorkList(config),
+            open_display(clock),
+            open_work(config),
             claim,
             NativeManager(),
         )
@@ -124,7 +128,7 @@ def test_the_environment_of_a_replica(tmp_path: Path) -> None:
 
 
 class Breaking:
-    """A display on a terminal that has gone."""
+    """A display on a terminal that was closed."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -140,9 +144,9 @@ class Breaking:
         self.calls += 1
 
 
-def test_a_display_that_fails_is_used_no_more() -> None:
+def test_a_display_that_fails_is_not_used_again() -> None:
     broken = Breaking()
-    display = Unbreakable(broken)
+    display = FailSafeDisplay(broken)
     display.event("x")
     display.refresh(RunView(1.0))
     display.close()

@@ -1,4 +1,4 @@
-"""A trial of a run as NNI's trial process sees it, and what NNI's tuner hands down."""
+"""NNI's trial process, the primary's environment under NNI, and the checks before a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> HandMadeRun:
     return HandMadeRun(tmp_path).release(100, replicas=2).at(1).start_trial(1).start_trial(2, replica=1)
 
 
-def test_epochs_are_told_once_and_only_those_of_the_trial(run: HandMadeRun) -> None:
+def test_each_epoch_of_the_trial_is_reported_once_and_no_other(run: HandMadeRun) -> None:
     follower = Follower(run.paths, trial=1, replica=0)
     assert list(follower.look()) == []
     run.at(2).epoch(1, 1, correct=90).epoch(2, 1, correct=180, replica=1)
@@ -41,7 +41,7 @@ def test_epochs_are_told_once_and_only_those_of_the_trial(run: HandMadeRun) -> N
     assert end == End(0.75, 0.75)
 
 
-def test_a_failure_is_told_with_its_reason(run: HandMadeRun) -> None:
+def test_a_failure_is_reported_with_its_reason(run: HandMadeRun) -> None:
     run.at(2).epoch(1, 1).at(3).fail_trial(1)
     *_, end = Follower(run.paths, 1, 0).look()
     assert end == End(300 / 360, failure="crash: gone")
@@ -53,21 +53,21 @@ def test_a_lost_replica_ends_its_trial_and_no_other(run: HandMadeRun) -> None:
     assert list(Follower(run.paths, 2, 1).look()) == []
 
 
-def test_a_trial_that_the_end_of_the_run_broke_off_has_no_result(run: HandMadeRun) -> None:
+def test_a_trial_that_the_end_of_the_run_interrupted_has_no_result(run: HandMadeRun) -> None:
     run.at(2).epoch(1, 1, correct=90)
     run.replicas[0].append(TrialEnded(trial=1, reason="stopped"))
     *_, end = Follower(run.paths, 1, 0).look()
     assert end == End(0.25)
 
 
-def test_without_nni_the_way_to_install_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nni_the_command_that_installs_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nni", None)
     config = load_config(overrides={"run.dataset": "digits", "run.manager": "nni", "training.trainer": "simulated"})
     with pytest.raises(EnvironmentNotReadyError, match=r"pip install 'aiperf-hpc\[nni\]'"):
         preflight.check(config, tmp_path / "run")
 
 
-def test_a_taken_port_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = {"run.dataset": "digits", "run.manager": "nni", "training.trainer": "simulated", "nni.port": port}

@@ -1,4 +1,4 @@
-"""Experiments of the earlier implementation become configurations, and nothing of them is dropped in silence."""
+"""Experiments of the earlier implementation become configurations; no entry is ignored."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_an_experiment_becomes_a_configuration(tmp_path: Path, capsys: pytest.Ca
     assert [(p.name, p.kind, p.values) for p in read_space(Path(read.search.space))] == [
         ("kernel_size", "choice", (3, 4)), ("batch_size", "randint", (192, 321)),
     ]  # fmt: skip
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     for line in ("maxExecDuration -> run.duration", "a quarter of the maximum", "a run ends by time alone",
                  "trial.command --novelty 3", "search space dropout_rate", "unofficial"):  # fmt: skip
-        assert line in told
+        assert line in shown
 
 
 def test_every_entry_is_in_exactly_one_list(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_toml_on_standard_output_can_be_piped(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     "text", ["", "[]", "a: [", "trialConcurrency: many", "maxExecDuration: 3 parsecs", "trial: {command: 'it''s'}"]
 )
-def test_what_cannot_be_translated_is_told_and_nothing_is_written(text: str, tmp_path: Path) -> None:
+def test_an_experiment_that_cannot_be_translated_is_reported_and_nothing_is_written(text: str, tmp_path: Path) -> None:
     config, _ = files(tmp_path, text)
     target = tmp_path / "run.toml"
     code = main(["config", "import", str(config), "--output", str(target)])
@@ -112,7 +112,7 @@ def test_what_cannot_be_translated_is_told_and_nothing_is_written(text: str, tmp
     assert code == 2 or "command" in text, "only an unreadable command line is left to the user"
 
 
-def test_a_space_that_no_run_could_use_is_refused(tmp_path: Path) -> None:
+def test_a_space_that_runs_cannot_use_is_refused(tmp_path: Path) -> None:
     config, space = files(tmp_path)
     space.write_text('{"kernel_size": {"_type": "choice", "_value": []}}')
     assert main(["config", "import", str(config), "--space", str(space), "--output", str(tmp_path / "x.toml")]) == 2

@@ -1,4 +1,4 @@
-"""Child processes and what they leave behind."""
+"""The end of child processes and of their own children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiperf.processes import end_group, spawn
 from tests.processes import lives
 from tests.runs import wait_for
 
-# A child in a group of its own (as salloc starts its command) that holds the pipes and ends for no one.
+# A child in a group of its own (as salloc starts its command) that keeps the pipes open and does not end.
 STUBBORN_CHILD = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen(
@@ -36,7 +36,7 @@ def test_the_end_reaches_children_in_groups_of_their_own(tmp_path: Path) -> None
     wait_for(lambda: not lives(child), 10)
 
 
-def test_the_end_does_not_wait_for_who_holds_the_pipes(tmp_path: Path) -> None:
+def test_the_end_does_not_wait_for_a_process_that_keeps_the_pipes_open(tmp_path: Path) -> None:
     async def scenario() -> int:
         ignoring = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         away = ignoring + STUBBORN_CHILD.replace("process_group=0", "start_new_session=True")

@@ -18,11 +18,11 @@ from aiperf.errors import EnvironmentNotReadyError, MessageError, UsageError
 from aiperf.files import write_atomically
 from aiperf.messages import Job, Progress, decode_from_trainer, decode_to_agent, decode_to_primary, encode
 from primary import preflight
-from primary.display.progress import LineDisplay, TerminalDisplay, format_ops, summary
-from primary.display.view import ReplicaView, RunView
+from primary.display.state import ReplicaView, RunView
+from primary.display.terminal import LineDisplay, TerminalDisplay, format_ops, summary
 from primary.replica_link import ClockOffset
 from slurm.hostlists import expand
-from tests.helpers import HandMadeRun
+from tests.helpers import HandMadeRun, ManualClock
 
 
 @given(st.integers(0, 4_000_000_000_000))
@@ -77,12 +77,14 @@ def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
 
 def test_displays_write_to_their_stream() -> None:
     lines = io.StringIO()
-    plain = LineDisplay(lines)
+    clock = ManualClock()
+    plain = LineDisplay(lines, clock)
     plain.event("something")
-    for _ in range(3):
+    for _ in range(16):  # every second; a line every 15 s
         plain.refresh(view())
+        clock.pause(1)
     plain.close()
-    assert lines.getvalue().splitlines() == ["something", summary(view())]
+    assert lines.getvalue().splitlines() == ["something", *[summary(view())] * 2]
     screen = io.StringIO()
     terminal = TerminalDisplay(screen)
     terminal.event("something")
@@ -91,7 +93,7 @@ def test_displays_write_to_their_stream() -> None:
     assert "something" in screen.getvalue()
 
 
-def test_preflight_refuses_what_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = load_config(overrides={"run.dataset": "digits"})
     preflight.check(digits, tmp_path / "new" / "deep")
     preflight.check(digits, tmp_path)
@@ -101,7 +103,7 @@ def test_preflight_refuses_what_cannot_work(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UsageError, match="holds another run"):
         preflight.check(digits, run.paths.root)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         preflight.check(digits, tmp_path / "file")
     with pytest.raises(UsageError, match="is not empty"):
         preflight.check(digits, tmp_path)
@@ -114,7 +116,7 @@ def test_preflight_refuses_what_cannot_work(tmp_path: Path, monkeypatch: pytest.
     assert len(error.value.problems) == 2
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(EnvironmentNotReadyError, match="is not writable"):
         preflight.check(load_config(overrides={"run.dataset": "digits"}), tmp_path / "new")

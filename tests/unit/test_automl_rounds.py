@@ -1,4 +1,4 @@
-"""Who gets which job: schedules, resumed trainings, limits, and where a broken-off run stands."""
+"""AutoML rounds: schedules, resumed trainings, limits, and the start of a resumed run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import RunResumed, TrialEnded
 from aiperf.messages import Finished, Job
-from primary.worklist import MAX_RESUMPTIONS, WorkList, from_ledger
+from primary.work import WorkList, open_work
+from primary.work.automl import MAX_RESUMPTIONS
 from tests.helpers import HandMadeRun
 
 CONFIG = load_config(overrides={"run.dataset": "digits"})
@@ -20,7 +21,7 @@ def done(job: Job, completed: bool = True, kind: str = "") -> Finished:
 
 
 def test_every_replica_follows_its_own_schedule() -> None:
-    work = WorkList(CONFIG)
+    work = open_work(CONFIG)
     a, b = work.next_job(0), work.next_job(1)
     assert (a.trial, a.round, b.trial, b.round) == (1, 1, 2, 1)
     assert a.seed != b.seed
@@ -28,8 +29,8 @@ def test_every_replica_follows_its_own_schedule() -> None:
     assert work.next_job(0).round == 2
 
 
-def test_a_crashed_training_is_gone_on_with_by_whoever_is_free_and_not_for_ever() -> None:
-    work = WorkList(CONFIG)
+def test_a_crashed_training_is_resumed_by_the_next_free_replica_a_limited_number_of_times() -> None:
+    work = open_work(CONFIG)
     job = work.next_job(0)
     seeds = {job.seed}
     for attempt in range(MAX_RESUMPTIONS):
@@ -40,12 +41,13 @@ def test_a_crashed_training_is_gone_on_with_by_whoever_is_free_and_not_for_ever(
         job = resumed
     assert len(seeds) == 1
     work.finished(0, job, done(job, False, "crash"))
-    assert work.next_job(0).resumes is None
-    assert work.steps[0].round == 2, "the round went on when somebody took its training over"
+    following = work.next_job(0)
+    assert following.resumes is None
+    assert following.round == 2, "the replica moved on when its training was taken over"
 
 
 def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
-    work = WorkList(CONFIG)
+    work = open_work(CONFIG)
     job = work.next_job(0)
     work.finished(0, job, done(job, False, "out_of_memory"))
     again = work.next_job(0)
@@ -53,7 +55,7 @@ def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
 
 
 def test_a_lost_replicas_training_goes_to_another() -> None:
-    work = WorkList(CONFIG)
+    work = open_work(CONFIG)
     job = work.next_job(0)
     work.lost(0, job)
     assert work.next_job(5).resumes == job.trial
@@ -65,7 +67,7 @@ def ledger_of(run: HandMadeRun) -> Ledger:
     return ledger
 
 
-def test_a_broken_off_run_stands_where_its_records_say(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100, replicas=3)
     run.at(1).start_trial(1, 0).start_trial(2, 1).start_trial(3, 2)
     run.at(9).epoch(1, 1).end_trial(1).epoch(2, 1, replica=1).fail_trial(3, replica=2)
@@ -74,11 +76,12 @@ def test_a_broken_off_run_stands_where_its_records_say(tmp_path: Path) -> None:
     run.at(20).primary.append(RunResumed())
     ledger = ledger_of(run)
     assert [trial.trial for trial in ledger.broken_off()] == [2, 4]
-    work = from_ledger(CONFIG, ledger)
+    work: WorkList = open_work(CONFIG, ledger)
     assert [work.next_job(0).resumes, work.next_job(1).resumes] == [2, 4]
-    assert (work.next_job(0).round, work.next_job(1).round, work.next_job(2).round) == (3, 2, 1)
-    assert work.last_trial == 9
-    # What was done in the broken-off epochs does not count, what was completed does.
+    jobs = [work.next_job(replica) for replica in range(3)]
+    assert [job.round for job in jobs] == [3, 2, 1]
+    assert jobs[-1].trial == 9
+    # The work of the interrupted epochs does not count, completed epochs do.
     assert ledger.died_ms(ledger.trials[4]) is not None
     assert len(ledger.trials[2].epochs) == 1
 

@@ -1,6 +1,7 @@
-"""A real SLURM cluster of several nodes on one machine, for tests and rehearsals. System configuration is not touched.
+"""A real SLURM cluster of several nodes on one machine, for tests and rehearsals.
 
-All nodes are slurmd daemons of this host, each under a name and port of its own; everything lies in one folder.
+The system configuration is not touched. Each node is a slurmd daemon of this host with a name and
+port of its own; all files are in one folder.
 """
 
 from __future__ import annotations
@@ -13,36 +14,37 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from aiperf.clock import Clock
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+LOOK_INTERVAL_S = 0.2
 NODE_TIMEOUT_S = 10
-"""Seconds without an answer after which the controller takes a node for dead."""
+"""Seconds without an answer after which the controller considers a node dead."""
 
 SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 
 
-class TestClusterError(AiperfError):
-    """The test cluster could not be started. Raised by `TestCluster.start` with the end of the logs."""
+class LocalClusterError(AiperfError):
+    """The cluster could not be started.
 
-    __test__ = False  # no test of pytest's
+    Raised by `LocalCluster.start` with the reason or the folder of the logs.
+    """
 
 
 @dataclass(frozen=True)
-class TestCluster:
-    """A test cluster in a folder. Nodes are n1, n2, ..."""
-
-    __test__ = False  # no test of pytest's
+class LocalCluster:
+    """A cluster in a folder of this machine. Its nodes are n1, n2, ..."""
 
     folder: Path
+    clock: Clock
 
     @property
     def configuration(self) -> Path:
@@ -51,13 +53,14 @@ class TestCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command needs to talk to this cluster."""
+        """The variables that a command needs to talk to this cluster."""
         return {"SLURM_CONF": str(self.configuration)}
 
     def start(self, nodes: int, cpus: int) -> None:
         """Start all daemons and wait until every node is idle.
 
-        Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM, TestClusterError.
+        Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM,
+        LocalClusterError.
         """
         missing = [name for name in DAEMONS if _program(name) is None]
         if missing:
@@ -80,24 +83,24 @@ class TestCluster:
         self._daemon("slurmd", "-f", str(self.configuration), "-N", name, "-L", str(self.folder / name / "slurmd.log"))
 
     def kill_node(self, name: str) -> None:
-        """As if the node lost power: its daemon, its steps and all their processes at once."""
+        """Kill the daemon of a node, its steps and all their processes, like a power failure."""
         spool = str(self.folder / name)
         daemons = [p for p in self.processes() if any(spool in word for word in p.info["cmdline"] or [])]
         for process in [*daemons, *self._steps(name)]:
             _signal(process, signal.SIGKILL)
 
     def _steps(self, node: str | None = None) -> list[psutil.Process]:
-        """What runs in job steps, on one node or on all, and the daemons of these steps."""
+        """The processes in job steps, on one node or on all, and the daemons of these steps."""
         found: list[psutil.Process] = []
         for process in psutil.process_iter(["environ"]):
             environ = process.info["environ"] or {}
-            where = environ.get("SLURMD_NODENAME")
-            if environ.get("SLURM_CONF") == str(self.configuration) and where and node in (None, where):
+            name = environ.get("SLURMD_NODENAME")
+            if environ.get("SLURM_CONF") == str(self.configuration) and name and node in (None, name):
                 found.append(process)
         return [*filter(None, map(_step_daemon, found)), *found]
 
     def stop(self) -> None:
-        """End all daemons and whatever they have started, and remove the folder."""
+        """End all daemons and the processes that they have started, and remove the folder."""
         family = {*self._steps(), *self.processes()}
         for process in family:
             _signal(process, signal.SIGTERM)
@@ -125,7 +128,7 @@ class TestCluster:
         key = munge / "munge.key"
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o400)
-        munge.chmod(0o755)  # the socket is for everybody; the key is not
+        munge.chmod(0o755)  # the socket is for all users; the key is not
         self._daemon(
             "munged", "--force", f"--key-file={key}", f"--socket={munge / 'socket'}", f"--pid-file={munge / 'pid'}",
             f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
@@ -143,23 +146,23 @@ class TestCluster:
             check=False,
         )
         if result.returncode != 0:
-            raise TestClusterError(f"{name} ended with exit code {result.returncode}: {result.stderr.strip()[-1000:]}")
+            raise LocalClusterError(f"{name} ended with exit code {result.returncode}: {result.stderr.strip()[-1000:]}")
 
     def _wait_until_idle(self, nodes: int) -> None:
-        end = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < end:
+        end_s = self.clock.monotonic_s() + START_TIMEOUT_S
+        while self.clock.monotonic_s() < end_s:
             shown = subprocess.run(
                 ["sinfo", "--noheader", "--Node", "--format=%T"],
                 env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
             ).stdout.split()  # fmt: skip
             if shown == ["idle"] * nodes:
                 return
-            time.sleep(0.2)
-        raise TestClusterError(f"the nodes are {shown} after {START_TIMEOUT_S:.0f} s; logs are in {self.folder}")
+            self.clock.pause(LOOK_INTERVAL_S)
+        raise LocalClusterError(f"the nodes are {shown} after {START_TIMEOUT_S:.0f} s; logs are in {self.folder}")
 
 
 def configuration(folder: Path, nodes: int, cpus: int) -> str:
-    """The slurm.conf: `nodes` nodes of `cpus` claimed CPUs each on this host, talking over the loopback."""
+    """The slurm.conf of `nodes` nodes on this host with `cpus` claimed CPUs each."""
     host = socket.gethostname().split(".")[0]
     user = pwd.getpwuid(os.getuid()).pw_name
     controller, *ports = _free_ports(nodes + 1)
@@ -221,7 +224,7 @@ def _program(name: str) -> str | None:
 
 
 def _step_daemon(process: psutil.Process) -> psutil.Process | None:
-    """The daemon of the step that a process is the head of."""
+    """The daemon of a step, found from the first process of the step."""
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = process.parent()
         return parent if parent is not None and parent.name() == "slurmstepd" else None

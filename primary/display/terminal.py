@@ -1,27 +1,30 @@
-"""The live view: a table on a terminal, plain lines elsewhere. On standard error: results go to standard output."""
+"""Displays on standard error: a table on a terminal, plain lines elsewhere.
+
+Standard output is for results.
+"""
 
 from __future__ import annotations
 
 import sys
-import time
 from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
-from primary.display.view import Display, ReplicaView, RunView
+from primary.display.state import Display, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0
-"""Spacing of status lines where there is no terminal."""
+"""Spacing of status lines without a terminal."""
 
 MAX_ROWS = 40
-"""Most replicas in the table; the rest is summed in a line."""
+"""Rows of the table; further replicas are counted in its caption."""
 
 
 def format_ops(ops: float) -> str:
-    """OPS with an SI prefix: 1.234 TOPS."""
+    """OPS with an SI prefix and three decimals, such as 1.234 TOPS."""
     for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if ops >= factor:
             return f"{ops / factor:.3f} {prefix}OPS"
@@ -29,7 +32,7 @@ def format_ops(ops: float) -> str:
 
 
 def summary(view: RunView) -> str:
-    """One line about the whole run."""
+    """The whole run in one line."""
     if view.elapsed_s is None:
         ready = sum(replica.state != "starting" for replica in view.replicas)
         return f"starting: {ready} of {len(view.replicas)} replicas answered"
@@ -81,11 +84,11 @@ class TerminalDisplay:
         self._live.start()
 
     def event(self, text: str) -> None:
-        """A line above the table."""
+        """Print a line above the table."""
         self._live.console.print(text, markup=False, highlight=False)
 
     def refresh(self, view: RunView) -> None:
-        """Draw the table anew."""
+        """Redraw the table."""
         self._live.update(table(view), refresh=True)
 
     def close(self) -> None:
@@ -96,24 +99,26 @@ class TerminalDisplay:
 class LineDisplay:
     """Plain lines, for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream = stream
-        self._next_s = 0.0
+        self._clock = clock
+        self._next_s = clock.monotonic_s()
 
     def event(self, text: str) -> None:
-        """One line."""
+        """Print a line."""
         print(text, file=self._stream, flush=True)
 
     def refresh(self, view: RunView) -> None:
-        """A status line every now and then."""
-        if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + LINE_INTERVAL_S
+        """Print a status line, at most one in `LINE_INTERVAL_S`."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._next_s:
+            self._next_s = now_s + LINE_INTERVAL_S
             self.event(summary(view))
 
     def close(self) -> None:
-        """Nothing to do."""
+        """No-op: every line is printed already."""
 
 
-def open_display() -> Display:
+def open_display(clock: Clock) -> Display:
     """The display that fits standard error."""
-    return TerminalDisplay(sys.stderr) if sys.stderr.isatty() else LineDisplay(sys.stderr)
+    return TerminalDisplay(sys.stderr) if sys.stderr.isatty() else LineDisplay(sys.stderr, clock)

@@ -1,4 +1,4 @@
-"""What the dispatcher tells about a run in progress, and to whom."""
+"""The state of a run in progress as the live view shows it, and the contract of a display."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ReplicaView:
 
     @property
     def operations(self) -> int:
-        """Operations that this replica told of, unfinished epochs included."""
+        """Operations that this replica has reported, unfinished epochs included."""
         return self.finished_operations + (self.progress.operations if self.progress else 0)
 
     def take(self, progress: Progress) -> None:
-        """A progress message came in."""
+        """Note a progress message."""
         if self.progress is not None and self.progress.trial != progress.trial:
             self.finished_operations += self.progress.operations
         self.progress = progress
@@ -59,31 +59,31 @@ class Display(Protocol):
     """Shows a run in progress."""
 
     def event(self, text: str) -> None:
-        """Something happened that deserves a line."""
+        """Show a line about something that happened."""
 
     def refresh(self, view: RunView) -> None:
-        """The state now; called about once a second."""
+        """Show the current state; called about once a second."""
 
     def close(self) -> None:
-        """The run is over."""
+        """End the live view with the run."""
 
 
-class Unbreakable:
-    """A display that may fail (a closed terminal, a full disk) without hurting the run; then it is used no more."""
+class FailSafeDisplay:
+    """A display that is dropped if it fails (closed terminal, full disk); the run continues."""
 
     def __init__(self, display: Display) -> None:
         self._display: Display | None = display
 
     def event(self, text: str) -> None:
-        """Something happened that deserves a line."""
+        """Show a line about something that happened."""
         self._try(lambda display: display.event(text))
 
     def refresh(self, view: RunView) -> None:
-        """The state now."""
+        """Show the current state."""
         self._try(lambda display: display.refresh(view))
 
     def close(self) -> None:
-        """The run is over."""
+        """End the live view with the run."""
         self._try(lambda display: display.close())
 
     def _try(self, action: Callable[[Display], None]) -> None:

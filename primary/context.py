@@ -1,0 +1,105 @@
+"""Objects that all parts of a primary share: the run's context, its milestones, its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.clock import Clock
+from aiperf.config.settings import RunConfig
+from aiperf.files import write_atomically
+from aiperf.history.files import HistoryWriter
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.paths import RunPaths
+from primary.display.state import Display
+from primary.launchers import Launcher
+from primary.managers.contract import Manager
+from primary.work.contract import WorkList
+
+log = logging.getLogger(__name__)
+
+NodeFacts = dict[str, str | int | float | None]
+"""A replica's description of its machine."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The parts that a run is made of."""
+
+    config: RunConfig
+    paths: RunPaths
+    launcher: Launcher
+    writer: HistoryWriter
+    display: Display
+    work: WorkList
+    claim: Claim
+    manager: Manager
+    released_ms: int | None = None
+    """UTC of the release, for a resumed run; the time since then has passed."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the primary's records are stamped with."""
+        return self.writer.clock
+
+    def announce(self, text: str) -> None:
+        """Log a line and show it."""
+        log.info("%s", text)
+        self.display.event(text)
+
+
+class Milestones:
+    """The moments of a run that its parts wait for."""
+
+    def __init__(self) -> None:
+        self.answered: set[int] = set()
+        """Replicas that were ready or lost at least once."""
+        self.changed = asyncio.Event()
+        """Set at every answer; cleared by the barrier, which waits for it."""
+        self.released = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    def answer(self, replica: int) -> None:
+        """Note that a replica is ready or lost."""
+        self.answered.add(replica)
+        self.changed.set()
+
+    async def or_end(self, awaited: Coroutine[Any, Any, object]) -> None:
+        """Wait for something, but not beyond the end of the run."""
+        tasks = {asyncio.create_task(awaited), asyncio.create_task(self.stopping.wait())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+class SystemFile:
+    """`system.json`: the nodes of all replicas.
+
+    Changes are collected, since every write is of the whole file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._nodes: dict[str, NodeFacts] = {}
+        self._changed = False
+
+    def add(self, replica: int, facts: NodeFacts) -> None:
+        """Note the description of a replica's node, to be written later."""
+        self._nodes[str(replica)] = facts
+        self._changed = True
+
+    def write(self) -> None:
+        """Write the file if anything has changed.
+
+        Raises OSError; the next call tries again then.
+        """
+        if self._changed:
+            write_atomically(self._path, json.dumps(self._nodes, indent=2).encode() + b"\n")
+            self._changed = False

@@ -1,0 +1,81 @@
+"""AutoML rounds: a schedule for each replica; free replicas resume interrupted trainings."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from aiperf.config.settings import RunConfig
+from aiperf.history.ledger import Ledger
+from aiperf.messages import Finished, Job
+from aiperf.rules.schedule import Step, next_step
+
+MAX_RESUMPTIONS = 2
+"""A training that is interrupted once more after this many resumptions is given up."""
+
+RESUMABLE = frozenset({"crash", "hang", "rank_lost", "start", "ranks"})
+"""Failures that the training did not cause; others (nan, out_of_memory, ...) would recur."""
+
+
+class AutomlRounds:
+    """The rounds of all replicas, continued from what a ledger records of them."""
+
+    def __init__(self, config: RunConfig, ledger: Ledger) -> None:
+        self._config = config
+        self._last_trial = max(ledger.trials, default=0)
+        self._steps = _next_steps(config, ledger)
+        """The next step of each replica's own schedule."""
+        self._interrupted = deque(_interrupted_jobs(ledger))
+        """To be resumed by the next free replica."""
+        self._resumptions: dict[int, int] = {}
+        """Earlier attempts of a resumed training, by trial."""
+
+    def next_job(self, replica: int) -> Job:
+        """Issue an interrupted training if there is one, else the replica's next step."""
+        self._last_trial += 1
+        if self._interrupted:
+            old = self._interrupted.popleft()
+            self._resumptions[self._last_trial] = self._resumptions.get(old.trial, 0) + 1
+            return old.model_copy(update={"trial": self._last_trial, "resumes": old.trial})
+        step = self._steps.setdefault(replica, Step())
+        seed = step.seed(self._config, replica)
+        return Job(trial=self._last_trial, round=step.round, seed=seed, point=step.point, base=step.base)
+
+    def finished(self, replica: int, job: Job, result: Finished) -> None:
+        """Move the replica on; hand the training back if it failed by no fault of its own."""
+        again = not result.completed and result.kind in RESUMABLE and self._hand_back(job)
+        self._advance(replica, job, result.completed or again)
+
+    def lost(self, replica: int, job: Job) -> None:
+        """Hand the training back; the replica's schedule continues without it."""
+        self._advance(replica, job, self._hand_back(job))
+
+    def _hand_back(self, job: Job) -> bool:
+        if self._resumptions.get(job.trial, 0) >= MAX_RESUMPTIONS:
+            return False
+        self._interrupted.append(job)
+        return True
+
+    def _advance(self, replica: int, job: Job, completed: bool) -> None:
+        # A resumed training belongs to the schedule of the replica that began it.
+        if job.resumes is None:
+            step = self._steps.setdefault(replica, Step())
+            self._steps[replica] = next_step(step, job.trial, completed, self._config.search)
+
+
+def _next_steps(config: RunConfig, ledger: Ledger) -> dict[int, Step]:
+    """The step after the last recorded job of every replica."""
+    steps: dict[int, Step] = {}
+    for number, trial in sorted(ledger.trials.items()):
+        if trial.issued is not None and trial.issued.resumes is None:
+            issued = trial.issued
+            step = Step(issued.round, issued.point, issued.base)
+            steps[issued.replica] = next_step(step, number, trial.failed is None, config.search)
+    return steps
+
+
+def _interrupted_jobs(ledger: Ledger) -> Iterator[Job]:
+    for trial in ledger.broken_off():
+        if trial.issued is not None:
+            issued = trial.issued
+            yield Job(trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base)

@@ -1,0 +1,38 @@
+"""The contract of a work list: it decides what each replica does next, and issues the trial ids."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiperf.config.settings import RunConfig
+from aiperf.history.ledger import Ledger
+from aiperf.messages import Finished, Job
+
+
+class WorkList(Protocol):
+    """Jobs by replica. No other part of the program issues trial ids.
+
+    Ids grow and are never reused. An interrupted training is given out again, to the next free
+    replica, as a new job that names the old one (`Job.resumes`); after a fixed number of
+    resumptions it is given up.
+    """
+
+    def next_job(self, replica: int) -> Job:
+        """Issue a job with a new id to a free replica."""
+
+    def finished(self, replica: int, job: Job, result: Finished) -> None:
+        """Note how a job ended."""
+
+    def lost(self, replica: int, job: Job) -> None:
+        """Note that a replica was lost while it worked on a job."""
+
+
+class OpenWorkList(Protocol):
+    """Makes the work list of a run from its ledger; an empty ledger is a run that begins.
+
+    Trainings in progress in the ledger are interrupted. New ids are higher than all that were
+    issued.
+    """
+
+    def __call__(self, config: RunConfig, ledger: Ledger, /) -> WorkList:
+        """Make the work list."""

@@ -1,0 +1,53 @@
+"""The suite of every seam runs over its registry, so that new implementations are tested."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOY = "toy-implementation"
+
+SEAMS = {
+    "primary.launchers:LAUNCHERS": "tests/contract/test_launchers.py",
+    "primary.managers:MANAGERS": "tests/contract/test_managers.py",
+    "primary.work:WORK_LISTS": "tests/contract/test_work_lists.py",
+}
+"""Every registry (module and name), and the suite that runs over it."""
+
+PLUGIN = f"""
+import importlib, json, os
+
+for path in json.loads(os.environ["TOY_REGISTRIES"]):
+    module, _, name = path.partition(":")
+    getattr(importlib.import_module(module), name).add({TOY!r}, "no.such.module:Toy")
+"""
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The tests of all suites, in a process with a toy implementation of every seam."""
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "toy_plugin.py").write_text(PLUGIN)
+    search_path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": search_path, "TOY_REGISTRIES": json.dumps(list(SEAMS))}
+    command = [sys.executable, "-m", "pytest", "-p", "toy_plugin", "-p", "no:cacheprovider", "--collect-only", "-q"]
+    result = subprocess.run(
+        [*command, *dict.fromkeys(SEAMS.values())],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("registry", SEAMS)
+def test_a_registered_implementation_is_collected_by_the_suite_of_its_seam(registry: str, collected: list[str]) -> None:
+    suite = SEAMS[registry]
+    toys = [line for line in collected if line.startswith(f"{suite}::") and TOY in line.partition("[")[2]]
+    assert toys, f"{suite} does not run over {registry}"
