@@ -205,5 +205,5 @@ def test_damaged_and_foreign_input_gives_a_clear_message(content: bytes, message
 
 
 def test_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="is no run directory"):
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
         check_result(tmp_path)
