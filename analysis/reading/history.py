@@ -112,12 +112,13 @@ def _needless(lines: list[bytes], thinning: ProgressThinning) -> set[int]:
         report = scan_progress(line)
         if report is None:
             continue
-        key = (report.trial, thinning.bucket(report.time_ms))
+        trial, time_ms, position = report
+        key = (trial, thinning.bucket(time_ms))
         known = furthest.get(key)
         if known is None:
-            furthest[key] = report.position, number
-        elif known[0] <= report.position:
-            furthest[key] = report.position, number
+            furthest[key] = position, number
+        elif known[0] <= position:
+            furthest[key] = position, number
             needless.add(known[1])
         else:
             needless.add(number)
