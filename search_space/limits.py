@@ -1,4 +1,4 @@
-"""How far architectures may grow: limits that follow from the configuration of a run."""
+"""Limits of growth for architectures, derived from the configuration of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEIGHT_BYTES = 4
 """Weights, gradients and momentum are float32 also in mixed precision."""
 
 KEPT_KINDS = frozenset({"conv", "relu"})
-"""Layers whose outputs the backward pass needs: inputs of normalisations and of convolutions."""
+"""Layers whose outputs are kept for the backward pass: inputs of normalisations and of convolutions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Limits:
     activation_bytes: int
 
     def refusal(self, architecture: Architecture) -> str | None:
-        """Why an architecture is too large, or None."""
+        """The reason why an architecture is too large, or None."""
         counted = count(architecture)
         if counted.parameters > self.parameters:
             return f"{counted.parameters} parameters; the limit is {self.parameters}"
