@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aiperf.config.settings import RunConfig
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
-from aiperf.rules.schedule import Step, next_step
+from aiperf.rules.schedule import Assignment, next_assignment
 
 MAX_RESUMPTIONS = 2
 """A training that was broken off so often is given up."""
@@ -24,7 +24,7 @@ class WorkList:
 
     config: RunConfig
     last_trial: int = 0
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, Assignment] = field(default_factory=dict)
     """What each replica does next of its own schedule."""
     broken_off: deque[Job] = field(default_factory=deque)
     """To be gone on with, by whoever is free first."""
@@ -37,7 +37,7 @@ class WorkList:
             old = self.broken_off.popleft()
             self._resumptions[self.last_trial] = self._resumptions.get(old.trial, 0) + 1
             return old.model_copy(update={"trial": self.last_trial, "resumes": old.trial})
-        step = self.steps.setdefault(replica, Step())
+        step = self.steps.setdefault(replica, Assignment())
         seed = step.seed(self.config, replica)
         return Job(trial=self.last_trial, round=step.round, seed=seed, point=step.point, base=step.base)
 
@@ -58,18 +58,18 @@ class WorkList:
 
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         if job.resumes is None:
-            step = self.steps.setdefault(replica, Step())
-            self.steps[replica] = next_step(step, job.trial, completed, self.config.search)
+            step = self.steps.setdefault(replica, Assignment())
+            self.steps[replica] = next_assignment(step, job.trial, completed, self.config.search)
 
 
 def from_ledger(config: RunConfig, ledger: Ledger) -> WorkList:
     """Where a run stands: every replica after its last job, everything broken off to be gone on with."""
-    steps: dict[int, Step] = {}
+    steps: dict[int, Assignment] = {}
     for number, trial in sorted(ledger.trials.items()):
         if trial.issued is not None and trial.issued.resumes is None:
             issued = trial.issued
-            step = Step(issued.round, issued.point, issued.base)
-            steps[issued.replica] = next_step(step, number, trial.failed is None, config.search)
+            step = Assignment(issued.round, issued.point, issued.base)
+            steps[issued.replica] = next_assignment(step, number, trial.failed is None, config.search)
     return WorkList(config, max(ledger.trials, default=0), steps, deque(_jobs(ledger)))
 
 

@@ -80,10 +80,8 @@ async def collect(
     config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, ranks: int = 1
 ) -> list[FromTrainer]:
     trainer = await TrainerProcess.start(RankSetup(config, ranks, cpu_threads=2), request, log)
-    phases: list[FromTrainer] = []
-    trainer.listener = phases.append
     try:
-        await trainer.until_ready(120)
+        phases: list[FromTrainer] = [phase async for phase in trainer.warm_up(120)]
         await trainer.begin(begin)
         return phases + [message async for message in trainer.messages(120)]
     finally:

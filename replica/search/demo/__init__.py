@@ -1,1 +1,1 @@
-"""The search and the tuner on made-up objectives, without training (`aiperf search`, `aiperf hpo`)."""
+"""The search and the tuner on synthetic objectives, without training (`aiperf search`, `aiperf hpo`)."""

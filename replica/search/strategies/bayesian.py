@@ -1,10 +1,9 @@
-"""What a replica trains next: network morphism guided by Bayesian optimisation.
+"""Network morphism guided by Bayesian optimisation.
 
-A simulated-annealing search of the tree of morphs below the best architectures, for the one with the highest upper
-confidence bound
-of the surrogate (Jin et al. 2019, algorithm 1). Trials still running are pending observations: they count as if
-they had reached the
-mean of the accuracies so far (constant liar, Ginsbourger et al. 2010).
+Simulated annealing searches the tree of morphs below the best architectures for the one with the
+highest upper confidence bound of the surrogate (Jin et al. 2019, algorithm 1). Trials that still
+run are pending observations: they count as if they had reached the mean of the accuracies so far
+(constant liar, Ginsbourger et al. 2010).
 """
 
 from __future__ import annotations
@@ -20,121 +19,57 @@ from threadpoolctl import threadpool_limits
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.distance import DistanceTable
-from replica.search.surrogate import Observation, Surrogate
+from replica.search.lanes import ALL, Lane
+from replica.search.observations import Observation, Observations
+from replica.search.strategies.contract import Proposal, lane_key
+from replica.search.surrogate import Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import Morph
 from search_space.sampling import random_morph
 
 PARENTS = 5
-"""The search starts from so many of the most accurate architectures."""
+"""The search starts from this many of the most accurate architectures."""
 
 CHILDREN = 8
-"""Random morphs of an architecture that are looked at together."""
+"""Random morphs of an architecture that are evaluated together."""
 
 MAX_MORPHS = 4
-"""Most morphs between a proposal and the trained architecture that it grew from: what it inherits stays of use."""
+"""Most morphs between a proposal and the trained architecture that it grew from, so that inherited weights help."""
 
 START_TEMPERATURE = 1.0
 COOLING = 0.75
 LEAST_TEMPERATURE = 0.02
 """14 steps: about a hundred candidates a proposal. Temperatures are in units of the spread of the bounds."""
 
-MAX_LANES = 16
-"""Replicas that propose at the same moment draw from different parts of the space, at most so many."""
-
 EXTRA_STEPS = 200
-"""Further steps while no candidate was found at all."""
+"""Further steps at the least temperature if no candidate was found before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The part of the space that a replica proposes from: hashes that are `index` modulo `count`.
-
-    Replicas that see the same history at the same moment therefore never propose the same architecture.
-    """
-
-    index: int = 0
-    count: int = 1
-
-    @classmethod
-    def of(cls, replica: int, replicas: int) -> Lane:
-        """The lane of a replica."""
-        count = min(replicas, MAX_LANES)
-        return cls(replica % count, count)
-
-    def holds(self, architecture: Architecture) -> bool:
-        """Whether an architecture is of this lane."""
-        return int(architecture.hash, 16) % self.count == self.index
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An architecture to train, and how it grew: from which one (None: it is the initial one) by which morphs."""
-
-    architecture: Architecture
-    parent: str | None
-    morphs: tuple[Morph, ...] = ()
-
-
-@dataclass(frozen=True)
-class History:
-    """What is known when a proposal is made. `failed` architectures are not proposed again."""
-
-    completed: tuple[Observation, ...] = ()
-    pending: tuple[Architecture, ...] = ()
-    failed: tuple[str, ...] = ()
-
-    @property
-    def hashes(self) -> set[str]:
-        """Every architecture that was tried or is being tried."""
-        tried = {observation.architecture.hash for observation in self.completed}
-        return tried | {architecture.hash for architecture in self.pending} | set(self.failed)
-
-    @property
-    def measured(self) -> tuple[Observation, ...]:
-        """Observations whose accuracy is a number; a NaN says nothing."""
-        return tuple(observation for observation in self.completed if math.isfinite(observation.accuracy))
-
-
-class Proposer:
-    """Proposes architectures below `initial` within `limits`.
-
-    It remembers distances between architectures and nothing else: a proposal depends on its arguments alone.
-    """
+class BayesianStrategy:
+    """Searches the tree of morphs below the best architectures. It remembers nothing but distances."""
 
     def __init__(self, initial: Architecture, limits: Limits) -> None:
         self._initial = initial
         self._limits = limits
         self._table = DistanceTable()
 
-    def propose(self, history: History, rng: random.Random, lane: Lane = Lane()) -> Proposal:
-        """The next architecture to train. Raises TrialFailedError ("search") where none can be found."""
-        known = history.hashes | {self._initial.hash}
-        # The matrices are small: more threads would cost more than they give, and trainings need the cores.
+    def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
+        """The next architecture to train. Raises TrialFailedError ("search") if none can be found."""
+        known = observations.hashes | {self._initial.hash}
+        # The matrices are small: more threads would cost more time than they save, and trainings need the cores.
         with threadpool_limits(1):
-            search = _Annealing(self._surrogate(history), self._limits, known, rng, lane)
-            return search.run(self._parents(history))
+            search = _Annealing(self._surrogate(observations), self._limits, known, rng, lane)
+            return search.run(self._parents(observations))
 
-    def propose_randomly(self, history: History, rng: random.Random, lane: Lane = Lane()) -> Proposal:
-        """A random morph of a random architecture of the history: what the search is compared with."""
-        known = history.hashes | {self._initial.hash}
-        pool = [observation.architecture for observation in history.completed] or [self._initial]
-        for _ in range(EXTRA_STEPS * CHILDREN):
-            parent = rng.choice(pool)
-            morph, child = random_morph(parent, rng)
-            if child.hash not in known and lane.holds(child) and self._limits.refusal(child) is None:
-                return Proposal(child, parent.hash, (morph,))
-        raise TrialFailedError("search", "no new architecture within the limits was found")
-
-    def _parents(self, history: History) -> list[Architecture]:
-        ranked = sorted(history.measured, key=lambda observation: -observation.accuracy)
+    def _parents(self, observations: Observations) -> list[Architecture]:
+        ranked = sorted(observations.measured, key=lambda observation: -observation.accuracy)
         best = list({observation.architecture.hash: observation.architecture for observation in ranked}.values())
         return best[:PARENTS] or [self._initial]
 
-    def _surrogate(self, history: History) -> Surrogate:
-        measured = history.measured
+    def _surrogate(self, observations: Observations) -> Surrogate:
+        measured = observations.measured
         lie = sum(o.accuracy for o in measured) / len(measured) if measured else 0.0
-        lies = tuple(Observation(architecture, lie) for architecture in history.pending)
+        lies = tuple(Observation(architecture, lie) for architecture in observations.pending)
         return Surrogate((*measured, *lies) or (Observation(self._initial, lie),), self._table)
 
 
@@ -182,9 +117,11 @@ class _Annealing:
             return
         for child in self._branches(children):
             bound = -child.rank[0]
-            if self.lane.holds(child.architecture) and (self.best is None or child.rank < self.best.rank):
+            # Children of other lanes are expanded, too, but not proposed: the way to the best may lead through them.
+            if self.lane.holds(lane_key(child.architecture)) and (self.best is None or child.rank < self.best.rank):
                 self.best = child
             highest = -self.best.rank[0] if self.best else bound
+            # Also a worse child may be expanded (Metropolis rule): a good architecture may lie below it.
             if self.rng.random() < math.exp(min(0.0, bound - highest) / temperature):
                 heapq.heappush(self.heap, child)
 
