@@ -1,4 +1,4 @@
-"""The tuner: best value after 40 suggestions by TPE and by random search, on objectives over a mixed space.
+"""The tuner: best value after 40 suggestions, by TPE and by random search.
 
 python -m benchmarks.hyperparameters [--seeds 30] [--figure docs/figures/hyperparameters.svg] [--format json]
 """

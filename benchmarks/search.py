@@ -1,4 +1,4 @@
-"""The architecture search: cost of a proposal by length of the history, and gain over random morphing.
+"""The search: cost of a proposal by length of the history, and gain over random morphing.
 
 python -m benchmarks.search [--seeds 20] [--figure docs/figures/search.svg] [--format json]
 """
@@ -26,7 +26,7 @@ STEPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU seconds of a proposal, medians over seeds: of the first one (no distance cached yet) and of the next."""
+    """CPU seconds of a proposal, medians over seeds: the first (no distance cached), the next."""
 
     history: int
     first_s: float
@@ -57,7 +57,7 @@ def bests(arguments: tuple[str, str, int]) -> tuple[float, ...]:
 
 
 def gains(seeds: int) -> list[Gain]:
-    """Run both strategies on every objective, with seeds and strategies interleaved over the cores."""
+    """Run all strategies on every objective, interleaved over the cores."""
     jobs = [(objective, strategy, seed) for objective in OBJECTIVES for seed in range(seeds) for strategy in STRATEGIES]
     random.Random(0).shuffle(jobs)
     with ProcessPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""The agent of a replica: it takes jobs from the primary over its standard input, one trial at a time.
+"""The agent of a replica: it takes jobs from the primary and runs them, one at a time.
 
 It never imports TensorFlow: trainers are processes of their own, so that the death of one costs a
 trial and not the replica.
@@ -68,7 +68,7 @@ class Agent:
         self._why_broken = ""
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer messages until Stop or the end of the pipe; then end the trial in progress and return."""
+        """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
         self._context.send(
             Ready(
                 writer=self._context.writer.name,
@@ -234,7 +234,7 @@ def make_context(
 
 
 def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, replica: int) -> TelemetrySettings | None:
-    """Settings with which ranks sample the replica's nodes other than the first; None if telemetry is off."""
+    """Settings for ranks to sample nodes other than the first; None if telemetry is off."""
     interval_s = config.telemetry.interval
     if interval_s <= 0:
         return None
@@ -242,7 +242,7 @@ def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, rep
 
 
 def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
-    """The environment that gives Open MPI the ranks per node inside of a SLURM step of a single task."""
+    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
     if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
         return {}
     nodes, count = ",".join(hosts), str(len(hosts))

@@ -93,8 +93,10 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=whole_number(1), default=10, metavar="N", help="proposals to make (default: %(default)s)"
     )
-    parser.add_argument("--history", type=whole_number(0), default=1, metavar="H",
-                        help="architectures to start from, the initial one included (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--history", type=whole_number(0), default=1, metavar="H",
+        help="architectures to start from, the initial one included (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--objective", default="peak", metavar="NAME", help="depth, peak or mixture (default: peak)")
     parser.add_argument(
         "--strategy", default="bayesian", metavar="NAME", help=f"{' or '.join(STRATEGIES)} (default: %(default)s)"

@@ -1,4 +1,4 @@
-"""Hyperparameters of a run: the spaces that come with the data sets, and their effect on an architecture."""
+"""Hyperparameters: the spaces of the data sets, and their effect on an architecture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def default_space_file(dataset: str) -> Path:
 def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
     """The architecture with that kernel size in all blocks that take it.
 
-    Apply it before the model is built, so that the operations counted are those of the model that trains.
+    Apply it before the model is built: what is counted must be what is trained.
     """
 
     def tuned(layer: Layer) -> Layer:
@@ -34,7 +34,7 @@ def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
 
 
 def takes_kernel_size(architecture: Architecture) -> bool:
-    """Whether any block of the architecture takes the kernel size."""
+    """True if any block of the architecture takes the kernel size."""
     return any(isinstance(node.layer, Conv) and node.layer.tunable_kernel for node in architecture.nodes)
 
 

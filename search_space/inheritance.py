@@ -30,9 +30,10 @@ def inherit(
 ) -> Weights:
     """The weights of `morph.apply(architecture)` that compute what `weights` compute.
 
-    `noise` breaks the symmetry of replicated channels: the shares of their copies differ by this relative
-    amount while their sum stays, so that the copies learn different things and the function is preserved.
-    `rng` draws which channels are replicated, the noise, and the He-normal kernels of new projections.
+    `noise` breaks the symmetry of replicated channels: the shares of their copies differ by this
+    relative amount while their sum stays, so that the copies learn different things and the
+    function is preserved. `rng` draws which channels are replicated, the noise, and the He-normal
+    kernels of new projections.
     """
     child = morph.apply(architecture)
     carried = _carry(morph, architecture, child, weights, (rng, noise))
@@ -92,7 +93,7 @@ def _(
     result = dict(weights)
     for name in stream.members:
         if name in weights:
-            # The last axis of kernels, biases and normalisation weights alike is the output channel.
+            # The last axis of kernels, biases and normalisation weights is the output channel.
             result[name] = {key: array[..., origin] for key, array in weights[name].items()}
     for name in stream.consumers:
         own = dict(result[name])
@@ -103,7 +104,7 @@ def _(
 
 
 def _shares(origin: NDArray[np.intp], rng: np.random.Generator, noise: float) -> NDArray[np.float64]:
-    """The share that each copy of a channel contributes, (channels,); the copies of one channel sum to 1."""
+    """The share of each copy of a channel, (channels,); the copies of one channel sum to 1."""
     raw = 1.0 + noise * rng.uniform(-1.0, 1.0, size=len(origin))
     sums = np.bincount(origin, weights=raw)
     shares: NDArray[np.float64] = raw / sums[origin]

@@ -33,7 +33,10 @@ class Deepen:
     after: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Let all readers of the ReLU read the block. Raises ArchitectureError if `after` is not a ReLU on images."""
+        """Let all readers of the ReLU read the block.
+
+        Raises ArchitectureError if `after` is not a ReLU on images.
+        """
         if self.after not in deepen_sites(architecture):
             raise ArchitectureError(f"cannot deepen after {self.after!r}: it is not a ReLU on images")
         conv, norm, relu = _names(architecture, "deep", "conv", "bn", "relu")
@@ -50,13 +53,16 @@ class Deepen:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Give every convolution of a stream of channels more filters. `stream` is the stream's first producer."""
+    """Give every convolution of a stream of channels more filters.
+
+    `stream` is the stream's first producer.
+    """
 
     stream: str
     channels: int
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Widen all producers alike, since additions, normalisations and pooling in between need one width.
+        """Widen all producers alike, since the layers in between need one width.
 
         Raises ArchitectureError if the stream cannot be widened or would not grow.
         """
@@ -80,10 +86,10 @@ class AddSkip:
     target: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Add the skip through a batch normalisation whose scale starts at zero: it contributes nothing at first.
+        """Add the skip through a batch normalisation with a scale of zero: no effect at first.
 
-        If shapes differ, a strided 1x1 convolution comes before it. Raises ArchitectureError if shapes cannot be
-        matched.
+        If shapes differ, a strided 1x1 convolution comes before it. Raises ArchitectureError if
+        shapes cannot be matched.
         """
         if not _can_skip(architecture, self.source, self.target):
             raise ArchitectureError(f"cannot add a skip connection from {self.source!r} to {self.target!r}")
@@ -107,7 +113,10 @@ class EnlargeKernel:
     conv: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Enlarge the kernel. Raises ArchitectureError unless the node is a convolution in `kernel_sites`."""
+        """Enlarge the kernel.
+
+        Raises ArchitectureError unless the node is a convolution in `kernel_sites`.
+        """
         if self.conv not in kernel_sites(architecture):
             raise ArchitectureError(f"cannot enlarge the kernel of {self.conv!r}")
 
@@ -147,13 +156,16 @@ def kernel_sites(architecture: Architecture) -> tuple[str, ...]:
 
 
 def widths(channels: int) -> tuple[int, ...]:
-    """Widths that a stream may grow to: by a quarter, by a half, to the double; multiples of eight."""
+    """Widths that a stream may grow to: 5/4, 3/2 and 2 times, rounded down to multiples of 8."""
     grown = (channels * quarters // 4 // WIDTH_MULTIPLE * WIDTH_MULTIPLE for quarters in (5, 6, 8))
     return tuple(sorted({width for width in grown if width > channels}))
 
 
 def find_stream(architecture: Architecture, name: str) -> Stream:
-    """The stream whose first producer is `name`. Raises ArchitectureError if there is none to widen."""
+    """The stream whose first producer is `name`.
+
+    Raises ArchitectureError if there is none to widen.
+    """
     for stream in streams(architecture):
         if stream.producers[0] == name:
             return stream

@@ -1,7 +1,7 @@
 """The initial architecture: ResNet version 1 with bottleneck blocks (He et al. 2016, Table 1).
 
-The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original; convolutions in front of a
-batch normalisation have no bias. Names follow s<stage>b<block>_<part>.
+The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original; convolutions in
+front of a batch normalisation have no bias. Names follow s<stage>b<block>_<part>.
 """
 
 from __future__ import annotations

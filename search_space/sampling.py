@@ -1,4 +1,4 @@
-"""Random morphs: an operator is drawn first, then a place, so that one with many places does not crowd out others."""
+"""Random morphs: an operator first, then a place, so that many places do not add weight."""
 
 from __future__ import annotations
 

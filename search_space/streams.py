@@ -18,7 +18,7 @@ KEEPS_CHANNELS = frozenset({"batchnorm", "relu", "maxpool", "globalpool", "dropo
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Nodes that share one width: convolutions that produce it, nodes that keep it, layers that read it."""
+    """Nodes that share one width: those that produce it, keep it, and read it."""
 
     channels: int
     producers: tuple[str, ...]
@@ -32,8 +32,8 @@ class Stream:
 def streams(architecture: Architecture) -> tuple[Stream, ...]:
     """The streams that can be widened, in the order of their first nodes.
 
-    Excluded are those that touch the network's input or output, a grouped convolution, a flattening or a
-    concatenation.
+    Excluded are those that touch the network's input or output, a grouped convolution, a flattening
+    or a concatenation.
     """
     groups: dict[str, list[Node]] = {}
     roots = _roots(architecture)

@@ -1,7 +1,7 @@
-"""A space of hyperparameters, in NNI's search-space format (`{"name": {"_type": ..., "_value": ...}}`).
+"""A space of hyperparameters in NNI's format, `{"name": {"_type": ..., "_value": ...}}`.
 
-Names that a trial knows: `kernel_size` (of the blocks that deepening inserted), `batch_size` (images
-per accelerator and step), `learning_rate`, `momentum`, `label_smoothing`.
+Names that a trial knows: `kernel_size` (of the blocks that deepening inserted), `batch_size`
+(images per accelerator and step), `learning_rate`, `momentum`, `label_smoothing`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHOLE = frozenset({"kernel_size", "batch_size"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One hyperparameter: its name, NNI's kind of distribution, and the distribution's numbers or options."""
+    """One hyperparameter: name, NNI's kind of distribution, and its numbers or options."""
 
     name: str
     kind: str
@@ -79,7 +79,7 @@ CHECKS: dict[str, Callable[[list[Any]], str | None]] = {
     "lognormal": _numbers(2, _spread),
     "qlognormal": _numbers(3, _spread),
 }
-"""NNI's kinds of distributions, each with a check that gives what is wrong with its `_value`, or None."""
+"""NNI's kinds of distributions, each with a check of its `_value`: the problem, or None."""
 
 
 def read_space(path: Path, known: tuple[str, ...] = KNOWN) -> Space:

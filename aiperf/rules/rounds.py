@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WARM_UP_ROUNDS = 3
-"""Rounds 1 to 3 train one, two and three quarters of the maximum of epochs; the search gets a predicted accuracy."""
+"""In rounds 1 to 3, trainings are shorter and the search gets their predicted accuracy."""
 
 LEAST_IMPROVEMENT = 0.001
 """Validation accuracy must rise by at least this much to count as an improvement."""
@@ -39,7 +39,7 @@ def patience_of_round(number: int) -> int:
 
 
 def out_of_patience(accuracies: Sequence[float], patience: int) -> bool:
-    """Whether the last `patience` epochs brought no improvement of `LEAST_IMPROVEMENT` over the best before them."""
+    """True if no improvement by `LEAST_IMPROVEMENT` came in the last `patience` epochs."""
     return _epochs_without_improvement(accuracies) >= patience
 
 

@@ -13,7 +13,7 @@ from aiperf.seeds import fold_seed
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One training of a replica: its round, and its point in the round (0: the round's own, later ones tune)."""
+    """One training of a replica: its round, and its point (0: the round's own, later ones tune)."""
 
     round: int = 1
     point: int = 0
@@ -23,7 +23,7 @@ class Assignment:
     """Failed attempts at the training of the round."""
 
     def seed(self, config: RunConfig, replica: int) -> int:
-        """The seed of the training; it does not depend on the trial id, which only the primary knows."""
+        """The seed of the training; the trial id, which only the primary knows, is not in it."""
         return fold_seed(config.run.seed, f"train/{self.round}/{self.point}", self.attempt, replica)
 
 

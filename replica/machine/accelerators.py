@@ -1,4 +1,4 @@
-"""The accelerators of this node, from the driver: not from TensorFlow, which would reserve their memory."""
+"""The accelerators of this node, from the driver: TensorFlow would reserve their memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 BFLOAT16_CAPABILITY = (8, 0)
 FLOAT16_CAPABILITY = (7, 0)
-"""Least NVIDIA compute capabilities whose matrix units support bfloat16 (Ampere) and float16 (Volta)."""
+"""Least compute capabilities with matrix units for bfloat16 (Ampere) and float16 (Volta)."""
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
@@ -48,7 +48,10 @@ def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Acce
 
 
 def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES allows. Numbers are matched; names of devices (UUIDs) are only counted."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows.
+
+    Numbers are matched; names of devices (UUIDs) are only counted.
+    """
     if allowed is None:
         return tuple(found)
     words = [word.strip() for word in allowed.split(",") if word.strip()]
@@ -59,7 +62,7 @@ def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelera
 
 
 def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
-    """The GPUs of one of `share` replicas on a node: every share-th, or one by turns if there are too few."""
+    """The GPUs of one of `share` replicas on a node: every share-th, or one by turns."""
     own = tuple(found[replica % share :: share])
     return own or (tuple(found)[replica % len(found)],) if found else ()
 
@@ -76,7 +79,7 @@ def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str
 
 
 def read_cpu_flags() -> frozenset[str]:
-    """The features of this machine's CPU as Linux names them; none if /proc/cpuinfo cannot be read."""
+    """The features of this machine's CPU as Linux names them; none if it does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

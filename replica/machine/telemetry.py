@@ -1,4 +1,4 @@
-"""Samples of a node's load: accelerators, CPU, memory, network, disk and power, one line of JSON each.
+"""Samples of a node's load and power, one line of JSON each.
 
 Accelerator fields have the names of NVIDIA's DCGM. Telemetry must not harm a run: a source that
 fails is left out of its sample, and if the file cannot be written, sampling ends with one line in
@@ -30,11 +30,11 @@ VERSION = 1
 Fields = dict[str, Any]
 
 RAPL = Path("/sys/class/powercap")
-"""Linux's energy counters of CPU packages (running average power limit), usually readable by root alone."""
+"""Linux's energy counters of CPU packages, usually readable by root alone."""
 
 
 def sample_cpu() -> Fields:
-    """CPU time in use since the last call, over all CPUs, in percent; the first call gives nothing."""
+    """CPU time in use since the last call, over all CPUs, in percent."""
     return {"cpu_percent": psutil.cpu_percent()}
 
 
@@ -63,7 +63,7 @@ class CpuPower:
 
     def __init__(self, clock: Clock, folder: Path = RAPL) -> None:
         self._clock = clock
-        # Parts of a package (cores, memory) have two colons in their names; the counter of the package includes them.
+        # Two colons: a part of a package (cores, memory), included in the package's counter.
         self._packages = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
         self._last: tuple[float, list[int]] | None = None
 
@@ -114,7 +114,7 @@ ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
 }
-"""Percent, percent, MiB, MiB, W, mJ since the driver was loaded, degrees Celsius, MHz, MHz: the units of DCGM."""
+"""In DCGM's units: percent, percent, MiB, MiB, W, mJ since the driver started, °C, MHz, MHz."""
 
 
 def _text(value: str | bytes) -> str:
@@ -178,8 +178,8 @@ class Telemetry:
 def start_telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Telemetry:
     """Sample this node until the process ends.
 
-    `writer` names the writer of the history list whose clock correction also applies to the samples. Processes of
-    one node may share a file: each appends whole lines.
+    `writer` names the writer of the history list whose clock correction also applies to the
+    samples. Processes of one node may share a file: each appends whole lines.
     """
     file = paths.telemetry_file(f"{writer}-{socket.gethostname()}")
     sampler = Telemetry(file, interval_s, clock, {"writer": writer, "replica": replica})

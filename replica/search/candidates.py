@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Candidate(BaseModel):
-    """The content of a candidate's file: the morphs that lead from a stored architecture to the proposed one."""
+    """A candidate's file: the morphs from a stored architecture to the proposed one."""
 
     model_config = ConfigDict(frozen=True)
 

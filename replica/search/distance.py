@@ -1,11 +1,11 @@
-"""The distance of architectures: edit distance of their layers plus assignment distance of their skips.
+"""The distance of architectures: edit distance of layers plus assignment distance of skips.
 
 After Auto-Keras (Jin et al. 2019, section 4.1). A layer is a convolution or a dense layer;
 normalisation and activation follow it.
 
-- Layers: inserting or deleting one costs 1. Replacing one costs
-  min(1, |w - w'| / max(w, w') + |k - k'| / max(k, k') + [strides or kinds differ]), with width w and
-  kernel side k. Each term is a metric, so the edit distance is one.
+- Layers: inserting or deleting one costs 1. Replacing one of width w and kernel side k costs
+  min(1, |w - w'| / max(w, w') + |k - k'| / max(k, k') + [strides or kinds differ]).
+  Each term is a metric, so the edit distance is one.
 - Skip connections, as (depth of the source u, span s): a matched pair costs
   (|u - u'| + |s - s'|) / (max(u, u') + max(s, s')), an unmatched one 1, in the cheapest assignment.
 """
@@ -30,7 +30,7 @@ DIGITS = 9
 
 Floats = NDArray[np.float64]
 _Token = tuple[int, int, int]
-"""Width, kernel side, and kind with stride: 0 for dense, the product of the strides for a convolution."""
+"""Width, kernel side, and the product of the strides (0 for a dense layer)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DistanceTable:
         if missing:
             names = list(missing)
             values = self._layers(one.hash, names) + SKIP_WEIGHT * self._skips(one.hash, names)
-            # The order of a sum changes its last bits; a proposal must not depend on which pair came first.
+            # The order of a sum changes its last bits; proposals must not depend on it.
             values = values.round(DIGITS)
             for name, value in zip(names, values.tolist(), strict=True):
                 self._known[one.hash, name] = self._known[name, one.hash] = value
@@ -131,7 +131,7 @@ def _shared(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]]) -> int:
 
 
 def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], costs: Floats) -> Floats:
-    """Edit distances of one sequence to a batch: each row of the dynamic programme for all of the batch at once."""
+    """Edit distances of one sequence to a batch, (n,): a dynamic programme over rows."""
     lengths = np.array([len(tokens) for tokens in batch])
     padded = np.zeros((len(batch), lengths.max(initial=0)), np.intp)
     for row, tokens in zip(padded, batch, strict=True):
@@ -141,7 +141,7 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
     for number, token in enumerate(sequence, start=1):
         reached = np.minimum(table[:, 1:] + 1, table[:, :-1] + costs[token][padded])
         table = np.concatenate([np.full((len(batch), 1), float(number)), reached], axis=1)
-        # Insertions run along the row: a cell is the least of all earlier cells plus their distance to it.
+        # Insertions run along the row: the least of all earlier cells plus their distance.
         table = np.minimum.accumulate(table - places, axis=1) + places
     result: Floats = table[np.arange(len(batch)), lengths]
     return result

@@ -1,4 +1,4 @@
-"""Trained weights in the run directory: found for children, deleted when they are no longer among the best."""
+"""Trained weights in the run directory: kept for children while they are among the best."""
 
 from __future__ import annotations
 

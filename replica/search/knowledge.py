@@ -1,4 +1,4 @@
-"""The history list as the search needs it: what was trained, with which result, and what is being trained."""
+"""The history list as the search needs it: trainings, finished and running, and results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from replica.search.tuners.contract import Result, Tried
 log = logging.getLogger(__name__)
 
 Training = tuple[str, frozenset[tuple[str, Value]]]
-"""An architecture's hash and the hyperparameters that it is trained with: what identifies a training."""
+"""The identity of a training: an architecture's hash and the hyperparameters."""
 
 
 def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Training:
-    """The identity of a training. The kernel size is left out: the architecture's hash contains it."""
+    """The identity of a training.
+
+    The kernel size is left out: the architecture's hash contains it.
+    """
     return architecture, frozenset(item for item in hyperparameters.items() if item[0] != "kernel_size")
 
 
@@ -41,7 +44,8 @@ class RankedTrial:
 class Knowledge:
     """All that is recorded of a run's trials.
 
-    It changes with `read` alone. Several planners may share one; its methods may be called from several threads.
+    It changes only by `read`. Several planners may share one; its methods may be called from
+    several threads.
     """
 
     def __init__(self, paths: RunPaths) -> None:
@@ -52,7 +56,7 @@ class Knowledge:
         self._lock = threading.RLock()
 
     def read(self) -> None:
-        """Take in what was recorded since the last time; damaged records are logged and left out."""
+        """Take in new records; damaged ones are logged and left out."""
         with self._lock:
             batch = self._reader.read_new()
             self._ledger.add(batch.records)
@@ -76,7 +80,10 @@ class Knowledge:
             return entry.started if entry is not None else None
 
     def tuning_base(self, trial: int) -> TrialStarted:
-        """The start of the trial whose architecture is tuned. Raises TrialFailedError ("search") without one."""
+        """The start of the trial whose architecture is tuned.
+
+        Raises TrialFailedError ("search") without one.
+        """
         started = self.started(trial)
         if started is None:
             raise TrialFailedError("search", f"trial {trial}, whose hyperparameters are to be tuned, is not recorded")
@@ -98,7 +105,7 @@ class Knowledge:
         return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
 
     def observations(self) -> Observations:
-        """What a search strategy learns from: one result per architecture, predicted ones in warm-up rounds."""
+        """The evidence for a search strategy: one result per architecture."""
         completed: list[Observation] = []
         pending: list[Architecture] = []
         failed: list[str] = []
@@ -114,7 +121,7 @@ class Knowledge:
         return Observations(tuple(_best_of_each(completed)), tuple(pending), tuple(failed))
 
     def tried(self, space: Space) -> Tried:
-        """What a tuner learns from: the points of all rounds of all replicas, with the parameters of this space."""
+        """The evidence for a tuner: the points of all rounds of all replicas."""
         results: list[Result] = []
         pending: list[Hyperparameters] = []
         names = {parameter.name for parameter in space}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_LANES = 16
-"""Most lanes. Each holds 1 / lanes of the space: with more of them, too few candidates would be left in one."""
+"""Most lanes. More of them would leave too few candidates in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """The candidates whose key is `index` modulo `count`.
 
-    Replicas with different lanes therefore never choose the same candidate from the same history. The key of an
-    architecture is its hash, that of hyperparameters a checksum.
+    Replicas with different lanes therefore never choose the same candidate from the same history.
+    The key of an architecture is its hash, that of hyperparameters a checksum.
     """
 
     index: int = 0
@@ -26,7 +26,7 @@ class Lane:
         return cls(replica % count, count)
 
     def holds(self, key: int) -> bool:
-        """Whether the candidate of that key is in this lane."""
+        """True if the candidate of that key is in this lane."""
         return key % self.count == self.index % self.count
 
 

@@ -1,4 +1,4 @@
-"""The evidence that a search strategy works with: architectures, their accuracies, and what is being trained."""
+"""The evidence for a search strategy: architectures, accuracies, and what is in training."""
 
 from __future__ import annotations
 

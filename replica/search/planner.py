@@ -1,4 +1,4 @@
-"""The plan of a replica's next training: architecture and hyperparameters, proposed ahead if possible."""
+"""The plan of a replica's next training: architecture and hyperparameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTIVATION_BYTES: dict[Precision, int] = {"float32": 4, "mixed_bfloat16": 2, "mi
 class Plan:
     """The training of a job: an architecture, and its hyperparameters.
 
-    `repeats` says that the same had been trained before it was planned, which happens if a space has nothing else left.
+    `repeats` is True if the same had been trained before: the space had nothing else left.
     """
 
     proposal: Proposal
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory a rank trains in: bytes of its accelerator (None: unknown), and the arithmetic of the layers."""
+    """A rank's accelerator: bytes of memory (None: unknown), and the arithmetic of the layers."""
 
     size_bytes: int | None = None
     precision: Precision = "float32"
@@ -61,7 +61,7 @@ def initial_architecture(config: RunConfig) -> Architecture:
 
 
 def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
-    """The limits of the search; the configured size of the memory, if any, overrides that of `memory`."""
+    """The limits of the search; a configured size of the memory overrides `memory`."""
     configured = config.replica.accelerator_memory_gib
     return growth_limits(
         initial,
@@ -75,7 +75,8 @@ def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limit
 class Planner:
     """Plans the trainings of one replica. Its methods may be called from several threads.
 
-    Planners of one process may share their knowledge; without one it reads the history list for itself.
+    Planners of one process may share their knowledge; without one it reads the history list for
+    itself.
     """
 
     def __init__(
@@ -98,9 +99,9 @@ class Planner:
     def plan(self, job: Job) -> Plan:
         """The training of a job. Raises TrialFailedError ("search").
 
-        The first trial of a run trains the initial architecture. A round's own training takes the architecture that
-        was proposed ahead if it is still new, else a new proposal. A later point tunes the architecture of the
-        round's own training.
+        The first trial of a run trains the initial architecture. A round's own training takes the
+        architecture that was proposed ahead if it is still new, else a new proposal. A later point
+        tunes the architecture of the round's own training.
         """
         with self._lock:
             self._knowledge.read()
@@ -117,7 +118,7 @@ class Planner:
             return replace(plan, repeats=plan.training in self._knowledge.trainings())
 
     def still_new(self, plan: Plan) -> bool:
-        """Whether no replica has trained, or is training, the same since it was planned."""
+        """True unless a replica has started the same training since it was planned."""
         with self._lock:
             self._knowledge.read()
             return plan.repeats or plan.training not in self._knowledge.trainings()
@@ -138,7 +139,7 @@ class Planner:
         return find_weights(proposal.parent, self._knowledge.ranked(), self._paths)
 
     def prune_weights(self) -> None:
-        """Delete this replica's weights of trials that are not among the `search.kept_weights` best of the run."""
+        """Delete this replica's weights of all but the `search.kept_weights` best trials."""
         self._knowledge.read()
         prune_weights(self._knowledge.ranked(), self._config.search.kept_weights, self._replica, self._paths)
 
@@ -159,7 +160,7 @@ class Planner:
         return self._propose(round_number, observations)
 
     def _propose(self, round_number: int, observations: Observations) -> Proposal:
-        # Folded by round, not by trial: the id of a later trial is not known when it is proposed ahead.
+        # By round, not by trial: the id of a trial is not known when it is proposed ahead.
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         return self._strategy.propose(observations, random.Random(seed), self._lane)
 
@@ -182,7 +183,7 @@ class Planner:
         return Plan(grown, {**self._defaults(), **suggestion})
 
     def _fits_memory(self, architecture: Architecture, suggestion: Hyperparameters) -> bool:
-        """Whether the accelerator's memory takes the training, by the estimate of the limits."""
+        """True if the training fits into the accelerator's memory, by an estimate."""
         memory = self._limits.memory_bytes
         batch = int(suggestion.get("batch_size", self._config.batch_size))
         return memory is None or training_memory(architecture, batch, self._limits.activation_bytes) <= memory
@@ -197,7 +198,7 @@ class Planner:
         }
 
     def _best_hyperparameters(self, parent: str | None) -> Hyperparameters:
-        """The hyperparameters with which the parent did best; the defaults if it was never trained."""
+        """The parent's best hyperparameters; the defaults if it was never trained."""
         known = self._defaults()
         for trial in self._knowledge.ranked():
             if trial.started.architecture == parent:

@@ -1,4 +1,4 @@
-"""The accuracy that a warm-up training would reach, extrapolated: the search uses it instead of the measured one."""
+"""The accuracy that a training of a warm-up round would reach if it went on, extrapolated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAUTION = 2.0
 """Root mean square residuals that are subtracted from a prediction."""
 
 _SHIFTS = (-8.0, 12.0)
-"""Range of log2(1 + b) of the learning curve: from a steep start at the first epoch to a straight line."""
+"""Range of log2(1 + b): from a steep start at the first epoch to a straight line."""
 
 
 def predicted_accuracy(accuracies: Sequence[float], max_epochs: int) -> float | None:
@@ -50,7 +50,10 @@ class _Curve:
 
 
 def _fit(accuracies: NDArray[np.float64]) -> _Curve:
-    """The least-squares curve. It is linear in a and c; only b is searched for, so there is no start value to guess."""
+    """The least-squares curve.
+
+    It is linear in a and c; only b is searched for, so there is no start value to guess.
+    """
     epochs = np.arange(1, len(accuracies) + 1, dtype=np.float64)
 
     def linear(shift: float) -> _Curve:

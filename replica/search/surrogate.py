@@ -1,4 +1,4 @@
-"""The surrogate: a Gaussian process over architectures, with one positive semi-definite kernel for fit and prediction.
+"""The surrogate: a Gaussian process over architectures.
 
 An edit distance is not Euclidean, so exp(-d^2) of it need not be positive semi-definite. Therefore
 each architecture is first mapped to its distances to a few landmarks of the history (a Frechet
@@ -23,13 +23,13 @@ LANDMARKS = 24
 """Most landmarks. More of them give a finer prediction at a higher cost."""
 
 LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
-"""In units of the median distance to the landmarks; the one with the highest marginal likelihood is taken."""
+"""In units of the median distance to the landmarks; the likeliest one is taken."""
 
 NOISE = 0.01
-"""Variance of one observation in units of the variance of all: trainings of one architecture differ."""
+"""Variance of repeated trainings, in units of the variance of all observations."""
 
 UCB_BETA = 2.576
-"""Weight of the deviation in the upper confidence bound: the 99 % bound (the value of Auto-Keras)."""
+"""Weight of the deviation in the upper confidence bound: 99 %, as in Auto-Keras."""
 
 
 class Surrogate:
@@ -53,7 +53,7 @@ class Surrogate:
         return bounds
 
     def covariance(self) -> Floats:
-        """The kernel matrix of the observations, (n, n), in units of their variance and without noise."""
+        """The kernel matrix of the observations, (n, n), without noise, for a variance of 1."""
         result: Floats = self._process.kernel_.k1(self._process.X_train_)
         return result
 
@@ -76,7 +76,7 @@ def _median_distance(distances: Floats) -> float:
 
 
 def _scaled(embedded: Floats) -> Floats:
-    """Coordinates whose distances are root mean squares over the landmarks: they do not grow with their number."""
+    """Coordinates scaled so that distances do not grow with the number of landmarks."""
     result: Floats = embedded / np.sqrt(embedded.shape[1])
     return result
 

@@ -17,11 +17,14 @@ class RankProgram:
 
     command: tuple[str, ...]
     is_whole_group: bool = False
-    """Whether one process stands for all ranks of a training, so that no starter is needed."""
+    """True if one process stands for all ranks of a training, so that no starter is needed."""
 
 
 MakeRankProgram = Callable[[RankSettings, RunConfig], RankProgram]
-"""Gives the program of a rank with these settings in this run. The program speaks `aiperf.messages` over a socket."""
+"""Gives the program of a rank with these settings in this run.
+
+It speaks `aiperf.messages` over a socket.
+"""
 
 
 def keras(settings: RankSettings, config: RunConfig) -> RankProgram:

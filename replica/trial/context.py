@@ -16,7 +16,7 @@ from replica.trial.trainer import StartTrainer
 
 @dataclass(frozen=True)
 class ReplicaContext:
-    """One replica: its configuration, its planner, the way to start its trainers, and the way to the primary."""
+    """One replica: its configuration, its planner, its trainers, and the way to the primary."""
 
     replica: int
     config: RunConfig

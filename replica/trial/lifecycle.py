@@ -53,7 +53,10 @@ class Trial:
         self._early: bool | None = None
 
     async def run(self) -> None:
-        """Plan, start and train. Raises TrialFailedError; on cancellation the ranks are ended first."""
+        """Plan, start and train.
+
+        Raises TrialFailedError; on cancellation the ranks are ended first.
+        """
         self.log.begin_phase("search")
         ranks = await self._standby.take(self._job)
         try:
@@ -69,7 +72,7 @@ class Trial:
         weights = await asyncio.to_thread(self._context.planner.weights_for, ranks.plan.proposal)
         ranks.trainer.rename_log(self._context.paths.trial_log(self._job.trial))
         self.log.start(ranks.plan, weights)
-        # Not before the start is recorded: what is proposed ahead must take this trial into account.
+        # Not before the start is recorded: proposals must take this trial into account.
         getting_ahead = asyncio.create_task(self._get_ahead())
         try:
             await self._follow(ranks, self._begin(ranks.plan, weights))
@@ -89,7 +92,7 @@ class Trial:
             self._handle(report)
 
     async def _get_ahead(self) -> None:
-        """Search on the CPUs while the accelerators train, then warm up the ranks of the next trial in time."""
+        """Propose ahead while the accelerators train, then warm up the next ranks in time."""
         job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
             looked_s = -PROPOSE_INTERVAL_S
@@ -113,7 +116,7 @@ class Trial:
         return left_s is not None and left_s <= self._standby.lead_s
 
     def _next_job(self) -> Job:
-        """The job that the primary issues next if this trial does not fail; only its trial id is not known yet."""
+        """The next job if this trial does not fail; only its trial id is not known yet."""
         now = Assignment(self._job.round, self._job.point, self._job.base)
         coming = next_assignment(now, self._job.trial, True, self._config.search)
         seed = coming.seed(self._config, self._context.replica)

@@ -14,7 +14,10 @@ from aiperf.processes import peer_user
 
 
 class RankSocket:
-    """A local socket with a random name. It accepts one connection, of this user, and greets it with the request."""
+    """A local socket with a random name.
+
+    It accepts one connection, of this user, and greets it with the request.
+    """
 
     def __init__(self, request: TrainRequest) -> None:
         self.name = f"aiperf-{secrets.token_hex(16)}"
@@ -37,14 +40,17 @@ class RankSocket:
         self._connected.set_result((reader, writer))
 
     async def send(self, message: Message) -> None:
-        """Send a message as soon as rank 0 is connected. A rank that is gone is noticed by its end, not here."""
+        """Send a message as soon as rank 0 is connected.
+
+        A rank that is gone is noticed by its end, not here.
+        """
         _, writer = await self._connected
         with contextlib.suppress(ConnectionError):
             writer.write(encode(message))
             await writer.drain()
 
     async def next_line(self, process: asyncio.subprocess.Process) -> bytes:
-        """The next line; b"" at the end of the connection, or if `process` ends without ever connecting.
+        """The next line; b"" at the end of the connection, or if `process` ends unconnected.
 
         Raises ValueError for a line that is too long.
         """

@@ -1,7 +1,7 @@
-"""The next trial's ranks: started, built and warm next to the current trial, so that accelerators do not wait.
+"""The next trial's ranks, warmed up next to the current trial: accelerators do not wait.
 
-The next job is known (`aiperf.rules.schedule`) unless the current trial fails; in that case the warm
-ranks are dropped.
+The next job is known (`aiperf.rules.schedule`) unless the current trial fails; in that case the
+warm ranks are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_LEAD_S = 60.0
 """Seconds that a warm-up is expected to take before one was measured."""
 
 LEAD_FACTOR = 2.5
-"""A warm-up next to a training takes longer than one alone, and a training may end earlier than forecast."""
+"""Reserve: warm-ups next to a training take longer, and it may end before the forecast."""
 
 
 class WarmRanks:
@@ -55,12 +55,12 @@ class WarmRanks:
 
     @property
     def ready(self) -> bool:
-        """Whether the warm-up is over, well or not."""
+        """True if the warm-up is over, well or not."""
         return self._warming.done()
 
     @property
     def failed(self) -> bool:
-        """Whether the warm-up has failed."""
+        """True if the warm-up has failed."""
         return self._warming.done() and self._warming.exception() is not None
 
     async def until_ready(self) -> None:
@@ -89,7 +89,7 @@ class Standby:
     def __init__(self, context: ReplicaContext) -> None:
         self._context = context
         self._coming: asyncio.Task[WarmRanks] | None = None
-        """A task of its own: if its caller is cancelled, the ranks that it has started must not be forgotten."""
+        """A task of its own: if its caller is cancelled, the ranks must not be forgotten."""
         self._lead_s = FIRST_LEAD_S
         self._numbers = itertools.count(1)
 
@@ -99,7 +99,10 @@ class Standby:
         return self._lead_s
 
     async def warm_up(self, job: Job) -> None:
-        """Have the ranks of a job ready next to the current trial. A failure costs nothing but a line of the log."""
+        """Have the ranks of a job ready next to the current trial.
+
+        A failure costs nothing but a line of the log.
+        """
         await self.drop()
         try:
             ranks = await self._start(job)
@@ -108,7 +111,10 @@ class Standby:
             log.warning("no ranks are warm for round %d: %s", job.round, error)
 
     async def take(self, job: Job) -> WarmRanks:
-        """The ranks for a job: the warm ones if they fit, else new ones. Raises TrialFailedError."""
+        """The ranks for a job: the warm ones if they fit, else new ones.
+
+        Raises TrialFailedError.
+        """
         if self._coming is not None:
             with contextlib.suppress(AiperfError, OSError):
                 ranks = await asyncio.shield(self._coming)

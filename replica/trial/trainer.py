@@ -27,9 +27,9 @@ class Trainer(ABC):
     def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         """Reports of the training, until it ends.
 
-        Raises TrialFailedError if the trainer fails (with its own kind and reason), if it is silent for
-        `silence_s` seconds ("hang"), if it sends anything but a message ("protocol"), or if it dies ("crash",
-        or the failure of another rank).
+        Raises TrialFailedError if the trainer fails (with its own kind and reason), if it is silent
+        for `silence_s` seconds ("hang"), if it sends anything but a message ("protocol"), or if it
+        dies ("crash", or the failure of another rank).
         """
 
     @abstractmethod
@@ -38,7 +38,10 @@ class Trainer(ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """End all ranks, by force if they do not end by themselves. May be called more than once."""
+        """End all ranks, by force if they do not end by themselves.
+
+        May be called more than once.
+        """
 
     async def until_ready(self, silence_s: float) -> None:
         """Wait for the end of the warm-up. Raises TrialFailedError as `messages` does."""

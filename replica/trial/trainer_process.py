@@ -46,7 +46,10 @@ class RankSetup:
     telemetry: TelemetrySettings | None = None
 
     def command(self, channel: str) -> list[str]:
-        """The command line that starts all ranks. Raises ValueError if the starter cannot do that."""
+        """The command line that starts all ranks.
+
+        Raises ValueError if the starter cannot do that.
+        """
         settings = RankSettings(
             channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry
         )
@@ -58,7 +61,10 @@ class RankSetup:
 
 
 class TrainerProcess(Trainer):
-    """The agent's handle on the ranks of one training, which are a process group of their own. Made by `start`."""
+    """The agent's handle on the ranks of one training, which are a process group of their own.
+
+    Made by `start`.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, socket: RankSocket, log: Path, several: bool) -> None:
         self._process = process
@@ -68,7 +74,10 @@ class TrainerProcess(Trainer):
 
     @classmethod
     async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
-        """Start the ranks; rank 0 gets the request as soon as it connects. Raises TrialFailedError ("start")."""
+        """Start the ranks; rank 0 gets the request as soon as it connects.
+
+        Raises TrialFailedError ("start").
+        """
         command: list[str] = []
         socket = RankSocket(request)
         await socket.listen()
@@ -82,7 +91,7 @@ class TrainerProcess(Trainer):
 
     @property
     def pid(self) -> int:
-        """Process id of the starter or the only rank, which is the process group of all on this node."""
+        """Process id of the starter or only rank, and the process group of all on this node."""
         return self._process.pid
 
     def rename_log(self, log: Path) -> None:
@@ -103,10 +112,13 @@ class TrainerProcess(Trainer):
         await self._socket.send(message)
 
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
-        """Reports of the training, until its socket ends. Raises TrialFailedError, with the end of the log."""
+        """Reports of the training, until its socket ends.
+
+        Raises TrialFailedError, with the end of the log.
+        """
         while True:
             try:
-                # Not asyncio.wait_for: a cancellation that comes together with a line must not be lost.
+                # Not wait_for: a cancellation that comes together with a line must not be lost.
                 async with asyncio.timeout(silence_s):
                     line = await self._socket.next_line(self._process)
                 if not line:
@@ -124,7 +136,10 @@ class TrainerProcess(Trainer):
             raise await self._failure("crash", f"the trainer ended with {describe_exit(code)}; {self._tail()}")
 
     async def _failure(self, kind: str, reason: str) -> TrialFailedError:
-        """The failure to report. If rank 0 only noticed the loss of another, it is the one in that rank's log."""
+        """The failure to report.
+
+        If rank 0 only noticed the loss of another, it is the one in that rank's log.
+        """
         if kind in ("rank_lost", "crash"):
             await self.end()
             for failure in reversed(failures_in(tail(self._log, 1 << 16))):
@@ -137,7 +152,8 @@ class TrainerProcess(Trainer):
         self._socket.close()
         await end_group(self._process, END_GRACE_S)
         if self._several:
-            # Starters put ranks into sessions of their own; the name of the socket is on their command lines.
+            # Starters put ranks into sessions of their own; the name of the socket is on their
+            # command lines.
             await asyncio.to_thread(end_processes_with, self._socket.name)
         await asyncio.to_thread(remove_temporary_files, self._socket.name)
 
@@ -146,7 +162,7 @@ class TrainerProcess(Trainer):
 
 
 def failures_in(text: str) -> list[TrainerFailed]:
-    """Failures that ranks other than 0 wrote into a log, whatever prefix a starter puts before each line."""
+    """Failures that ranks other than 0 wrote into a log, with or without a starter's prefix."""
     found = []
     for line in text.splitlines():
         start = line.find(FAILURE_LINE)

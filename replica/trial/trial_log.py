@@ -1,4 +1,4 @@
-"""The trace of a trial: every event is recorded in the history list, then reported to the primary."""
+"""The trace of a trial: every event is recorded in the history list, then reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrialLog:
         self.accuracies: list[float] = []
         """The quality after each completed epoch."""
         self.ended = False
-        """Whether the end of the training is recorded."""
+        """True if the end of the training is recorded."""
         self._context = context
         self._job = job
         self._round = plan_round(job.round, context.config.max_epochs)

@@ -1,4 +1,4 @@
-"""One suite for every search strategy: a proposal is new, within the limits, in its lane, and repeatable."""
+"""One suite for every search strategy: proposals are new, in bounds, and repeatable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from aiperf.errors import TrialFailedError
+from aiperf.config.settings import load_config
+from aiperf.errors import TrialFailedError, UsageError
 from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
 from replica.search.lanes import ALL, Lane
@@ -66,6 +67,12 @@ def assert_sound(proposal: Proposal, observations: Observations) -> None:
     assert proposal.parent in grown_from
     assert proposal.morphs
     assert apply_all(grown_from[proposal.parent], proposal.morphs) == proposal.architecture
+
+
+def test_every_strategy_can_be_configured_and_no_other(name: str) -> None:
+    assert load_config(overrides={"search.strategy": name}).search.strategy == name
+    with pytest.raises(UsageError, match="unknown search strategy 'luck'; known: bayesian, random"):
+        STRATEGIES.load("luck")
 
 
 def test_a_proposal_is_new_within_the_limits_and_grown_from_what_was_trained(

@@ -1,4 +1,4 @@
-"""One suite for every tuner: suggestions lie in the space, are repeatable, and respect what was tried."""
+"""One suite for every tuner: suggestions are in the space, repeatable, and not yet tried."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from aiperf.config.settings import load_config
 from aiperf.config.space import Hyperparameters, Parameter, Space, read_space
+from aiperf.errors import UsageError
 from replica.search.demo.hyperparameters import SPACE
 from replica.search.lanes import ALL, Lane
 from replica.search.tuners import TUNERS
@@ -52,6 +54,13 @@ def allowed(suggestion: Hyperparameters) -> bool:
         and float(suggestion["lognormal"]) > 0
         and float(suggestion["qlognormal"]) % 0.5 == 0
     )
+
+
+@pytest.mark.parametrize("name", list(TUNERS))
+def test_every_tuner_can_be_configured_and_no_other(name: str) -> None:
+    assert load_config(overrides={"search.hpo": name}).search.hpo == name
+    with pytest.raises(UsageError, match="unknown tuner 'luck'; known: tpe, random"):
+        TUNERS.load("luck")
 
 
 @pytest.mark.parametrize("results", [0, 30])

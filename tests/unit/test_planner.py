@@ -14,6 +14,7 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
+from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits
@@ -122,6 +123,21 @@ def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: 
     plan = plans.plan(Job(trial=5, round=1, point=1, base=1, seed=1))
     assert plan.repeats
     assert plans.still_new(plan)
+
+
+def test_planners_that_share_their_knowledge_plan_as_those_that_do_not(run: HandMadeRun) -> None:
+    knowledge = Knowledge(run.paths)
+    shared = [Planner(replica, run.config, run.paths, Memory(), knowledge) for replica in (0, 1)]
+    trial(run, 1, INITIAL, 200)
+    for replica, plans in enumerate(shared):
+        job = Job(trial=replica + 2, round=2, seed=1)
+        plan = plans.plan(job)
+        assert plan == Planner(replica, run.config, run.paths, Memory()).plan(job)
+        run.hyperparameters = plan.hyperparameters
+        trial(run, job.trial, plan.proposal.architecture, 210, end=False)
+    assert len(knowledge.trainings()) == 2, "the second trial is recorded, and read by the next look at it"
+    knowledge.read()
+    assert len(knowledge.trainings()) == 3
 
 
 def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:

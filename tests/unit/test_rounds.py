@@ -56,7 +56,8 @@ def test_the_prediction_is_exact_on_curves_of_its_own_form(b: float, epochs: int
 
 
 def test_golden_values() -> None:
-    # From scipy.optimize.curve_fit with three free parameters: another way to the same least squares.
+    # From scipy.optimize.curve_fit with three free parameters: another way to the same least
+    # squares.
     measured = [0.31, 0.42, 0.47, 0.53, 0.55, 0.58, 0.60, 0.61, 0.63, 0.63, 0.65, 0.66, 0.66, 0.67, 0.68]
     assert predicted_accuracy(measured, 60) == pytest.approx(0.88104355, abs=1e-7)
     assert predicted_accuracy(measured[:3], 60) == pytest.approx(0.81561204, abs=1e-7)

@@ -1,4 +1,4 @@
-"""Morphisms, streams, limits, distance, surrogate, and the Bayesian strategy beyond its contract."""
+"""Morphisms, streams, limits, distance, surrogate; the Bayesian strategy beyond its contract."""
 
 from __future__ import annotations
 
@@ -208,7 +208,8 @@ def test_the_distance_is_a_metric_on_a_history() -> None:
 
 
 def test_the_vectorised_edit_distance_is_the_textbooks_where_costs_are_equal() -> None:
-    # Tripling a width or more and changing a kernel costs 1, as in the textbook; insertions do so always.
+    # Tripling a width or more and changing a kernel costs 1, as in the textbook; insertions do so
+    # always.
     for one, other in ((INITIAL, resnet(101, 32, 10)), (resnet(101, 32, 10), resnet(152, 32, 10))):
         expected = plain_edit_distance(words(one), words(other))
         table = DistanceTable()

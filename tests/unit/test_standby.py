@@ -1,4 +1,4 @@
-"""Getting ahead: the forecast of a trial's end, the next assignment, warm ranks; and the accelerators of a node."""
+"""Getting ahead: forecast, next assignment, warm ranks; and the accelerators of a node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_the_end_is_forecast_from_the_pace_and_the_patience() -> None:
     forecast.began(999.0)
     assert forecast.seconds_left(101.0) is None
     forecast.reached(105.0, [], 0.5)
-    # Ten seconds an epoch; after six epochs without any improvement it ends: 5.5 epochs to go, 2 s later.
+    # Ten seconds an epoch; after six epochs without any improvement it ends: 5.5 epochs to go, 2 s
+    # later.
     assert forecast.seconds_left(107.0) == pytest.approx(53.0)
     forecast.reached(140.0, [0.1, 0.5, 0.4, 0.45], 0.0)
     # Two epochs without an improvement: the earliest end is at epoch 8.

@@ -1,4 +1,4 @@
-"""The space of hyperparameters, its effect on an architecture, TPE beyond its contract, and points in plans."""
+"""The space of hyperparameters, TPE beyond its contract, and points in plans."""
 
 from __future__ import annotations
 
@@ -205,7 +205,8 @@ def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
 
 
 def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeRun) -> None:
-    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a difference.
+    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a
+    # difference.
     start(run, 1, {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     for trial in range(2, 12):

@@ -75,7 +75,7 @@ OBJECTIVES: dict[str, Callable[[Hyperparameters], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class HpoStep:
-    """One suggestion (`point`, as the JSON output calls it), its value, and the best value so far."""
+    """One suggestion (`point` in the JSON output), its value, and the best value so far."""
 
     point: Hyperparameters
     value: float

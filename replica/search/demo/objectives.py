@@ -1,4 +1,4 @@
-"""Deterministic objectives over architectures, to watch the search without training. Values are between 0 and 1."""
+"""Deterministic objectives over architectures, with values between 0 and 1."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _depth(grown: Growth) -> float:
 
 
 def _peak(grown: Growth) -> float:
-    """A peak at one and a half times the operations with six layers more: too much is as bad as too little."""
+    """A peak at 1.5 times the operations with six layers more: too much is as bad as too little."""
     return 0.5 + 0.45 * exp(-((grown.operations - 0.585) ** 2) / 0.18 - ((grown.depth - 6) / 6) ** 2)
 
 
 def _mixture(grown: Growth) -> float:
-    """Three operators must work together: wider, with larger kernels, and skip connections, but not deeper."""
+    """Three operators must work together: width, larger kernels and skips, but not depth."""
     gains = (
         1 - exp(-8 * max(grown.width, 0.0)) + 1 - exp(-6 * max(grown.kernel, 0.0)) + 1 - exp(-max(grown.skips, 0) / 3)
     )

@@ -30,7 +30,7 @@ def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
 
 
 def print_hpo(console: Console, steps: Iterable[HpoStep]) -> None:
-    """Print one row per step: the suggestion, its value as a bar, and the best so far as the bar's end."""
+    """Print one row per step: the suggestion, its value as a bar, the best so far as its end."""
     table = Table()
     for heading in ("step", "point", "value", "best"):
         table.add_column(heading, justify="left" if heading == "point" else "right")

@@ -34,19 +34,22 @@ CHILDREN = 8
 """Random morphs of an architecture that are evaluated together."""
 
 MAX_MORPHS = 4
-"""Most morphs between a proposal and the trained architecture that it grew from, so that inherited weights help."""
+"""Most morphs between a proposal and its trained parent, so that inherited weights help."""
 
 START_TEMPERATURE = 1.0
 COOLING = 0.75
 LEAST_TEMPERATURE = 0.02
-"""14 steps: about a hundred candidates a proposal. Temperatures are in units of the spread of the bounds."""
+"""In units of the spread of the bounds: 14 steps, about a hundred candidates per proposal."""
 
 EXTRA_STEPS = 200
 """Further steps at the least temperature if no candidate was found before."""
 
 
 class BayesianStrategy:
-    """Searches the tree of morphs below the best architectures. It remembers nothing but distances."""
+    """Searches the tree of morphs below the best architectures.
+
+    It remembers nothing but distances.
+    """
 
     def __init__(self, initial: Architecture, limits: Limits) -> None:
         self._initial = initial
@@ -54,9 +57,12 @@ class BayesianStrategy:
         self._table = DistanceTable()
 
     def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
-        """The next architecture to train. Raises TrialFailedError ("search") if none can be found."""
+        """The next architecture to train.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
         known = observations.hashes | {self._initial.hash}
-        # The matrices are small: more threads would cost more time than they save, and trainings need the cores.
+        # The matrices are small: more threads would only take cores from the trainings.
         with threadpool_limits(1):
             search = _Annealing(self._surrogate(observations), self._limits, known, rng, lane)
             return search.run(self._parents(observations))
@@ -117,11 +123,11 @@ class _Annealing:
             return
         for child in self._branches(children):
             bound = -child.rank[0]
-            # Children of other lanes are expanded, too, but not proposed: the way to the best may lead through them.
+            # Children of other lanes are not proposed but may be expanded: better ones may follow.
             if self.lane.holds(lane_key(child.architecture)) and (self.best is None or child.rank < self.best.rank):
                 self.best = child
             highest = -self.best.rank[0] if self.best else bound
-            # Also a worse child may be expanded (Metropolis rule): a good architecture may lie below it.
+            # Metropolis rule: a worse child may be expanded, too, to leave a local optimum.
             if self.rng.random() < math.exp(min(0.0, bound - highest) / temperature):
                 heapq.heappush(self.heap, child)
 

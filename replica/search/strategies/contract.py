@@ -16,7 +16,7 @@ from search_space.morphisms import Morph
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An architecture to train, and how it grew: from which one (None: it is the initial one) by which morphs."""
+    """An architecture to train, its parent (None: it is the initial one), and the morphs."""
 
     architecture: Architecture
     parent: str | None
@@ -29,14 +29,14 @@ class SearchStrategy(Protocol):
     def propose(self, observations: Observations, rng: random.Random, lane: Lane) -> Proposal:
         """The next architecture to train: new, within the limits, and in the lane.
 
-        New means neither the initial architecture nor one of `observations.hashes`. `parent` is the hash of the
-        initial architecture or of a completed one, and `morphs` lead from it to the proposal.
-        Raises TrialFailedError ("search") if none can be found.
+        New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
+        hash of the initial architecture or of a completed one, and `morphs` lead from it to the
+        proposal. Raises TrialFailedError ("search") if none can be found.
         """
 
 
 StrategyFactory = Callable[[Architecture, Limits], SearchStrategy]
-"""Makes a strategy for a search that starts from an initial architecture and stays within limits."""
+"""Makes the strategy of a search from an initial architecture within limits."""
 
 
 def lane_key(architecture: Architecture) -> int:

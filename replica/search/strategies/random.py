@@ -24,7 +24,10 @@ class RandomStrategy:
         self._limits = limits
 
     def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
-        """The next architecture to train. Raises TrialFailedError ("search") if none can be found."""
+        """The next architecture to train.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
         known = observations.hashes | {self._initial.hash}
         pool = [observation.architecture for observation in observations.completed] or [self._initial]
         for _ in range(MAX_DRAWS):

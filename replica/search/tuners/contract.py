@@ -14,7 +14,7 @@ from replica.search.lanes import Lane
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Hyperparameters and the accuracy they reached, between 0 and 1; `out_of_memory` ones did not fit."""
+    """Hyperparameters and their accuracy, between 0 and 1; `out_of_memory` ones did not fit."""
 
     hyperparameters: Hyperparameters
     accuracy: float
@@ -25,8 +25,8 @@ class Result:
 class Tried:
     """All that is known of a space: results, what is being tried, and what is allowed.
 
-    `fits` is False for hyperparameters that the accelerator's memory does not take, or whose training
-    would repeat an earlier one.
+    `fits` is False for hyperparameters that the accelerator's memory does not take, or whose
+    training would repeat an earlier one.
     """
 
     results: tuple[Result, ...] = ()
@@ -40,9 +40,10 @@ class Tuner(Protocol):
     def __call__(self, space: Space, tried: Tried, seed: int, lane: Lane = ..., /) -> Hyperparameters:
         """A value for every parameter of the space.
 
-        As long as the space has such a suggestion, it is not one of `tried.pending`, `tried.fits` allows it,
-        and its batch is smaller than every batch that ran out of memory. It is in the lane if any suggestion
-        of the lane is drawn, so that jobs that ask at the same moment get different ones.
+        As long as the space has such a suggestion, it is not one of `tried.pending`, `tried.fits`
+        allows it, and its batch is smaller than every batch that ran out of memory. It is in the
+        lane if any suggestion of the lane is drawn, so that jobs that ask at the same moment get
+        different ones.
         """
 
 

@@ -25,11 +25,11 @@ SUGGESTIONS = 50
 """Suggestions drawn before an excluded one is accepted after all."""
 
 Algorithm = Callable[[list[int], Domain, Trials, int], Any]
-"""An algorithm of hyperopt: new trial ids, domain, trials so far and a seed give documents of new trials."""
+"""An algorithm of hyperopt: new ids, domain, trials so far and a seed give new trials."""
 
 
 def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm) -> Hyperparameters:
-    """Draw until a suggestion is free and in the lane; else take a free one of any lane, else the first."""
+    """Draw until a suggestion is free and in the lane; else take a free one, else the first."""
     expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
     domain = Domain(lambda point: 0.0, expression)
     trials = _trials(space, _observed(tried))
@@ -46,7 +46,7 @@ def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm
 
 
 def _observed(tried: Tried) -> list[Result]:
-    """Results with numbers, then those that ran out of memory as the worst, then pending ones with the mean."""
+    """Measured results, those out of memory as the worst, and pending ones with the mean."""
     known = [result for result in tried.results if isfinite(result.accuracy) and not result.out_of_memory]
     lie = sum(result.accuracy for result in known) / len(known) if known else 0.0
     too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
@@ -54,7 +54,7 @@ def _observed(tried: Tried) -> list[Result]:
 
 
 def _free(suggestion: Hyperparameters, tried: Tried) -> bool:
-    """Whether a suggestion is neither pending nor known not to fit."""
+    """True if a suggestion is not pending and may fit."""
     too_large = [r.hyperparameters for r in tried.results if r.out_of_memory]
     batches = [int(hyperparameters["batch_size"]) for hyperparameters in too_large if "batch_size" in hyperparameters]
     if batches and int(suggestion["batch_size"]) >= min(batches):
@@ -100,7 +100,7 @@ def _index(parameter: Parameter, value: Value) -> Any:
 
 
 def _plain(parameter: Parameter, value: Any) -> Value:
-    """A drawn value as NNI defines it: a plain Python value, quantised ones clipped to their bounds."""
+    """A drawn value as NNI defines it: plain Python, and quantised ones within their bounds."""
     if parameter.kind == "choice":
         return value  # type: ignore[no-any-return]
     if parameter.kind == "randint":
