@@ -1,4 +1,4 @@
-"""The architecture search: what a proposal costs by length of the history, and what it gains over random morphing.
+"""The search: cost of a proposal by length of the history, and gain over random morphing.
 
 python -m benchmarks.search [--seeds 20] [--figure docs/figures/search.svg] [--format json]
 """
@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from replica.search.demo.architectures import STRATEGIES, SearchDemo
+from replica.search.demo.architectures import SearchDemo
 from replica.search.demo.objectives import OBJECTIVES
+from replica.search.strategies import STRATEGIES
 
 HISTORIES = (1, 3, 10, 30, 100, 300, 1000)
 COST_SEEDS = 3
@@ -25,7 +26,7 @@ STEPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU seconds of a proposal, medians over seeds: the first (no distance known yet) and the next one."""
+    """CPU seconds of a proposal, medians over seeds: the first (no distance cached), the next."""
 
     history: int
     first_s: float
@@ -56,7 +57,7 @@ def bests(arguments: tuple[str, str, int]) -> tuple[float, ...]:
 
 
 def gains(seeds: int) -> list[Gain]:
-    """Both strategies on every objective; seeds and strategies interleaved over the cores."""
+    """Run all strategies on every objective, interleaved over the cores."""
     jobs = [(objective, strategy, seed) for objective in OBJECTIVES for seed in range(seeds) for strategy in STRATEGIES]
     random.Random(0).shuffle(jobs)
     with ProcessPoolExecutor() as pool:
@@ -70,7 +71,7 @@ def gains(seeds: int) -> list[Gain]:
 
 
 def draw(costs: Sequence[Cost], found: Sequence[Gain], path: Path) -> None:
-    """The figure of docs/search.md."""
+    """Draw the figure of docs/search.md."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(12, 3.2), layout="constrained")
@@ -91,7 +92,7 @@ def draw(costs: Sequence[Cost], found: Sequence[Gain], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, and draw where asked to."""
+    """Measure, print, and draw if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--figure", type=Path)

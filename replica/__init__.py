@@ -1,1 +1,1 @@
-"""A replica at work: it grows an architecture on its CPUs and trains it on its accelerators."""
+"""A replica: it searches architectures on its CPUs and trains them on its accelerators."""

@@ -1,6 +1,6 @@
-"""The agent of a replica: takes jobs from the primary over its standard input, one trial at a time.
+"""The agent of a replica: it takes jobs from the primary and runs them, one at a time.
 
-It never imports TensorFlow: trainers are processes of their own, so that whatever happens to one costs a
+It never imports TensorFlow: trainers are processes of their own, so that the death of one costs a
 trial and not the replica.
 """
 
@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from aiperf import __version__
@@ -46,13 +47,12 @@ from replica.trainer.settings import TelemetrySettings
 from replica.trial.context import ReplicaContext
 from replica.trial.lifecycle import Trial
 from replica.trial.standby import Standby
-from replica.trial.trainer_process import RankSetup
+from replica.trial.trainer_process import RankSetup, TrainerProcess
 
 log = logging.getLogger(__name__)
 
-
-SIGNS_IN_SILENCE = 6
-"""So many signs of life fit into the silence that the primary takes for a loss."""
+HEARTBEATS_PER_SILENCE = 6
+"""Heartbeats per `run.replica_silence`, after which the primary takes a replica for lost."""
 
 
 class Agent:
@@ -64,20 +64,20 @@ class Agent:
         self._work: asyncio.Task[None] | None = None
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
-        """Set where nothing can be recorded any more: then nothing may be trained either."""
+        """Set if nothing can be recorded any more: then nothing may be trained either."""
         self._why_broken = ""
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer messages until Stop or the end of the pipe; then end the trial in progress and return."""
+        """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
         self._context.send(
             Ready(
                 writer=self._context.writer.name,
                 version=__version__,
-                accelerators=self._context.ranks.ranks,
+                accelerators=self._context.ranks,
                 node=describe_node(),
             )
         )
-        signs = asyncio.create_task(self._show_signs_of_life())
+        heartbeats = asyncio.create_task(self._send_heartbeats())
         answers = asyncio.create_task(self._answer(reader))
         try:
             broken = asyncio.create_task(self._broken.wait())
@@ -88,23 +88,23 @@ class Agent:
             else:
                 answers.result()
         finally:
-            signs.cancel()
+            heartbeats.cancel()
             answers.cancel()
             if self._work is not None:
                 self._work.cancel()
                 await asyncio.gather(self._work, return_exceptions=True)
             await self._standby.drop()
 
-    async def _show_signs_of_life(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self._context.config.run.replica_silence / SIGNS_IN_SILENCE)
+            await self._context.clock.sleep(self._context.config.run.replica_silence / HEARTBEATS_PER_SILENCE)
             self._context.send(Alive())
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             message = decode_to_agent(line)
             if isinstance(message, ClockRequest):
-                self._context.send(ClockReply(utc_ms=self._context.writer.clock.utc_ms()))
+                self._context.send(ClockReply(utc_ms=self._context.clock.utc_ms()))
             elif isinstance(message, Job):
                 self._work = asyncio.create_task(self._do(message), name=str(message.trial))
             elif isinstance(message, Cancel):
@@ -114,7 +114,7 @@ class Agent:
                 return
 
     async def _cancel(self, message: Cancel) -> None:
-        await asyncio.sleep(0)  # a task that is cancelled before its first step could tell nobody
+        await self._context.clock.sleep(0)  # a task cancelled before its first step could not report its end
         if self._work is None or self._work.get_name() != str(message.trial) or self._cancel_of(message.trial):
             return
         self._cancelled = message
@@ -141,20 +141,20 @@ class Agent:
                 self._end_cancelled(job, trial, cancel.reason)
                 return
             with contextlib.suppress(OSError):
-                trial.stopped()
+                trial.log.stop()
             raise
         except TrialFailedError as error:
             self._fail(job, trial, error.kind, error.reason)
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
-        except OSError:  # told by `_do`: nothing can be recorded
+        except OSError:  # handled by `_do`: nothing can be recorded
             raise
         except Exception as error:
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
     def _end_cancelled(self, job: Job, trial: Trial, reason: str) -> None:
-        if trial.ended:
+        if trial.log.ended:
             self._finish(job, trial)
         else:
             self._fail(job, trial, CANCELLED, reason)
@@ -166,12 +166,12 @@ class Agent:
         self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
     def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
-        trial.idle()
+        trial.log.idle()
         self._context.send(Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind))
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:
-    """Why this replica cannot work, or None."""
+    """The reason why this replica cannot work, or None."""
     if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
         return "simulated.broken_replicas names this replica"
     if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
@@ -204,7 +204,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
 def make_context(
     arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
 ) -> ReplicaContext:
-    """What this replica has to work with: its share of the node's accelerators, CPUs and memory."""
+    """The replica's means: its share of the node's accelerators, CPUs and memory."""
     own = share_of(find_accelerators(), arguments.replica, arguments.share)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
@@ -212,27 +212,29 @@ def make_context(
     precision = config.training.precision or best_precision(own)
     memory = min((gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks)
     cpus = config.replica.cpu_threads or max(1, available_cpus() * nodes // arguments.share // ranks)
+    setup = RankSetup(
+        config,
+        ranks,
+        cpus,
+        hosts,
+        {**visible_devices(own), **slots_of_nodes(hosts, ranks)},
+        further_nodes_telemetry(config, paths, writer.name, arguments.replica) if nodes > 1 else None,
+    )
     return ReplicaContext(
         replica=arguments.replica,
         config=config,
         paths=paths,
         writer=writer,
         planner=Planner(arguments.replica, config, paths, Memory(memory, precision)),
-        ranks=RankSetup(
-            config,
-            ranks,
-            cpus,
-            hosts,
-            {**visible_devices(own), **slots_of_nodes(hosts, ranks)},
-            further_nodes_telemetry(config, paths, writer.name, arguments.replica) if nodes > 1 else None,
-        ),
+        ranks=ranks,
+        start_trainer=partial(TrainerProcess.start, setup),
         precision=precision,
         send=output.send,
     )
 
 
 def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, replica: int) -> TelemetrySettings | None:
-    """What the ranks of a replica's further nodes need to sample those, where samples are wanted at all."""
+    """Settings for ranks to sample nodes other than the first; None if telemetry is off."""
     interval_s = config.telemetry.interval
     if interval_s <= 0:
         return None
@@ -240,7 +242,7 @@ def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, rep
 
 
 def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
-    """What Open MPI and its srun must be told inside of a SLURM step of one task: which nodes take how many ranks."""
+    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
     if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
         return {}
     nodes, count = ",".join(hosts), str(len(hosts))
@@ -254,7 +256,7 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
 
 
 def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
-    """The environment in which ranks see the replica's accelerators only."""
+    """The environment in which ranks see only the replica's accelerators."""
     return {VISIBLE: ",".join(str(gpu.index) for gpu in own)} if own else {}
 
 
@@ -263,11 +265,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m replica", description="The agent of one replica.")
     parser.add_argument("--run", type=Path, required=True, help="run directory on the shared file system")
     parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
-    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first; default: this one alone")
+    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first (default: only this one)")
     parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the primary's; it tells its agents
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which stops its agents
     output = MessageOutput()
     try:
         return asyncio.run(_serve(arguments, open_run(arguments.run), output))

@@ -1,4 +1,4 @@
-"""The verbs of the replica's side: `aiperf ops`."""
+"""The verbs of the replica's side: `aiperf ops`, `aiperf search`, `aiperf hpo`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, whole_number
+from aiperf.cli.console import open_console
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
@@ -17,30 +16,23 @@ from aiperf.network.padding import padding_operations
 from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.counting.view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
 from replica.search.demo.view import print_hpo, print_search
-
-WIDTH = 120
+from replica.search.strategies import STRATEGIES
+from replica.search.tuners import TUNERS
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE",
                         help="architecture JSON, .keras file, or run directory")  # fmt: skip
-    parser.add_argument("--architecture", choices=ARCHITECTURES, help="count this one instead of a file")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, help="count this architecture instead of a file")
     parser.add_argument("--image-size", type=int, default=224, metavar="PIXELS", help="side of the images (224)")
     parser.add_argument("--classes", type=int, default=1000, metavar="N", help="number of classes (1000)")
     parser.add_argument("--trial", type=int, metavar="N", help="the trial of a run directory")
-    parser.add_argument("--batch", type=_amount, metavar="N", help="also the operations of a step of so many images")
-    parser.add_argument("--images", type=_amount, metavar="N", help="also those of an epoch of so many images")
-    parser.add_argument("--validation-images", type=_amount, metavar="N", help="images evaluated in that epoch")
+    parser.add_argument("--batch", type=whole_number(1), metavar="N", help="also count a step of this many images")
+    parser.add_argument("--images", type=whole_number(1), metavar="N", help="also count an epoch of this many images")
+    parser.add_argument("--validation-images", type=whole_number(1), metavar="N", help="images evaluated in that epoch")
     parser.add_argument("--verify", action="store_true",
                         help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)")  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
-
-
-def _amount(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return number
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -54,7 +46,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     elif arguments.format == "csv":
         print(as_csv(count), end="")  # noqa: T201
     else:
-        print_tables(_console(), source.name, count, amounts)
+        print_tables(open_console(), source.name, count, amounts)
     return EXIT_DONE
 
 
@@ -71,7 +63,7 @@ def _source(arguments: argparse.Namespace) -> CountSource:
 def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
-    model = source.model()  # before the profilers' module: it says where TensorFlow is missing
+    model = source.model()  # before the profilers' module: it reports if TensorFlow is missing
     from replica.counting.profilers import verify  # noqa: PLC0415
 
     with source.file() as path:
@@ -89,8 +81,8 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
             document["padding_forward"] = padding_operations(source.architecture)
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
-        print_tables(_console(), source.name, count, amounts)
-        print_verification(_console(), count.operations, found, amounts)
+        print_tables(open_console(), source.name, count, amounts)
+        print_verification(open_console(), count.operations, found, amounts)
         if source.architecture is not None:
             zeros = padding_operations(source.architecture)
             share = zeros / count.operations.forward
@@ -98,55 +90,62 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
 
 
 def _configure_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=_amount, default=10, metavar="N", help="proposals to make (default: 10)")
-    parser.add_argument("--history", type=_count, default=1, metavar="H",
-                        help="architectures to start from, the initial one included (default: 1)")  # fmt: skip
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=10, metavar="N", help="proposals to make (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--history", type=whole_number(0), default=1, metavar="H",
+        help="architectures to start from, the initial one included (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--objective", default="peak", metavar="NAME", help="depth, peak or mixture (default: peak)")
-    parser.add_argument("--strategy", default="bayesian", metavar="NAME", help="bayesian or random")
-    parser.add_argument("--seed", type=_count, default=1, metavar="S", help="the same seed gives the same steps")
+    parser.add_argument(
+        "--strategy", default="bayesian", metavar="NAME", help=f"{' or '.join(STRATEGIES)} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(0), default=1, metavar="S", help="the same seed gives the same steps"
+    )
     add_format(parser)
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
-    return number
-
-
 def _search(arguments: argparse.Namespace) -> int:
-    from replica.search.demo.architectures import STRATEGIES, SearchDemo  # noqa: PLC0415
+    from replica.search.demo.architectures import SearchDemo  # noqa: PLC0415
     from replica.search.demo.objectives import OBJECTIVES  # noqa: PLC0415
 
-    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", STRATEGIES)):
+    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
         _require_known(option, getattr(arguments, option), known)
     demo = SearchDemo(arguments.objective, arguments.strategy, arguments.history, arguments.seed)
     steps = demo.steps(arguments.steps)
     if arguments.format == "json":
         print(json.dumps([asdict(step) for step in steps], indent=2))  # noqa: T201
     else:
-        print_search(_console(), steps)
+        print_search(open_console(), steps)
     return EXIT_DONE
 
 
 def _configure_hpo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=_amount, default=40, metavar="N", help="suggestions to make (default: 40)")
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=40, metavar="N", help="suggestions to make (default: %(default)s)"
+    )
     parser.add_argument("--objective", default="sphere", metavar="NAME", help="sphere, rosenbrock or rastrigin")
-    parser.add_argument("--strategy", default="tpe", metavar="NAME", help="tpe or random (default: tpe)")
-    parser.add_argument("--seed", type=_count, default=1, metavar="S", help="the same seed gives the same steps")
+    parser.add_argument(
+        "--strategy", default="tpe", metavar="NAME", help=f"{' or '.join(TUNERS)} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(0), default=1, metavar="S", help="the same seed gives the same steps"
+    )
     add_format(parser)
 
 
 def _hpo(arguments: argparse.Namespace) -> int:
-    from replica.search.demo.hyperparameters import OBJECTIVES, STRATEGIES, steps  # noqa: PLC0415
+    from replica.search.demo.hyperparameters import OBJECTIVES, steps  # noqa: PLC0415
 
-    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
+    for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(TUNERS))):
         _require_known(option, getattr(arguments, option), known)
     found = steps(arguments.objective, arguments.strategy, arguments.steps, arguments.seed)
     if arguments.format == "json":
         print(json.dumps([asdict(step) for step in found], indent=2))  # noqa: T201
     else:
-        print_hpo(_console(), found)
+        print_hpo(open_console(), found)
     return EXIT_DONE
 
 
@@ -155,20 +154,15 @@ def _require_known(option: str, value: str, known: tuple[str, ...]) -> None:
         raise UsageError(f"--{option} is {value!r}; known: {', '.join(known)}")
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
-
-
 SEARCH = Command(
-    description="Look at the architecture search without training: propose, evaluate a synthetic objective, repeat.",
+    description="Watch the architecture search without training: propose, evaluate a synthetic objective, repeat.",
     example="aiperf search --steps 30 --objective peak --strategy bayesian --seed 1",
     configure=_configure_search,
     execute=_search,
 )
 
 HPO = Command(
-    description="Look at the hyperparameter tuner without training: suggest, evaluate a synthetic objective, repeat.",
+    description="Watch the hyperparameter tuner without training: suggest, evaluate a synthetic objective, repeat.",
     example="aiperf hpo --steps 40 --objective rosenbrock --strategy tpe --seed 1",
     configure=_configure_hpo,
     execute=_hpo,

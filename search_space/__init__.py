@@ -1,1 +1,1 @@
-"""What may be searched: the initial architecture, the morphisms, the hyperparameters."""
+"""The search space: the initial architecture, the morphisms, the hyperparameters."""

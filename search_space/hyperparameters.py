@@ -1,4 +1,4 @@
-"""Hyperparameters of a run: the spaces that come with the data sets, and what a point does to an architecture."""
+"""Hyperparameters: the spaces of the data sets, and their effect on an architecture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def default_space_file(dataset: str) -> Path:
 def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
     """The architecture with that kernel size in all blocks that take it.
 
-    It is applied before the model is built, so that what trains is what is counted.
+    Apply it before the model is built: what is counted must be what is trained.
     """
 
     def tuned(layer: Layer) -> Layer:
@@ -34,11 +34,11 @@ def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
 
 
 def takes_kernel_size(architecture: Architecture) -> bool:
-    """Whether any block of the architecture takes the kernel size."""
+    """True if any block of the architecture takes the kernel size."""
     return any(isinstance(node.layer, Conv) and node.layer.tunable_kernel for node in architecture.nodes)
 
 
-def apply_point(architecture: Architecture, point: Mapping[str, Value]) -> Architecture:
-    """The architecture that a point trains."""
-    size = point.get("kernel_size")
+def apply_hyperparameters(architecture: Architecture, hyperparameters: Mapping[str, Value]) -> Architecture:
+    """The architecture that is trained with these hyperparameters."""
+    size = hyperparameters.get("kernel_size")
     return architecture if size is None else with_kernel_size(architecture, int(size))

@@ -1,9 +1,8 @@
-"""Weights through a morph: a child starts as the function that its parent has learned.
+"""Weights carried through a morph: a child starts as the function that its parent has learned.
 
-Identity kernels for inserted blocks (Wei et al. 2016), replication with division for wider streams (Net2WiderNet,
-Chen et al. 2016),
-zero padding for larger kernels, zero scales for new skip connections. Pure functions on arrays. The function is
-preserved in
+Inserted blocks get identity kernels (Wei et al. 2016), wider streams replicated channels with
+divided readers (Net2WiderNet, Chen et al. 2016), larger kernels a border of zeros, and new skip
+connections a scale of zero. These are pure functions on arrays. They preserve the function in
 inference mode; with batch statistics, as in training, an inserted normalisation normalises.
 """
 
@@ -31,9 +30,10 @@ def inherit(
 ) -> Weights:
     """The weights of `morph.apply(architecture)` that compute what `weights` compute.
 
-    `noise` breaks the symmetry of replicated channels: the shares of their readers differ by this relative amount,
-    with the sum unchanged, so that the copies learn apart while the function stays. `rng` draws which channels are
-    replicated, the noise, and the He-normal kernels of new projections.
+    `noise` breaks the symmetry of replicated channels: the shares of their copies differ by this
+    relative amount while their sum stays, so that the copies learn different things and the
+    function is preserved. `rng` draws which channels are replicated, the noise, and the He-normal
+    kernels of new projections.
     """
     child = morph.apply(architecture)
     carried = _carry(morph, architecture, child, weights, (rng, noise))
@@ -47,7 +47,7 @@ Randomness = tuple[np.random.Generator, float]
 def _carry(
     morph: Morph, parent: Architecture, child: Architecture, weights: Weights, randomness: Randomness
 ) -> dict[str, NodeWeights]:
-    raise NotImplementedError(f"no inheritance for {type(morph).__name__}")
+    raise NotImplementedError(f"inheritance through {type(morph).__name__} is not implemented")
 
 
 @_carry.register
@@ -93,7 +93,7 @@ def _(
     result = dict(weights)
     for name in stream.members:
         if name in weights:
-            # The last axis of kernels, biases and normalisation weights alike is the output channel.
+            # The last axis of kernels, biases and normalisation weights is the output channel.
             result[name] = {key: array[..., origin] for key, array in weights[name].items()}
     for name in stream.consumers:
         own = dict(result[name])
@@ -104,7 +104,7 @@ def _(
 
 
 def _shares(origin: NDArray[np.intp], rng: np.random.Generator, noise: float) -> NDArray[np.float64]:
-    """What each copy of a channel contributes; the shares of one channel's copies sum to 1."""
+    """The share of each copy of a channel, (channels,); the copies of one channel sum to 1."""
     raw = 1.0 + noise * rng.uniform(-1.0, 1.0, size=len(origin))
     sums = np.bincount(origin, weights=raw)
     shares: NDArray[np.float64] = raw / sums[origin]

@@ -1,4 +1,4 @@
-"""How far architectures may grow: limits that follow from the configuration of a run."""
+"""Limits of growth for architectures, derived from the configuration of a run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WEIGHT_BYTES = 4
 """Weights, gradients and momentum are float32 also in mixed precision."""
 
 KEPT_KINDS = frozenset({"conv", "relu"})
-"""Layers whose outputs the backward pass needs: inputs of normalisations and of convolutions."""
+"""Layers whose outputs the backward pass needs: inputs of normalisations and convolutions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most parameters, operations to train an image, layers with weights, and bytes of accelerator memory."""
+    """Most parameters, operations per trained image, layers with weights, and bytes of memory."""
 
     parameters: int
     operations: int
@@ -30,7 +30,7 @@ class Limits:
     activation_bytes: int
 
     def refusal(self, architecture: Architecture) -> str | None:
-        """Why an architecture is too large, or None."""
+        """The reason why an architecture is too large, or None."""
         counted = count(architecture)
         if counted.parameters > self.parameters:
             return f"{counted.parameters} parameters; the limit is {self.parameters}"
@@ -60,7 +60,7 @@ def growth_limits(
 
 
 def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:
-    """An estimate of the bytes that training needs: weights three times, and the outputs kept for the backward pass."""
+    """Estimated bytes of a training: weights three times, and outputs for the backward pass."""
     kept = 0
     for node in architecture.nodes:
         if node.layer.kind in KEPT_KINDS:

@@ -1,9 +1,8 @@
 """Network morphisms: pure functions from an architecture to a grown one.
 
-Deepen, widen, add a skip connection, enlarge a kernel (Wei et al. 2016, "Network Morphism"; Chen et al. 2016,
-"Net2Net").
-Every morph keeps the names of the nodes that it keeps, so that `search_space.inheritance` can carry weights over;
-with inherited weights a child computes the function of its parent.
+Deepen, widen, add a skip connection, enlarge a kernel (Wei et al. 2016, "Network Morphism"; Chen et
+al. 2016, "Net2Net"). A morph does not rename nodes, so that `search_space.inheritance` can carry
+their weights over. With inherited weights a child computes the function of its parent.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ INSERTED_KERNEL = 3
 """Kernel size of an inserted convolution before its hyperparameter is tuned."""
 
 LARGEST_KERNEL = 7
-"""Kernels grow up to here: the largest of ResNet-50."""
+"""Largest side of a kernel: that of ResNet-50's first convolution."""
 
 WIDTH_MULTIPLE = 8
-"""Widths grow to multiples of this, which matrix units take without waste."""
+"""Widths grow to multiples of this, so that matrix units are used without waste."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,12 @@ class Deepen:
     after: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Everything that read the ReLU reads the block. Raises ArchitectureError where `after` is no such node."""
+        """Let all readers of the ReLU read the block.
+
+        Raises ArchitectureError if `after` is not a ReLU on images.
+        """
         if self.after not in deepen_sites(architecture):
-            raise ArchitectureError(f"cannot deepen after {self.after!r}: it is no ReLU on images")
+            raise ArchitectureError(f"cannot deepen after {self.after!r}: it is not a ReLU on images")
         conv, norm, relu = _names(architecture, "deep", "conv", "bn", "relu")
         channels = architecture.shapes[self.after][2]
         layer = Conv(channels, kernel=(INSERTED_KERNEL, INSERTED_KERNEL), tunable_kernel=True)
@@ -51,15 +53,18 @@ class Deepen:
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """Give every convolution of a stream of channels more filters. `stream` is the stream's first producer."""
+    """Give every convolution of a stream of channels more filters.
+
+    `stream` is the stream's first producer.
+    """
 
     stream: str
     channels: int
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Widen all producers alike: additions, normalisations and pooling in between need one width.
+        """Widen all producers alike, since the layers in between need one width.
 
-        Raises ArchitectureError where the stream cannot be widened or would not grow.
+        Raises ArchitectureError if the stream cannot be widened or would not grow.
         """
         stream = find_stream(architecture, self.stream)
         if self.channels <= stream.channels:
@@ -81,10 +86,10 @@ class AddSkip:
     target: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Through a batch normalisation whose scale starts at zero, so that the skip contributes nothing at first.
+        """Add the skip through a batch normalisation with a scale of zero: no effect at first.
 
-        Where shapes differ, a strided 1x1 convolution comes before it. Raises ArchitectureError where shapes
-        cannot be matched.
+        If shapes differ, a strided 1x1 convolution comes before it. Raises ArchitectureError if
+        shapes cannot be matched.
         """
         if not _can_skip(architecture, self.source, self.target):
             raise ArchitectureError(f"cannot add a skip connection from {self.source!r} to {self.target!r}")
@@ -108,7 +113,10 @@ class EnlargeKernel:
     conv: str
 
     def apply(self, architecture: Architecture) -> Architecture:
-        """Raises ArchitectureError where the node is no convolution with "same" padding and room to grow."""
+        """Enlarge the kernel.
+
+        Raises ArchitectureError unless the node is a convolution in `kernel_sites`.
+        """
         if self.conv not in kernel_sites(architecture):
             raise ArchitectureError(f"cannot enlarge the kernel of {self.conv!r}")
 
@@ -123,7 +131,7 @@ class EnlargeKernel:
 
 Morph = Deepen | Widen | AddSkip | EnlargeKernel
 MORPH_TYPES: dict[str, type[Morph]] = {kind.__name__: kind for kind in (Deepen, Widen, AddSkip, EnlargeKernel)}
-"""Every morph by name, as records tell it."""
+"""Every morph by its name in records."""
 
 
 def deepen_sites(architecture: Architecture) -> tuple[str, ...]:
@@ -148,13 +156,16 @@ def kernel_sites(architecture: Architecture) -> tuple[str, ...]:
 
 
 def widths(channels: int) -> tuple[int, ...]:
-    """Widths that a stream may grow to: by a quarter, by a half, to the double; multiples of eight."""
+    """Widths that a stream may grow to: 5/4, 3/2 and 2 times, rounded down to multiples of 8."""
     grown = (channels * quarters // 4 // WIDTH_MULTIPLE * WIDTH_MULTIPLE for quarters in (5, 6, 8))
     return tuple(sorted({width for width in grown if width > channels}))
 
 
 def find_stream(architecture: Architecture, name: str) -> Stream:
-    """The stream whose first producer is `name`. Raises ArchitectureError where there is none to widen."""
+    """The stream whose first producer is `name`.
+
+    Raises ArchitectureError if there is none to widen.
+    """
     for stream in streams(architecture):
         if stream.producers[0] == name:
             return stream

@@ -1,7 +1,7 @@
 """The initial architecture: ResNet version 1 with bottleneck blocks (He et al. 2016, Table 1).
 
-The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original; convolutions in front of a
-batch normalisation have no bias. Names follow s<stage>b<block>_<part>.
+The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original; convolutions in
+front of a batch normalisation have no bias. Names follow s<stage>b<block>_<part>.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOTTLENECK_EXPANSION = 4
 
 @dataclass
 class _Chain:
-    """Nodes under construction; `last` is where the next layer attaches."""
+    """Nodes under construction; the next layer reads `last`."""
 
     nodes: list[Node] = field(default_factory=list)
     last: str = ""
@@ -35,7 +35,7 @@ class _Chain:
 def resnet(depth: int, image_size: int, classes: int) -> Architecture:
     """ResNet-50, -101 or -152 for square RGB images of `image_size` pixels.
 
-    Raises ArchitectureError where depth, image size or number of classes is not possible.
+    Raises ArchitectureError if depth, image size or number of classes is not possible.
     """
     if depth not in STAGE_BLOCKS:
         raise ArchitectureError(f"ResNet depth is {depth}; available: {', '.join(map(str, STAGE_BLOCKS))}")

@@ -1,4 +1,4 @@
-"""Random morphs: first an operator, then a place, so that operators with many places do not crowd out others."""
+"""Random morphs: an operator first, then a place, so that many places do not add weight."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from search_space.morphisms import (
 from search_space.streams import streams
 
 MAX_DRAWS = 100
-"""Draws before an architecture is taken to have no morph left."""
+"""Draws before the architecture is assumed to have no morph left."""
 
 
 def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph, Architecture]:
-    """A random morph and the child that it makes. Raises ArchitectureError where none can be found."""
+    """A random morph and the child that it makes. Raises ArchitectureError if none can be found."""
     for _ in range(MAX_DRAWS):
         morph = rng.choice(_OPERATORS)(architecture, rng)
         if morph is None:
@@ -31,7 +31,7 @@ def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph,
         try:
             return morph, morph.apply(architecture)
         except ArchitectureError:
-            continue  # a drawn pair of places need not fit
+            continue  # not every pair of places fits
     raise ArchitectureError(f"no morph of architecture {architecture.hash} in {MAX_DRAWS} draws")
 
 

@@ -1,8 +1,8 @@
 """Streams of channels: the tensors of an architecture that must have one width.
 
-Batch normalisation, ReLU, pooling, dropout, padding and addition keep the channels of what they read; a convolution
-or a dense layer
-begins a stream of its own. A residual stage is one stream through all its additions.
+Batch normalisation, ReLU, pooling, dropout, padding and addition keep the channels of their inputs;
+a convolution or a dense layer begins a stream of its own. A residual stage is one stream through
+all its additions.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ KEEPS_CHANNELS = frozenset({"batchnorm", "relu", "maxpool", "globalpool", "dropo
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Nodes that share one width: convolutions that make it, nodes that keep it, layers that read it."""
+    """Nodes that share one width: those that produce it, keep it, and read it."""
 
     channels: int
     producers: tuple[str, ...]
     members: tuple[str, ...]
-    """Every node whose output is of the stream, producers included."""
+    """Every node whose output belongs to the stream, producers included."""
     consumers: tuple[str, ...]
-    """Convolutions and dense layers whose input is of the stream."""
+    """Convolutions and dense layers whose input belongs to the stream."""
 
 
 @lru_cache(maxsize=256)
 def streams(architecture: Architecture) -> tuple[Stream, ...]:
-    """The streams that can be widened, in order.
+    """The streams that can be widened, in the order of their first nodes.
 
-    Left out: those that touch the network's input or output, a grouped convolution, a flattening or a concatenation.
+    Excluded are those that touch the network's input or output, a grouped convolution, a flattening
+    or a concatenation.
     """
     groups: dict[str, list[Node]] = {}
     roots = _roots(architecture)

@@ -1,8 +1,7 @@
-"""A space of hyperparameters, in NNI's search-space format (`{"name": {"_type": ..., "_value": ...}}`).
+"""A space of hyperparameters in NNI's format, `{"name": {"_type": ..., "_value": ...}}`.
 
-Names that a trial knows: `kernel_size` (of the blocks that deepening inserted), `batch_size` (images per
-accelerator and step),
-`learning_rate`, `momentum`, `label_smoothing`.
+Names that a trial knows: `kernel_size` (of the blocks that deepening inserted), `batch_size`
+(images per accelerator and step), `learning_rate`, `momentum`, `label_smoothing`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 from aiperf.errors import ConfigError
 
 Value = int | float | str
-Point = dict[str, Value]
-"""A value for every hyperparameter of a space."""
+Hyperparameters = dict[str, Value]
+"""Values by name of the hyperparameter."""
 
 KNOWN = ("kernel_size", "batch_size", "learning_rate", "momentum", "label_smoothing")
 WHOLE = frozenset({"kernel_size", "batch_size"})
@@ -26,7 +25,7 @@ WHOLE = frozenset({"kernel_size", "batch_size"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One hyperparameter: its name, NNI's kind of distribution, and the distribution's numbers or options."""
+    """One hyperparameter: name, NNI's kind of distribution, and its numbers or options."""
 
     name: str
     kind: str
@@ -80,7 +79,7 @@ CHECKS: dict[str, Callable[[list[Any]], str | None]] = {
     "lognormal": _numbers(2, _spread),
     "qlognormal": _numbers(3, _spread),
 }
-"""NNI's kinds of distributions, and what is wrong with their `_value`, if anything."""
+"""NNI's kinds of distributions, each with a check of its `_value`: the problem, or None."""
 
 
 def read_space(path: Path, known: tuple[str, ...] = KNOWN) -> Space:
@@ -90,7 +89,7 @@ def read_space(path: Path, known: tuple[str, ...] = KNOWN) -> Space:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read as JSON: {error}"]) from None
     if not isinstance(document, dict) or not document:
-        raise ConfigError([f"{path}: must be an object with one entry a hyperparameter"])
+        raise ConfigError([f"{path}: must be an object with one entry per hyperparameter"])
     problems = [f"{path}: {name}: {text}" for name, entry in document.items() for text in _problems(name, entry, known)]
     if problems:
         raise ConfigError(problems)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WARM_UP_ROUNDS = 3
-"""Rounds 1 to 3 train one, two and three quarters of the maximum of epochs, and report a predicted accuracy."""
+"""In rounds 1 to 3, trainings are shorter and the search gets their predicted accuracy."""
 
 LEAST_IMPROVEMENT = 0.001
 """Validation accuracy must rise by at least this much to count as an improvement."""
@@ -14,7 +14,7 @@ LEAST_IMPROVEMENT = 0.001
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What a round trains: epochs, patience, and whether the search gets a prediction of it."""
+    """The plan of a round: epochs, patience, and whether the search gets a predicted accuracy."""
 
     epochs: int
     patience: int
@@ -27,7 +27,7 @@ def plan_round(number: int, max_epochs: int) -> RoundPlan:
 
 
 def epochs_of_round(number: int, max_epochs: int) -> int:
-    """Epochs of a round: 15, 30, 45, then 60 of a maximum of 60; at least one."""
+    """Epochs of a round: 15, 30, 45, then 60 for a maximum of 60; at least one."""
     if number > WARM_UP_ROUNDS:
         return max_epochs
     return max(1, round(max_epochs * number / 4))
@@ -39,16 +39,16 @@ def patience_of_round(number: int) -> int:
 
 
 def out_of_patience(accuracies: Sequence[float], patience: int) -> bool:
-    """Whether the last `patience` epochs brought no improvement of `LEAST_IMPROVEMENT` over the best before them."""
-    return _epochs_in_vain(accuracies) >= patience
+    """True if no improvement by `LEAST_IMPROVEMENT` came in the last `patience` epochs."""
+    return _epochs_without_improvement(accuracies) >= patience
 
 
 def epochs_left(accuracies: Sequence[float], epochs: int, patience: int) -> int:
-    """The least number of epochs until a training of `epochs` ends, where none of them improves."""
-    return max(0, min(epochs - len(accuracies), patience - _epochs_in_vain(accuracies)))
+    """Epochs until a training of `epochs` ends if none of them improves."""
+    return max(0, min(epochs - len(accuracies), patience - _epochs_without_improvement(accuracies)))
 
 
-def _epochs_in_vain(accuracies: Sequence[float]) -> int:
+def _epochs_without_improvement(accuracies: Sequence[float]) -> int:
     best, since = 0.0, 0
     for accuracy in accuracies:
         if accuracy >= best + LEAST_IMPROVEMENT:

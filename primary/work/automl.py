@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from aiperf.config.settings import RunConfig
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
-from aiperf.rules.schedule import Step, next_step
+from aiperf.rules.schedule import Assignment, next_assignment
 
 MAX_RESUMPTIONS = 2
 """A training that is interrupted once more after this many resumptions is given up."""
@@ -23,23 +23,25 @@ class AutomlRounds:
     def __init__(self, config: RunConfig, ledger: Ledger) -> None:
         self._config = config
         self._last_trial = max(ledger.trials, default=0)
-        self._steps = _next_steps(config, ledger)
-        """The next step of each replica's own schedule."""
+        self._assignments = _next_assignments(config, ledger)
+        """The next assignment of each replica's own schedule."""
         self._interrupted = deque(_interrupted_jobs(ledger))
         """To be resumed by the next free replica."""
         self._resumptions: dict[int, int] = {}
         """Earlier attempts of a resumed training, by trial."""
 
     def next_job(self, replica: int) -> Job:
-        """Issue an interrupted training if there is one, else the replica's next step."""
+        """Issue an interrupted training if there is one, else the replica's next assignment."""
         self._last_trial += 1
         if self._interrupted:
             old = self._interrupted.popleft()
             self._resumptions[self._last_trial] = self._resumptions.get(old.trial, 0) + 1
             return old.model_copy(update={"trial": self._last_trial, "resumes": old.trial})
-        step = self._steps.setdefault(replica, Step())
-        seed = step.seed(self._config, replica)
-        return Job(trial=self._last_trial, round=step.round, seed=seed, point=step.point, base=step.base)
+        assignment = self._assignments.setdefault(replica, Assignment())
+        seed = assignment.seed(self._config, replica)
+        return Job(
+            trial=self._last_trial, round=assignment.round, seed=seed, point=assignment.point, base=assignment.base
+        )
 
     def finished(self, replica: int, job: Job, result: Finished) -> None:
         """Move the replica on; hand the training back if it failed by no fault of its own."""
@@ -59,19 +61,19 @@ class AutomlRounds:
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         # A resumed training belongs to the schedule of the replica that began it.
         if job.resumes is None:
-            step = self._steps.setdefault(replica, Step())
-            self._steps[replica] = next_step(step, job.trial, completed, self._config.search)
+            assignment = self._assignments.setdefault(replica, Assignment())
+            self._assignments[replica] = next_assignment(assignment, job.trial, completed, self._config.search)
 
 
-def _next_steps(config: RunConfig, ledger: Ledger) -> dict[int, Step]:
-    """The step after the last recorded job of every replica."""
-    steps: dict[int, Step] = {}
+def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment]:
+    """The assignment after the last recorded job of every replica."""
+    assignments: dict[int, Assignment] = {}
     for number, trial in sorted(ledger.trials.items()):
         if trial.issued is not None and trial.issued.resumes is None:
             issued = trial.issued
-            step = Step(issued.round, issued.point, issued.base)
-            steps[issued.replica] = next_step(step, number, trial.failed is None, config.search)
-    return steps
+            assignment = Assignment(issued.round, issued.point, issued.base)
+            assignments[issued.replica] = next_assignment(assignment, number, trial.failed is None, config.search)
+    return assignments
 
 
 def _interrupted_jobs(ledger: Ledger) -> Iterator[Job]:

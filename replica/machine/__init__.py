@@ -1,1 +1,1 @@
-"""The replica's node: what it has, its accelerators, and samples of their load."""
+"""The replica's node: its description, its accelerators, and samples of their load."""

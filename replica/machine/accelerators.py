@@ -1,4 +1,4 @@
-"""The accelerators of this node, as the driver tells them: without TensorFlow, which would take them."""
+"""The accelerators of this node, from the driver: TensorFlow would reserve their memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 BFLOAT16_CAPABILITY = (8, 0)
 FLOAT16_CAPABILITY = (7, 0)
-"""NVIDIA compute capabilities from which on matrix units take bfloat16 (Ampere) and float16 (Volta)."""
+"""Least compute capabilities with matrix units for bfloat16 (Ampere) and float16 (Volta)."""
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One GPU. `index` is the driver's number of it."""
+    """One GPU. `index` is its number in the driver."""
 
     index: int
     name: str
@@ -32,7 +32,7 @@ class Accelerator:
 
 
 def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
-    """The GPUs that this process may use; none where there is no driver."""
+    """The GPUs that this process may use; none without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -48,7 +48,10 @@ def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Acce
 
 
 def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
-    """Those that CUDA_VISIBLE_DEVICES allows, by number; names of devices (UUIDs) are counted, not matched."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows.
+
+    Numbers are matched; names of devices (UUIDs) are only counted.
+    """
     if allowed is None:
         return tuple(found)
     words = [word.strip() for word in allowed.split(",") if word.strip()]
@@ -59,13 +62,13 @@ def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelera
 
 
 def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
-    """What one of `share` replicas on this node takes: every share-th, or one by turns where there are too few."""
+    """The GPUs of one of `share` replicas on a node: every share-th, or one by turns."""
     own = tuple(found[replica % share :: share])
     return own or (tuple(found)[replica % len(found)],) if found else ()
 
 
 def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str] | None = None) -> Precision:
-    """The arithmetic that the accelerators do fastest without leaving the rules (16 bits at least)."""
+    """The fastest arithmetic of the accelerators that the rules allow (16 bits or more)."""
     if accelerators:
         weakest = min(accelerator.capability for accelerator in accelerators)
         if weakest >= BFLOAT16_CAPABILITY:
@@ -76,7 +79,7 @@ def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str
 
 
 def read_cpu_flags() -> frozenset[str]:
-    """The features of this machine's CPU as Linux names them; none where it does not tell."""
+    """The features of this machine's CPU as Linux names them; none if it does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

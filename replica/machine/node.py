@@ -1,4 +1,4 @@
-"""What this node is, for system.json."""
+"""A description of this node, for system.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NodeFacts = dict[str, str | int | float | None]
 
 
 def describe_node() -> NodeFacts:
-    """Host, CPU, memory and software of this machine. Never fails: what cannot be told is None."""
+    """Host, CPU, memory and software of this machine. It never fails: an unknown fact is None."""
     facts: NodeFacts = {
         "host": socket.gethostname(),
         "os": platform.platform(),
@@ -41,7 +41,7 @@ def describe_node() -> NodeFacts:
 
 
 def node_memory() -> int:
-    """Bytes of main memory of this machine: what a trainer on the CPU has."""
+    """Bytes of main memory of this machine, which a trainer on the CPU uses."""
     return int(psutil.virtual_memory().total)
 
 

@@ -1,7 +1,8 @@
-"""Samples of what a node does: accelerators, CPU, memory, network, disk and power, one line of JSON each.
+"""Samples of a node's load and power, one line of JSON each.
 
-Accelerator fields have the names of NVIDIA's DCGM. Nothing here may hurt a run: a source that fails is left out of
-its sample, and a file that cannot be written ends the sampling with one line of the log.
+Accelerator fields have the names of NVIDIA's DCGM. Telemetry must not harm a run: a source that
+fails is left out of its sample, and if the file cannot be written, sampling ends with one line in
+the log.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from aiperf.cli.units import MIB
 from aiperf.clock import Clock, format_utc
 from aiperf.run_directory.paths import RunPaths
 
@@ -28,19 +29,17 @@ VERSION = 1
 
 Fields = dict[str, Any]
 
-MIB = 2**20
-
 RAPL = Path("/sys/class/powercap")
-"""Where Linux shows the energy counters of CPU packages (running average power limit), readable by root as a rule."""
+"""Linux's energy counters of CPU packages, usually readable by root alone."""
 
 
 def sample_cpu() -> Fields:
-    """CPU time in use since the last call, over all CPUs, in percent; the first call gives nothing."""
+    """CPU time in use since the last call, over all CPUs, in percent."""
     return {"cpu_percent": psutil.cpu_percent()}
 
 
 def sample_memory() -> Fields:
-    """Main memory in use and in all, in bytes."""
+    """Main memory in use and in total, in bytes."""
     memory = psutil.virtual_memory()
     return {"memory_used_bytes": memory.total - memory.available, "memory_total_bytes": memory.total}
 
@@ -52,7 +51,7 @@ def sample_network() -> Fields:
 
 
 def sample_disk() -> Fields:
-    """Bytes of all local disks since the node started; nothing where the node has none."""
+    """Bytes of all local disks since the node started; empty if the node has none."""
     counters = psutil.disk_io_counters()
     if counters is None:
         return {}
@@ -62,15 +61,15 @@ def sample_disk() -> Fields:
 class CpuPower:
     """Mean power of the CPU packages since the last call, from the kernel's energy counters."""
 
-    def __init__(self, folder: Path = RAPL, seconds: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        # Parts of a package (cores, memory) have two colons in their names and are in its counter already.
+    def __init__(self, clock: Clock, folder: Path = RAPL) -> None:
+        self._clock = clock
+        # Two colons: a part of a package (cores, memory), included in the package's counter.
         self._packages = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
         self._last: tuple[float, list[int]] | None = None
 
     def __call__(self) -> Fields:
-        """Watts; nothing at the first call, and where the kernel does not tell."""
-        now, energies_uj = self._seconds(), [_number(package / "energy_uj") for package in self._packages]
+        """Watts; empty at the first call, and if the kernel has no such counters."""
+        now, energies_uj = self._clock.monotonic_s(), [_number(package / "energy_uj") for package in self._packages]
         before, self._last = self._last, (now, energies_uj)
         if before is None or not energies_uj or now <= before[0]:
             return {}
@@ -84,7 +83,7 @@ def _number(file: Path) -> int:
 
 
 def sample_accelerators() -> Fields:
-    """Every GPU of the node, with the fields that its driver can tell."""
+    """Every GPU of the node, with the fields that its driver supports."""
     pynvml.nvmlInit()
     try:
         return {"accelerators": [_sample_accelerator(index) for index in range(pynvml.nvmlDeviceGetCount())]}
@@ -99,7 +98,7 @@ def _sample_accelerator(index: int) -> Fields:
         try:
             fields[name] = read(handle)
         except pynvml.NVMLError:
-            continue  # not every GPU tells everything
+            continue  # not every GPU supports every field
     return fields
 
 
@@ -115,32 +114,32 @@ ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
 }
-"""Percent, percent, MiB, MiB, W, mJ since the driver was loaded, degrees Celsius, MHz, MHz: the units of DCGM."""
+"""In DCGM's units: percent, percent, MiB, MiB, W, mJ since the driver started, °C, MHz, MHz."""
 
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def default_sources() -> tuple[Callable[[], Fields], ...]:
-    """Everything that a node may tell."""
-    return sample_accelerators, sample_cpu, sample_memory, sample_network, sample_disk, CpuPower()
+def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
+    """All sources of a sample; each may fail on a given node."""
+    return sample_accelerators, sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
 
 
 class Telemetry:
-    """Samples of this node in one file, from a thread of its own."""
+    """Samples this node into one file, from a thread of its own."""
 
     def __init__(self, file: Path, interval_s: float, clock: Clock, header: Mapping[str, str | int]) -> None:
         self._file = file
         self._interval_s = interval_s
         self._clock = clock
         self._header = {"version": VERSION, "host": socket.gethostname(), "interval_s": interval_s, **header}
-        self._sources = default_sources()
+        self._sources = default_sources(clock)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Begin sampling."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -154,7 +153,7 @@ class Telemetry:
             with self._file.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(self._header) + "\n")
                 stream.flush()
-                self.sample()  # what is counted since the last call starts here
+                self.sample()  # starts the sources that count since their last call
                 while not self._stop.wait(self._interval_s):
                     self._write(stream)
                 self._write(stream)
@@ -166,7 +165,7 @@ class Telemetry:
         stream.flush()
 
     def sample(self) -> Fields:
-        """The time and what the sources tell now; a source that fails tells nothing."""
+        """The time and the fields of all sources; a source that fails is left out."""
         fields: Fields = {"time": format_utc(self._clock.utc_ms())}
         for source in self._sources:
             try:
@@ -179,8 +178,8 @@ class Telemetry:
 def start_telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Telemetry:
     """Sample this node until the process ends.
 
-    `writer` is the part of the history list whose clock correction holds for the samples. Processes of one node may
-    share a file: every one appends whole lines.
+    `writer` names the writer of the history list whose clock correction also applies to the
+    samples. Processes of one node may share a file: each appends whole lines.
     """
     file = paths.telemetry_file(f"{writer}-{socket.gethostname()}")
     sampler = Telemetry(file, interval_s, clock, {"writer": writer, "replica": replica})

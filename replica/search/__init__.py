@@ -1,1 +1,1 @@
-"""What a replica trains next: architectures by network morphism, hyperparameters by TPE."""
+"""The choice of the next training: architectures by network morphism, hyperparameters by TPE."""

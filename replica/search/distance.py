@@ -1,14 +1,13 @@
-"""Distance of architectures: edit distance of their layer sequences plus assignment distance of their skip connections.
+"""The distance of architectures: edit distance of layers plus assignment distance of skips.
 
-After Auto-Keras (Jin et al. 2019, section 4.1). A layer is a convolution or a dense layer; normalisation and
-activation follow it.
+After Auto-Keras (Jin et al. 2019, section 4.1). A layer is a convolution or a dense layer;
+normalisation and activation follow it.
 
-- Layers: inserting or deleting costs 1; replacing costs min(1, |w - w'| / max(w, w') + |k - k'| / max(k, k') +
-  [strides or kinds differ]),
-  with width w and kernel side k. Each term is a metric, so the edit distance is one.
-- Skip connections, as (depth of the source u, span s): (|u - u'| + |s - s'|) / (max(u, u') + max(s, s')) for a
-  matched pair, 1 for an
-  unmatched one, in the cheapest assignment.
+- Layers: inserting or deleting one costs 1. Replacing one of width w and kernel side k costs
+  min(1, |w - w'| / max(w, w') + |k - k'| / max(k, k') + [strides or kinds differ]).
+  Each term is a metric, so the edit distance is one.
+- Skip connections, as (depth of the source u, span s): a matched pair costs
+  (|u - u'| + |s - s'|) / (max(u, u') + max(s, s')), an unmatched one 1, in the cheapest assignment.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.layers import Conv, Dense
 
 SKIP_WEIGHT = 1.0
-"""Weight of the skip connections beside the layers (lambda in Auto-Keras)."""
+"""Weight of the skip connections relative to the layers (lambda in Auto-Keras)."""
 
 DIGITS = 9
-"""Decimal digits of a distance."""
+"""Decimal digits that a distance is rounded to."""
 
 Floats = NDArray[np.float64]
 _Token = tuple[int, int, int]
-"""Width, kernel side, and kind with stride: 0 for dense, the product of the strides for a convolution."""
+"""Width, kernel side, and the product of the strides (0 for a dense layer)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class _Encoding:
 
 
 class DistanceTable:
-    """Distances between architectures, remembered by hash: each pair is worked out once."""
+    """Distances between architectures, cached by hash: each pair is computed once."""
 
     def __init__(self) -> None:
         self._vocabulary: dict[_Token, int] = {}
@@ -51,7 +50,7 @@ class DistanceTable:
         self._known: dict[tuple[str, str], float] = {}
 
     def distances(self, one: Architecture, others: Sequence[Architecture]) -> Floats:
-        """Distances from one architecture to each of the others."""
+        """Distances from one architecture to each of the others, (n,)."""
         for other in others:
             self._encode(other)
         self._encode(one)
@@ -59,7 +58,7 @@ class DistanceTable:
         if missing:
             names = list(missing)
             values = self._layers(one.hash, names) + SKIP_WEIGHT * self._skips(one.hash, names)
-            # Sums in another order differ in their last bits; a proposal must not depend on who asked first.
+            # The order of a sum changes its last bits; proposals must not depend on it.
             values = values.round(DIGITS)
             for name, value in zip(names, values.tolist(), strict=True):
                 self._known[one.hash, name] = self._known[name, one.hash] = value
@@ -123,7 +122,7 @@ def _relative(values: Floats) -> Floats:
 
 
 def _shared(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]]) -> int:
-    """Length of the beginning that the sequence has in common with every one of the batch."""
+    """Length of the prefix that the sequence shares with all of the batch."""
     length = min(len(sequence), *(len(tokens) for tokens in batch))
     for tokens in batch:
         differing = np.flatnonzero(sequence[:length] != tokens[:length])
@@ -132,7 +131,7 @@ def _shared(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]]) -> int:
 
 
 def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], costs: Floats) -> Floats:
-    """Edit distances of one sequence to a batch, one row of the dynamic programme at a time for all of the batch."""
+    """Edit distances of one sequence to a batch, (n,): a dynamic programme over rows."""
     lengths = np.array([len(tokens) for tokens in batch])
     padded = np.zeros((len(batch), lengths.max(initial=0)), np.intp)
     for row, tokens in zip(padded, batch, strict=True):

@@ -1,4 +1,4 @@
-"""What a training of warm-up would reach: the learning curve that the search gets in place of measured accuracies."""
+"""The accuracy that a training of a warm-up round would reach if it went on, extrapolated."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ PREDICTED_EPOCH = 1.5
 """The prediction is for this multiple of the maximum of epochs: epoch 90 of 60."""
 
 CAUTION = 2.0
-"""Residuals (root mean square) that are taken off a prediction."""
+"""Root mean square residuals that are subtracted from a prediction."""
 
 _SHIFTS = (-8.0, 12.0)
-"""Range of log2(1 + b) of the learning curve: from a steep start at the first epoch to a straight line."""
+"""Range of log2(1 + b): from a steep start at the first epoch to a straight line."""
 
 
 def predicted_accuracy(accuracies: Sequence[float], max_epochs: int) -> float | None:
-    """What a training would reach at `PREDICTED_EPOCH` x `max_epochs`, from its measured epochs 1, 2, ...
+    """The accuracy that a training would reach at epoch `PREDICTED_EPOCH` x `max_epochs`.
 
-    Least squares of a log2(e + b) + c, less `CAUTION` root mean square residuals; the best measured accuracy where
-    that is
-    higher, where the value leaves [0, 1], or where there are fewer than three epochs. None without any epoch.
+    `accuracies` are those of its epochs 1, 2, ... The curve a log2(e + b) + c is fitted by least
+    squares, and `CAUTION` root mean square residuals are subtracted. The best measured accuracy is
+    the result if it is higher, if the value leaves [0, 1], or if there are fewer than three epochs.
+    None without any epoch.
     """
     if not accuracies:
         return None
@@ -49,7 +50,10 @@ class _Curve:
 
 
 def _fit(accuracies: NDArray[np.float64]) -> _Curve:
-    """Least squares. a and c are linear and solved for; only b is searched for, so there is no start value to guess."""
+    """The least-squares curve.
+
+    It is linear in a and c; only b is searched for, so there is no start value to guess.
+    """
     epochs = np.arange(1, len(accuracies) + 1, dtype=np.float64)
 
     def linear(shift: float) -> _Curve:

@@ -1,18 +1,15 @@
-"""The surrogate: a Gaussian process over architectures, with one positive semi-definite kernel for fit and prediction.
+"""The surrogate: a Gaussian process over architectures.
 
-An edit distance is no Euclidean one, so exp(-d^2) of it need not be positive semi-definite. Therefore architectures
-are first mapped to
-their distances to a few landmarks of the history (a Frechet embedding, Matousek 2002, chapter 15); the Gaussian
-kernel of these vectors is
-positive semi-definite whatever the distance is. Landmarks are chosen by farthest-first traversal (Gonzalez 1985)
-from the first
-architecture, so the same history gives the same kernel on any node.
+An edit distance is not Euclidean, so exp(-d^2) of it need not be positive semi-definite. Therefore
+each architecture is first mapped to its distances to a few landmarks of the history (a Frechet
+embedding, Matousek 2002, chapter 15). The Gaussian kernel of these vectors is positive
+semi-definite for any distance. Landmarks are chosen by farthest-first traversal (Gonzalez 1985)
+from the first architecture, so the same history gives the same kernel on any node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -20,30 +17,23 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from aiperf.network.architecture import Architecture
 from replica.search.distance import DistanceTable, Floats
+from replica.search.observations import Observation
 
 LANDMARKS = 24
-"""Most landmarks: the cost of a prediction grows with them, its resolution too."""
+"""Most landmarks. More of them give a finer prediction at a higher cost."""
 
 LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
-"""Candidates, in units of the median distance of the embedded history; the likeliest is taken."""
+"""In units of the median distance to the landmarks; the likeliest one is taken."""
 
 NOISE = 0.01
-"""Variance of an observation, in units of the variance of all: trainings of one architecture differ."""
+"""Variance of repeated trainings, in units of the variance of all observations."""
 
 UCB_BETA = 2.576
-"""Weight of the deviation in the upper confidence bound: the 99 % bound (the value of Auto-Keras)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """An architecture and the accuracy it reached."""
-
-    architecture: Architecture
-    accuracy: float
+"""Weight of the deviation in the upper confidence bound: 99 %, as in Auto-Keras."""
 
 
 class Surrogate:
-    """What is believed of accuracies after some observations."""
+    """A model of the accuracies of all architectures, fitted to observations."""
 
     def __init__(self, observations: Sequence[Observation], table: DistanceTable) -> None:
         self._table = table
@@ -56,11 +46,16 @@ class Surrogate:
         self._process = _fit(distances / self._unit, (values - self._mean) / self._deviation)
 
     def upper_confidence_bounds(self, candidates: Sequence[Architecture]) -> Floats:
-        """Mean plus `UCB_BETA` deviations of every candidate, in accuracy."""
+        """Mean plus `UCB_BETA` deviations of the accuracy of every candidate, (n,)."""
         rows = [self._table.distances(candidate, self._landmarks) for candidate in candidates]
         mean, deviation = self._process.predict(_scaled(np.array(rows) / self._unit), return_std=True)
         bounds: Floats = self._mean + self._deviation * (mean + UCB_BETA * deviation)
         return bounds
+
+    def covariance(self) -> Floats:
+        """The kernel matrix of the observations, (n, n), without noise, for a variance of 1."""
+        result: Floats = self._process.kernel_.k1(self._process.X_train_)
+        return result
 
 
 def _farthest_first(architectures: Sequence[Architecture], table: DistanceTable) -> tuple[list[Architecture], Floats]:
@@ -81,7 +76,7 @@ def _median_distance(distances: Floats) -> float:
 
 
 def _scaled(embedded: Floats) -> Floats:
-    """Root mean square over the landmarks instead of a sum: it does not grow with their number."""
+    """Coordinates scaled so that distances do not grow with the number of landmarks."""
     result: Floats = embedded / np.sqrt(embedded.shape[1])
     return result
 

@@ -1,28 +1,37 @@
-"""What all trials of a replica share."""
+"""All that the trials of a replica share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aiperf.clock import Clock
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.run_directory.paths import RunPaths
 from replica.search.planner import Planner
-from replica.trial.trainer_process import RankSetup
+from replica.trial.trainer import StartTrainer
 
 
 @dataclass(frozen=True)
 class ReplicaContext:
-    """One replica: its configuration, its planner, how its ranks start, and whom it tells."""
+    """One replica: its configuration, its planner, its trainers, and the way to the primary."""
 
     replica: int
     config: RunConfig
     paths: RunPaths
     writer: HistoryWriter
     planner: Planner
-    ranks: RankSetup
+    ranks: int
+    """Ranks of a training."""
+    start_trainer: StartTrainer
     precision: Precision
     send: Callable[[Message], None]
+    """Sends a message to the primary."""
+
+    @property
+    def clock(self) -> Clock:
+        """The replica's clock: the one that the times of its records are read from."""
+        return self.writer.clock

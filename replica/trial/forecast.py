@@ -1,4 +1,4 @@
-"""When the current training will end at the earliest, from what it has reported."""
+"""The earliest end of the current training, forecast from its reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiperf.rules.rounds import epochs_left
 
 
 class Forecast:
-    """Times are seconds of any one clock."""
+    """Extrapolates the pace of a training. Times are seconds of any one clock."""
 
     def __init__(self, epochs: int, patience: int) -> None:
         self._epochs = epochs
@@ -19,12 +19,12 @@ class Forecast:
         self._end = float(epochs)
 
     def began(self, now_s: float) -> None:
-        """The first step begins; later calls change nothing."""
+        """Note that the first step begins; later calls change nothing."""
         if self._began_s is None:
             self._began_s = now_s
 
     def reached(self, now_s: float, accuracies: Sequence[float], fraction: float) -> None:
-        """Epochs with these accuracies are complete, and a fraction of the next one is done."""
+        """Note that epochs with these accuracies are complete, and a fraction of the next one."""
         self._done = len(accuracies) + fraction
         self._reached_s = now_s
         self._end = len(accuracies) + epochs_left(accuracies, self._epochs, self._patience)

@@ -1,7 +1,7 @@
-"""The next trial's ranks: started, built and warm beside the current trial, so that accelerators do not wait.
+"""The next trial's ranks, warmed up next to the current trial: accelerators do not wait.
 
-What will be asked next is known (`aiperf.rules.schedule`) unless the current trial fails; then the preparation is
-dropped.
+The next job is known (`aiperf.rules.schedule`) unless the current trial fails; in that case the
+warm ranks are dropped.
 """
 
 from __future__ import annotations
@@ -10,108 +10,151 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
 from aiperf.errors import AiperfError
-from aiperf.messages import Job, TrainRequest
+from aiperf.messages import Job, Phase, TrainerPhase, TrainRequest
 from aiperf.rules.rounds import plan_round
 from replica.search.planner import Plan
 from replica.trial.context import ReplicaContext
-from replica.trial.trainer_process import TrainerProcess
+from replica.trial.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
 FIRST_LEAD_S = 60.0
-"""How long a preparation is expected to take before one was measured."""
+"""Seconds that a warm-up is expected to take before one was measured."""
 
 LEAD_FACTOR = 2.5
-"""A preparation beside a training is slower than one alone, and a training may end earlier than it seems."""
+"""Reserve: warm-ups next to a training take longer, and it may end before the forecast."""
 
 
-@dataclass
-class Prepared:
-    """A plan, and the ranks that are getting ready for it."""
+class WarmRanks:
+    """A plan, and the ranks that warm up for it or are warm."""
 
-    job: Job
-    plan: Plan
-    trainer: TrainerProcess
-    readiness: asyncio.Task[None]
+    def __init__(self, job: Job, plan: Plan, trainer: Trainer, context: ReplicaContext) -> None:
+        self.job = job
+        self.plan = plan
+        self.trainer = trainer
+        self.phase: Phase = "start"
+        """The current phase of the warm-up."""
+        self.took_s: float | None = None
+        """Seconds that the warm-up took, once it is over."""
+        self._clock = context.clock
+        self._phases: asyncio.Queue[TrainerPhase | None] = asyncio.Queue()
+        self._warming = asyncio.create_task(self._warm_up(context.config.replica.trial_silence))
+
+    async def _warm_up(self, silence_s: float) -> None:
+        began_s = self._clock.monotonic_s()
+        try:
+            async for message in self.trainer.warm_up(silence_s):
+                self.phase = message.phase
+                self._phases.put_nowait(message)
+            self.took_s = self._clock.monotonic_s() - began_s
+        finally:
+            self._phases.put_nowait(None)
+
+    @property
+    def ready(self) -> bool:
+        """True if the warm-up is over, well or not."""
+        return self._warming.done()
+
+    @property
+    def failed(self) -> bool:
+        """True if the warm-up has failed."""
+        return self._warming.done() and self._warming.exception() is not None
+
+    async def until_ready(self) -> None:
+        """Wait for the end of the warm-up. Raises TrialFailedError."""
+        await asyncio.shield(self._warming)
+
+    async def coming_phases(self) -> AsyncIterator[TrainerPhase]:
+        """Phases of the warm-up from now on. Raises TrialFailedError."""
+        if not self._warming.done():
+            while not self._phases.empty():
+                self._phases.get_nowait()
+            while (message := await self._phases.get()) is not None:
+                yield message
+        await self._warming
 
     async def drop(self) -> None:
         """End the ranks."""
-        self.readiness.cancel()
-        await asyncio.gather(self.readiness, return_exceptions=True)
+        self._warming.cancel()
+        await asyncio.gather(self._warming, return_exceptions=True)
         await self.trainer.end()
 
 
 class Standby:
-    """At most one preparation of one replica."""
+    """The warm ranks of one replica: at most one group of them."""
 
     def __init__(self, context: ReplicaContext) -> None:
         self._context = context
-        self._coming: asyncio.Task[Prepared] | None = None
-        """A task of its own: whoever waits for it may be cancelled, what it has started must not be forgotten."""
+        self._coming: asyncio.Task[WarmRanks] | None = None
+        """A task of its own: if its caller is cancelled, the ranks must not be forgotten."""
         self._lead_s = FIRST_LEAD_S
         self._numbers = itertools.count(1)
 
     @property
     def lead_s(self) -> float:
-        """How long before the end of a trial to begin."""
+        """Seconds before the end of a trial at which to begin."""
         return self._lead_s
 
-    async def prepare(self, job: Job) -> None:
-        """Have a job ready beside the current trial. What goes wrong here costs nothing but a line of the log."""
+    async def warm_up(self, job: Job) -> None:
+        """Have the ranks of a job ready next to the current trial.
+
+        A failure costs nothing but a line of the log.
+        """
         await self.drop()
         try:
-            prepared = await self._start(job)
-            await asyncio.shield(prepared.readiness)
+            ranks = await self._start(job)
+            await ranks.until_ready()
         except (AiperfError, OSError) as error:
-            log.warning("round %d could not be prepared: %s", job.round, error)
+            log.warning("no ranks are warm for round %d: %s", job.round, error)
 
-    async def take(self, job: Job) -> Prepared:
-        """The ranks for a job: the prepared ones where they fit, else fresh ones. Raises TrialFailedError."""
+    async def take(self, job: Job) -> WarmRanks:
+        """The ranks for a job: the warm ones if they fit, else new ones.
+
+        Raises TrialFailedError.
+        """
         if self._coming is not None:
             with contextlib.suppress(AiperfError, OSError):
-                prepared = await asyncio.shield(self._coming)
-                if await asyncio.to_thread(self._fits, prepared, job):
+                ranks = await asyncio.shield(self._coming)
+                if await asyncio.to_thread(self._fit, ranks, job):
                     self._coming = None
-                    return prepared
-            log.info("the preparation for trial %d is dropped", job.trial)
+                    return ranks
+            log.info("the warm ranks do not fit trial %d and are dropped", job.trial)
             await self.drop()
-        prepared = await self._start(job)
+        ranks = await self._start(job)
         self._coming = None
-        return prepared
+        return ranks
 
-    async def _start(self, job: Job) -> Prepared:
+    async def _start(self, job: Job) -> WarmRanks:
         self._coming = asyncio.create_task(self._plan_and_start(job))
         return await asyncio.shield(self._coming)
 
-    async def _plan_and_start(self, job: Job) -> Prepared:
+    async def _plan_and_start(self, job: Job) -> WarmRanks:
         plan = await asyncio.to_thread(self._context.planner.plan, job)
         log_file = self._context.paths.preparation_log(self._context.replica, next(self._numbers))
-        trainer = await TrainerProcess.start(self._context.ranks, self._request(job, plan), log_file)
-        silence_s = self._context.config.replica.trial_silence
-        return Prepared(job, plan, trainer, asyncio.create_task(trainer.until_ready(silence_s)))
+        trainer = await self._context.start_trainer(self._request(job, plan), log_file)
+        return WarmRanks(job, plan, trainer, self._context)
 
-    def _fits(self, prepared: Prepared, job: Job) -> bool:
-        failed = prepared.readiness.done() and prepared.readiness.exception() is not None
-        wanted = prepared.job.model_copy(update={"trial": job.trial})
-        return not failed and wanted == job and self._context.planner.still_new(prepared.plan)
+    def _fit(self, ranks: WarmRanks, job: Job) -> bool:
+        expected = ranks.job.model_copy(update={"trial": job.trial})
+        return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan)
 
-    def learn(self, prepared: Prepared) -> None:
-        """Take how long a preparation took for the next one."""
-        if prepared.trainer.prepared_s is not None:
-            self._lead_s = LEAD_FACTOR * prepared.trainer.prepared_s
+    def learn(self, ranks: WarmRanks) -> None:
+        """Expect the next warm-up to take as long as this one."""
+        if ranks.took_s is not None:
+            self._lead_s = LEAD_FACTOR * ranks.took_s
 
     async def drop(self) -> None:
-        """End what is prepared."""
+        """End the warm ranks, if there are any."""
         coming, self._coming = self._coming, None
         if coming is not None:
             with contextlib.suppress(AiperfError, OSError):
                 await (await coming).drop()
 
     def _request(self, job: Job, plan: Plan) -> TrainRequest:
-        config, point = self._context.config, plan.point
+        config, hyperparameters = self._context.config, plan.hyperparameters
         rounds = plan_round(job.round, config.max_epochs)
         return TrainRequest(
             architecture_path=str(self._context.paths.architecture(plan.proposal.architecture.hash)),
@@ -120,14 +163,14 @@ class Standby:
             synthetic_input=config.training.input == "synthetic",
             parallel_decode=config.training.parallel_decode,
             shuffle_buffer=config.training.shuffle_buffer,
-            batch_size=int(point["batch_size"]),
+            batch_size=int(hyperparameters["batch_size"]),
             epochs=rounds.epochs,
             max_epochs=config.max_epochs,
             patience=rounds.patience,
             seed=job.seed,
-            learning_rate=float(point["learning_rate"]),
-            momentum=float(point["momentum"]),
-            label_smoothing=float(point["label_smoothing"]),
+            learning_rate=float(hyperparameters["learning_rate"]),
+            momentum=float(hyperparameters["momentum"]),
+            label_smoothing=float(hyperparameters["label_smoothing"]),
             precision=self._context.precision,
             xla=config.training.xla,
             progress_interval_s=config.replica.progress_interval,

@@ -1,4 +1,4 @@
-"""A child computes what its parent computes, in inference mode: real Keras models with weights like trained ones."""
+"""A child computes what its parent computes, in inference mode, in real Keras models."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from aiperf.messages import (
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from replica.trainer.programs import TRAINERS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
@@ -50,7 +51,7 @@ TINY = Architecture(
 )
 
 
-@pytest.fixture(params=["keras", "simulated"])
+@pytest.fixture(params=list(TRAINERS))
 def config(request: pytest.FixtureRequest) -> RunConfig:
     return load_config(overrides={"run.dataset": "digits", "training.trainer": request.param})
 
@@ -80,10 +81,8 @@ async def collect(
     config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, ranks: int = 1
 ) -> list[FromTrainer]:
     trainer = await TrainerProcess.start(RankSetup(config, ranks, cpu_threads=2), request, log)
-    phases: list[FromTrainer] = []
-    trainer.listener = phases.append
     try:
-        await trainer.until_ready(120)
+        phases: list[FromTrainer] = [phase async for phase in trainer.warm_up(120)]
         await trainer.begin(begin)
         return phases + [message async for message in trainer.messages(120)]
     finally:

@@ -44,11 +44,11 @@ def test_hpo_prints_its_steps_and_repeats_them() -> None:
     [
         (["search", "--objective", "luck"], "--objective is 'luck'; known: depth, peak, mixture"),
         (["search", "--strategy", "grid"], "--strategy is 'grid'; known: bayesian, random"),
-        (["search", "--steps", "0"], "must be at least 1"),
-        (["search", "--history", "-1"], "must be at least 0"),
+        (["search", "--steps", "0"], "'0' is not a whole number of at least 1"),
+        (["search", "--history", "-1"], "'-1' is not a whole number of at least 0"),
         (["hpo", "--objective", "luck"], "--objective is 'luck'; known: sphere, rosenbrock, rastrigin"),
         (["hpo", "--strategy", "grid"], "--strategy is 'grid'; known: tpe, random"),
-        (["hpo", "--steps", "few"], "--steps"),
+        (["hpo", "--steps", "few"], "argument --steps: 'few' is not a whole number of at least 1"),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:

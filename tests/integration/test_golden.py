@@ -75,7 +75,7 @@ def test_plans_of_an_old_history_are_the_same(old_run: RunPaths, strategy: str) 
         assert plan.proposal.architecture.hash == expected["architecture"]
         assert plan.proposal.parent == expected["parent"]
         assert [morph_data(morph) for morph in plan.proposal.morphs] == expected["morphs"]
-        assert plan.point == expected["point"]
+        assert plan.hyperparameters == expected["point"]
 
 
 @pytest.mark.parametrize("strategy", ["bayesian", "random"])

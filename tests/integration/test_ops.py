@@ -97,7 +97,7 @@ def test_bad_files_give_one_message_with_the_place(tmp_path: Path, name: str, co
         (["x.json", "--architecture", "resnet50"], "name either a FILE or --architecture"),
         (["none.json"], "does not exist"),
         (["--architecture", "resnet50", "--image-size", "0"], "image size is 0"),
-        (["--architecture", "resnet50", "--batch", "0"], "must be at least 1"),
+        (["--architecture", "resnet50", "--batch", "0"], "'0' is not a whole number of at least 1"),
         (["--architecture", "resnet50", "--trial", "1"], "--trial needs a run directory"),
     ],
 )

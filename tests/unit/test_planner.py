@@ -1,4 +1,4 @@
-"""The planner: what a replica trains next, candidates prepared ahead, weights kept."""
+"""The planner: the next training of a replica, candidates proposed ahead, weights kept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
+from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
-from replica.search.proposer import Proposal
+from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import Deepen
@@ -55,32 +56,32 @@ def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMa
     assert apply_all(INITIAL, second.morphs) == second.architecture
 
 
-def test_a_prepared_candidate_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
+def test_a_candidate_proposed_ahead_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
     trial(run, 1, INITIAL, 200, end=False)
     plans = planner(run)
-    plans.prepare(2)
+    plans.propose_ahead(2)
     file = run.paths.candidate(0, 2)
     first = file.read_bytes()
     file.write_bytes(b"untouched")
-    plans.prepare(2)
-    assert file.read_bytes() == b"untouched", "nothing new: nothing to do"
+    plans.propose_ahead(2)
+    assert file.read_bytes() == b"untouched", "nothing was recorded since"
     trial(run, 2, POOL[3], 250)
-    plans.prepare(2)
-    prepared = json.loads(file.read_bytes())
-    assert prepared["hash"] != json.loads(first)["hash"] or prepared["parent"] != json.loads(first)["parent"]
+    plans.propose_ahead(2)
+    ahead = json.loads(file.read_bytes())
+    assert ahead["hash"] != json.loads(first)["hash"] or ahead["parent"] != json.loads(first)["parent"]
     run.at(5).end_trial(1)
-    assert planned(run, 3, 2).architecture.hash == prepared["hash"]
+    assert planned(run, 3, 2).architecture.hash == ahead["hash"]
 
 
 def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: HandMadeRun) -> None:
     trial(run, 1, INITIAL, 200)
     trial(run, 2, POOL[3], 250, end=False)
     plans = planner(run)
-    plans.prepare(2)
+    plans.propose_ahead(2)
     file = run.paths.candidate(0, 2)
     file.write_bytes(b"stale")
     run.at(5).end_trial(2)
-    plans.prepare(2)
+    plans.propose_ahead(2)
     assert file.read_bytes() != b"stale", "the same architectures, but one more result"
 
 
@@ -92,9 +93,9 @@ def test_a_damaged_candidate_is_not_used(run: HandMadeRun, content: bytes, caplo
     assert "is damaged and is not used" in caplog.text
 
 
-def test_a_candidate_that_another_replica_trains_meanwhile_is_not_used(run: HandMadeRun) -> None:
+def test_a_candidate_that_another_replica_trains_in_the_meantime_is_not_used(run: HandMadeRun) -> None:
     trial(run, 1, INITIAL, 200, end=False)
-    planner(run).prepare(2)
+    planner(run).propose_ahead(2)
     taken = json.loads(run.paths.candidate(0, 2).read_bytes())
     child = apply_all(INITIAL, [morph_from_data(data) for data in taken["morphs"]])
     trial(run, 2, child, 200, end=False)
@@ -105,23 +106,38 @@ def test_a_plan_is_no_longer_new_once_another_replica_trains_the_same(run: HandM
     plans = planner(run)
     plan = plans.plan(Job(trial=1, round=1, seed=1))
     assert plans.still_new(plan)
-    run.hyperparameters = plan.point
+    run.hyperparameters = plan.hyperparameters
     trial(run, 1, INITIAL, 200, end=False)
     assert not plans.still_new(plan)
 
 
-def test_a_repeat_that_was_planned_for_want_of_anything_new_stays_good(run: HandMadeRun) -> None:
-    # ResNet-50 has no kernels to tune, so that the digits space holds one training for each batch size.
+def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: HandMadeRun) -> None:
+    # ResNet-50 has no kernels to tune, so the digits space holds one training per batch size.
     ArchitectureStore(run.paths).save(INITIAL)
     run.architecture = INITIAL
     for number, batch in enumerate((32, 48, 64, 96), start=1):
-        point = planner(run).plan(Job(trial=1, round=1, seed=1)).point
-        run.hyperparameters = {**point, "batch_size": batch}
+        hyperparameters = planner(run).plan(Job(trial=1, round=1, seed=1)).hyperparameters
+        run.hyperparameters = {**hyperparameters, "batch_size": batch}
         trial(run, number, INITIAL, 200)
     plans = planner(run)
     plan = plans.plan(Job(trial=5, round=1, point=1, base=1, seed=1))
     assert plan.repeats
     assert plans.still_new(plan)
+
+
+def test_planners_that_share_their_knowledge_plan_as_those_that_do_not(run: HandMadeRun) -> None:
+    knowledge = Knowledge(run.paths)
+    shared = [Planner(replica, run.config, run.paths, Memory(), knowledge) for replica in (0, 1)]
+    trial(run, 1, INITIAL, 200)
+    for replica, plans in enumerate(shared):
+        job = Job(trial=replica + 2, round=2, seed=1)
+        plan = plans.plan(job)
+        assert plan == Planner(replica, run.config, run.paths, Memory()).plan(job)
+        run.hyperparameters = plan.hyperparameters
+        trial(run, job.trial, plan.proposal.architecture, 210, end=False)
+    assert len(knowledge.trainings()) == 2, "the second trial is recorded, and read by the next look at it"
+    knowledge.read()
+    assert len(knowledge.trainings()) == 3
 
 
 def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None:

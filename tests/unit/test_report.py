@@ -160,7 +160,7 @@ def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
-    for path, message in ((tmp_path / "none", "is no directory"), (tmp_path, "has no run.json")):
+    for path, message in ((tmp_path / "none", "is not a directory"), (tmp_path, "has no run.json")):
         with pytest.raises(RunDirectoryError, match=message):
             open_run(path)
     (tmp_path / "run.json").write_text('{"rules_version": "aiperf-1"}')

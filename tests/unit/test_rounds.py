@@ -1,3 +1,5 @@
+"""Rounds: epochs, patience, predicted accuracies, and the order of trainings."""
+
 from __future__ import annotations
 
 from math import log2
@@ -14,7 +16,7 @@ from aiperf.rules.rounds import (
     patience_of_round,
     plan_round,
 )
-from aiperf.rules.schedule import Step, next_step
+from aiperf.rules.schedule import Assignment, next_assignment
 from replica.search.prediction import predicted_accuracy
 
 
@@ -37,7 +39,7 @@ def test_patience_ends_a_training_that_does_not_improve() -> None:
     assert not out_of_patience([], 2)
     assert not out_of_patience([0.5, 0.5], 2)
     assert out_of_patience([0.5, 0.5, 0.5], 2)
-    assert out_of_patience([0.5, 0.5005, 0.5009], 2), "less than 0.001 is no improvement"
+    assert out_of_patience([0.5, 0.5005, 0.5009], 2), "less than 0.001 is not an improvement"
     assert not out_of_patience([0.5, 0.5, 0.501], 2)
     assert out_of_patience([0.9, 0.8, 0.85], 2), "better than the last epoch is not better than the best"
 
@@ -54,7 +56,8 @@ def test_the_prediction_is_exact_on_curves_of_its_own_form(b: float, epochs: int
 
 
 def test_golden_values() -> None:
-    # From scipy.optimize.curve_fit with three free parameters: another way to the same least squares.
+    # From scipy.optimize.curve_fit with three free parameters: another way to the same least
+    # squares.
     measured = [0.31, 0.42, 0.47, 0.53, 0.55, 0.58, 0.60, 0.61, 0.63, 0.63, 0.65, 0.66, 0.66, 0.67, 0.68]
     assert predicted_accuracy(measured, 60) == pytest.approx(0.88104355, abs=1e-7)
     assert predicted_accuracy(measured[:3], 60) == pytest.approx(0.81561204, abs=1e-7)
@@ -96,16 +99,16 @@ def test_the_prediction_is_never_below_the_best_measured_nor_above_one(accuracie
     assert max(accuracies) <= found <= 1.0
 
 
-def walk(outcomes: list[bool], search: SearchSection) -> list[Step]:
-    steps = [Step()]
+def walk(outcomes: list[bool], search: SearchSection) -> list[Assignment]:
+    assignments = [Assignment()]
     for trial, completed in enumerate(outcomes, start=1):
-        steps.append(next_step(steps[-1], trial, completed, search))
-    return steps
+        assignments.append(next_assignment(assignments[-1], trial, completed, search))
+    return assignments
 
 
 def test_hyperparameters_are_tuned_from_the_fourth_round_on() -> None:
     found = walk([True] * 9, SearchSection())
-    assert [(step.round, step.point, step.base) for step in found] == [
+    assert [(item.round, item.point, item.base) for item in found] == [
         (1, 0, None), (2, 0, None), (3, 0, None), (4, 0, None), (4, 1, 4), (4, 2, 4),
         (5, 0, None), (5, 1, 7), (5, 2, 7), (6, 0, None),
     ]  # fmt: skip
@@ -113,10 +116,10 @@ def test_hyperparameters_are_tuned_from_the_fourth_round_on() -> None:
 
 def test_a_failed_training_is_repeated_and_a_failed_point_is_not() -> None:
     found = walk([False, True, False, True], SearchSection(hpo_first_round=1, hpo_points=2))
-    assert [(step.round, step.point, step.base) for step in found] == [
+    assert [(item.round, item.point, item.base) for item in found] == [
         (1, 0, None), (1, 0, None), (1, 1, 2), (1, 2, 2), (2, 0, None),
     ]  # fmt: skip
 
 
 def test_without_tuning_there_are_no_points() -> None:
-    assert [step.point for step in walk([True] * 6, SearchSection(hpo="none"))] == [0] * 7
+    assert [item.point for item in walk([True] * 6, SearchSection(hpo="none"))] == [0] * 7

@@ -1,10 +1,9 @@
-"""Samples of a node, and what the analysis makes of them."""
+"""Samples of a node, and their evaluation in the analysis."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tests.helpers import T0_MS, HandMadeRun, ManualClock
 
 
 class FakeDriver:
-    """NVIDIA's library on a node with one GPU that cannot tell its temperature."""
+    """NVIDIA's library on a node with one GPU that does not support the temperature."""
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         answers: dict[str, Any] = {
@@ -50,7 +49,7 @@ def test_an_accelerator_is_sampled_with_the_names_and_units_of_dcgm(monkeypatch:
     assert gpu["DCGM_FI_DEV_FB_USED"] == 1024.0
     assert gpu["DCGM_FI_DEV_POWER_USAGE"] == 250.5
     assert gpu["uuid"] == "GPU-1"
-    assert "DCGM_FI_DEV_GPU_TEMP" not in gpu, "what the driver cannot tell is left out"
+    assert "DCGM_FI_DEV_GPU_TEMP" not in gpu, "a field that the driver does not support is left out"
 
 
 def test_power_of_the_cpus_from_counters_that_wrap(tmp_path: Path) -> None:
@@ -61,11 +60,12 @@ def test_power_of_the_cpus_from_counters_that_wrap(tmp_path: Path) -> None:
         (package / "max_energy_range_uj").write_text("999999999")
     part = tmp_path / "intel-rapl:0:0"
     part.mkdir()
-    (part / "energy_uj").write_text("no number: parts of a package are not read")
-    seconds: Iterator[float] = iter([0.0, 10.0])
-    power = CpuPower(tmp_path, lambda: next(seconds))
+    (part / "energy_uj").write_text("not a number: parts of a package are not read")
+    clock = ManualClock()
+    power = CpuPower(clock, tmp_path)
     assert power() == {}
-    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000000")  # 200 J further, past the end of its range
+    clock.pause(10)
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000000")  # 200 J more, past the end of its range
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("150000000")
     assert power() == {"cpu_power_w": pytest.approx(25.0)}
 
@@ -76,7 +76,7 @@ def test_a_sampler_writes_a_header_and_samples_and_survives_sources_that_fail(
     def broken() -> dict[str, Any]:
         raise psutil.AccessDenied
 
-    monkeypatch.setattr(telemetry, "default_sources", lambda: (broken, telemetry.sample_memory))
+    monkeypatch.setattr(telemetry, "default_sources", lambda clock: (broken, telemetry.sample_memory))
     file = tmp_path / "telemetry" / "x.jsonl"
     sampler = Telemetry(file, 3600, ManualClock(), {"writer": "replica-0000-1"})
     sampler.start()

@@ -1,4 +1,4 @@
-"""The space of hyperparameters, the tuner, and what a point does to an architecture."""
+"""The space of hyperparameters, TPE beyond its contract, and points in plans."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.config.space import CHECKS, Parameter, Point, Space, read_space
+from aiperf.config.space import CHECKS, Hyperparameters, Parameter, Space, read_space
 from aiperf.errors import ConfigError
 from aiperf.history.records import TrialEnded, TrialFailed, TrialStarted
 from aiperf.messages import Job
 from aiperf.network.layers import Conv
 from aiperf.network.operations import count
 from replica.search.demo.hyperparameters import OBJECTIVES, OPTIMUM, SPACE, coordinates, steps
+from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
-from replica.search.tuner import STARTUP_POINTS, PointLane, Result, Tried, suggest
-from search_space.hyperparameters import apply_point, default_space_file, takes_kernel_size, with_kernel_size
+from replica.search.tuners.contract import Result, Tried
+from replica.search.tuners.tpe import STARTUP_SUGGESTIONS, suggest
+from search_space.hyperparameters import (
+    apply_hyperparameters,
+    default_space_file,
+    takes_kernel_size,
+    with_kernel_size,
+)
 from search_space.limits import training_memory
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
@@ -41,7 +48,7 @@ def test_the_spaces_of_the_data_sets_are_valid() -> None:
         assert batch in space[1].values
 
 
-def test_every_kind_of_nni_is_read_and_drawn_from(tmp_path: Path) -> None:
+def test_every_kind_of_nni_is_read(tmp_path: Path) -> None:
     values: dict[str, list[Any]] = {
         "choice": [1, 2.5, "a"], "randint": [3, 7], "uniform": [0, 1], "quniform": [1, 2, 0.4],
         "loguniform": [0.001, 1], "qloguniform": [1, 100, 10], "normal": [0, 1], "qnormal": [0, 4, 2],
@@ -50,22 +57,11 @@ def test_every_kind_of_nni_is_read_and_drawn_from(tmp_path: Path) -> None:
     assert values.keys() == CHECKS.keys()
     document = {kind: {"_type": kind, "_value": value} for kind, value in values.items()}
     space = read_space(write(tmp_path / "space.json", document), known=tuple(values))
-    results: list[Result] = []
-    for seed in range(30):
-        point = suggest(space, Tried(tuple(results)), seed)
-        results.append(Result(point, seed / 30))
-        assert point["choice"] in values["choice"]
-        assert point["randint"] in range(3, 7)
-        assert 0 <= float(point["uniform"]) <= 1
-        assert float(point["quniform"]) in (pytest.approx(1.0), pytest.approx(1.2), 1.6, 2.0)
-        assert 0.001 <= float(point["loguniform"]) <= 1
-        assert 1 <= float(point["qloguniform"]) <= 100
-        assert float(point["qnormal"]) % 2 == 0
-        assert float(point["lognormal"]) > 0
-    assert all(type(value) in (int, float, str) for result in results for value in result.point.values())
+    assert [parameter.kind for parameter in space] == list(values)
+    assert [list(parameter.values) for parameter in space] == list(values.values())
 
 
-def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     document = {
         "kernal_size": {"_type": "choice", "_value": [3]},
         "kernel_size": {"_type": "uniform", "_value": [1, 5]},
@@ -92,7 +88,7 @@ def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
      '{"momentum": {"_type": "choice", "_value": []}}', '{"momentum": {"_type": "uniform", "_value": [1]}}',
      '{"momentum": {"_type": "uniform", "_value": 3}}'],
 )  # fmt: skip
-def test_what_is_no_space_is_refused(tmp_path: Path, document: str) -> None:
+def test_what_is_not_a_space_is_refused(tmp_path: Path, document: str) -> None:
     path = tmp_path / "space.json"
     path.write_text(document)
     with pytest.raises(ConfigError, match=r"space\.json"):
@@ -108,54 +104,23 @@ def tried_line(values: int, peak: float) -> Tried:
 
 
 def test_it_maximises_accuracy() -> None:
-    """Fails if the sign is turned: suggestions gather where accuracy is high."""
+    """Fails if the sign is wrong: suggestions gather near the highest accuracy."""
     for peak in (0.1, 0.9):
         drawn = [float(suggest(LINE, tried_line(60, peak), seed)["learning_rate"]) for seed in range(20)]
         assert sum(abs(u - peak) for u in drawn) / 20 < 0.15
 
 
-def test_beyond_the_start_up_points_the_history_decides() -> None:
-    def drawn(tried: Tried) -> list[Point]:
+def test_after_the_start_up_suggestions_the_history_decides() -> None:
+    def drawn(tried: Tried) -> list[Hyperparameters]:
         return [suggest(LINE, tried, seed) for seed in range(5)]
 
-    assert drawn(tried_line(STARTUP_POINTS + 5, 0.1)) != drawn(tried_line(STARTUP_POINTS + 5, 0.9))
-    assert drawn(tried_line(3, 0.1)) == drawn(tried_line(3, 0.9)), "start-up points are random"
-
-
-def test_the_same_history_and_seed_give_the_same_suggestion() -> None:
-    tried = tried_line(40, 0.3)
-    assert suggest(LINE, tried, 7) == suggest(LINE, tried, 7) != suggest(LINE, tried, 8)
-
-
-def test_jobs_that_ask_at_the_same_moment_get_different_points() -> None:
-    space = read_space(default_space_file("digits"))
-    for seed in range(10):
-        one, other = (suggest(space, Tried(), seed, PointLane(trial, 2)) for trial in (8, 9))
-        assert one != other
-
-
-def test_running_points_are_not_suggested_again() -> None:
-    space: Space = (Parameter("kernel_size", "choice", (3, 5)),)
-    assert all(suggest(space, Tried((), ({"kernel_size": 3},)), seed) == {"kernel_size": 5} for seed in range(8))
-
-
-def test_batches_that_did_not_fit_are_avoided() -> None:
-    space = read_space(default_space_file("digits"))
-    too_large = Result({"kernel_size": 3, "batch_size": 64}, 0.0, out_of_memory=True)
-    for seed in range(10):
-        assert int(suggest(space, Tried((too_large,)), seed)["batch_size"]) < 64
-    none_fits = Result({"kernel_size": 3, "batch_size": 32}, 0.0, out_of_memory=True)
-    assert suggest(space, Tried((none_fits,)), 1)["batch_size"] in (32, 48, 64, 96)
-
-
-def test_accuracies_that_are_no_numbers_say_nothing() -> None:
-    tried = Tried((Result({"learning_rate": 0.5}, float("nan")), Result({"learning_rate": 0.1}, 1.0)))
-    assert 0 <= float(suggest(LINE, tried, 1)["learning_rate"]) <= 1
+    assert drawn(tried_line(STARTUP_SUGGESTIONS + 5, 0.1)) != drawn(tried_line(STARTUP_SUGGESTIONS + 5, 0.9))
+    assert drawn(tried_line(3, 0.1)) == drawn(tried_line(3, 0.9)), "start-up suggestions are random"
 
 
 def test_the_kernel_size_is_applied_before_the_model_is_built() -> None:
     grown = Deepen("s2b1_relu").apply(Deepen("relu1").apply(INITIAL))
-    tuned = apply_point(grown, {"kernel_size": 5, "batch_size": 8})
+    tuned = apply_hyperparameters(grown, {"kernel_size": 5, "batch_size": 8})
     changed = [n.name for n, old in zip(tuned.nodes, grown.nodes, strict=True) if n.layer != old.layer]
     assert sorted(changed) == ["deep1_conv", "deep2_conv"]
     assert all(
@@ -166,12 +131,12 @@ def test_the_kernel_size_is_applied_before_the_model_is_built() -> None:
     assert count(tuned).operations.total > count(grown).operations.total
     assert (takes_kernel_size(INITIAL), takes_kernel_size(grown)) == (False, True)
     assert with_kernel_size(INITIAL, 5) == INITIAL
-    assert apply_point(grown, {"batch_size": 8}) == grown
+    assert apply_hyperparameters(grown, {"batch_size": 8}) == grown
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_objectives_are_accuracies_with_their_largest_value_at_the_optimum(name: str) -> None:
-    best: Point = {
+    best: Hyperparameters = {
         "kernel_size": 3,
         "batch_size": 314,
         "learning_rate": 0.126,
@@ -197,11 +162,11 @@ def run(tmp_path: Path) -> HandMadeRun:
     return HandMadeRun(tmp_path, {"run.replicas": 1}).at(0).release(100)
 
 
-def start(run: HandMadeRun, trial: int, point: Point, number: int, base: int | None = None) -> None:
+def start(run: HandMadeRun, trial: int, hyperparameters: Hyperparameters, number: int, base: int | None = None) -> None:
     run.replicas[0].append(
         TrialStarted(
-            trial=trial, replica=0, round=4, architecture=run.architecture.hash, parent=None, hyperparameters=point,
-            epochs=2, point=number, base=base,
+            trial=trial, replica=0, round=4, architecture=run.architecture.hash, parent=None,
+            hyperparameters=hyperparameters, epochs=2, point=number, base=base,
         )
     )  # fmt: skip
 
@@ -214,10 +179,10 @@ def test_a_point_trains_the_architecture_of_its_base_with_suggested_hyperparamet
     start(run, 1, {"batch_size": 64}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     plan = planner(run).plan(Job(trial=2, round=4, seed=1, point=1, base=1))
-    assert plan.point["batch_size"] in (32, 48, 64, 96)
-    assert plan.point["kernel_size"] in (2, 3, 4, 5)
-    assert plan.point["learning_rate"] == 0.1
-    assert plan.proposal.architecture == apply_point(run.architecture, plan.point)
+    assert plan.hyperparameters["batch_size"] in (32, 48, 64, 96)
+    assert plan.hyperparameters["kernel_size"] in (2, 3, 4, 5)
+    assert plan.hyperparameters["learning_rate"] == 0.1
+    assert plan.proposal.architecture == apply_hyperparameters(run.architecture, plan.hyperparameters)
 
 
 def test_a_rounds_own_training_has_the_best_hyperparameters_of_its_parent(run: HandMadeRun) -> None:
@@ -227,7 +192,7 @@ def test_a_rounds_own_training_has_the_best_hyperparameters_of_its_parent(run: H
     run.at(3).epoch(2, 1, correct=200).end_trial(2)
     plan = planner(run).plan(Job(trial=3, round=5, seed=1))
     assert plan.proposal.parent == run.architecture.hash
-    assert plan.point == {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
+    assert plan.hyperparameters == {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
 
 
 def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
@@ -236,15 +201,16 @@ def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
     start(run, 2, {"batch_size": 48, "kernel_size": 3}, 1, base=1)
     run.replicas[0].append(TrialFailed(trial=2, replica=0, kind="out_of_memory", reason="no room"))
     for trial in range(3, 9):
-        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=2, base=1)).point["batch_size"] == 32
+        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=2, base=1)).hyperparameters["batch_size"] == 32
 
 
 def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeRun) -> None:
-    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a difference.
+    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a
+    # difference.
     start(run, 1, {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     for trial in range(2, 12):
-        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).point["batch_size"] != 64
+        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"] != 64
 
 
 def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
@@ -253,7 +219,7 @@ def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: Han
     memory = training_memory(run.architecture, 50, 4)
     plans = Planner(0, run.config, run.paths, Memory(memory))
     for trial in range(2, 10):
-        assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).point["batch_size"]) <= 48
+        assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"]) <= 48
 
 
 def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(run: HandMadeRun) -> None:
@@ -262,7 +228,7 @@ def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(r
     run.replicas[0].append(TrialEnded(trial=1, reason="completed", predicted_accuracy=0.8))
     start(run, 2, {"batch_size": 32}, 1, base=1)
     run.at(3).epoch(2, 1, correct=90).end_trial(2)
-    plans = planner(run)
-    plans._read()
-    (observation,) = plans._history().completed
+    knowledge = Knowledge(run.paths)
+    knowledge.read()
+    (observation,) = knowledge.observations().completed
     assert observation.accuracy == 0.8

@@ -1,1 +1,1 @@
-"""The search and the tuner on made-up objectives, without training (`aiperf search`, `aiperf hpo`)."""
+"""`aiperf search` and `aiperf hpo`: search and tuner on synthetic objectives."""

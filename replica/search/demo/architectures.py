@@ -1,4 +1,4 @@
-"""`aiperf search`: the proposer run step by step against a synthetic objective, without training."""
+"""`aiperf search`: a strategy run step by step against a synthetic objective, without training."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import count
 from replica.search.demo.objectives import evaluate
-from replica.search.proposer import History, Proposer
-from replica.search.surrogate import Observation
+from replica.search.lanes import ALL
+from replica.search.observations import Observation, Observations
+from replica.search.strategies import STRATEGIES
 from search_space.limits import Limits, growth_limits
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 
-STRATEGIES = ("bayesian", "random")
 IMAGE_SIZE = 32
 CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """One proposal: its cost in CPU seconds, what was proposed, its value and the best so far."""
+    """One proposal: cost in CPU seconds, architecture, its value and the best value so far."""
 
     seconds: float
     architecture: str
@@ -35,7 +35,7 @@ class SearchStep:
 
 @dataclass(frozen=True, slots=True)
 class SearchDemo:
-    """What to run: `history` architectures to start from, then `steps` proposals."""
+    """A search on an objective: `history` architectures to start from, then proposals."""
 
     objective: str
     strategy: str = "bayesian"
@@ -44,11 +44,10 @@ class SearchDemo:
     growth: float = 4.0
 
     def steps(self, number: int) -> Iterator[SearchStep]:
-        """Propose and evaluate, so many times."""
+        """Propose and evaluate, this many times. Raises UsageError for an unknown strategy."""
         initial = resnet(50, IMAGE_SIZE, CLASSES)
         limits = growth_limits(initial, self.growth, None, batch_size=64, activation_bytes=4)
-        proposer = Proposer(initial, limits)
-        propose = proposer.propose if self.strategy == "bayesian" else proposer.propose_randomly
+        strategy = STRATEGIES.load(self.strategy)(initial, limits)
         observed = [
             Observation(architecture, evaluate(self.objective, architecture, initial))
             for architecture in random_history(initial, limits, self.history, random.Random(self.seed))
@@ -56,7 +55,7 @@ class SearchDemo:
         for step in range(number):
             rng = random.Random(f"{self.seed}/{step}")
             started = time.process_time()
-            proposal = propose(History(tuple(observed)), rng)
+            proposal = strategy.propose(Observations(tuple(observed)), rng, ALL)
             seconds = time.process_time() - started
             value = evaluate(self.objective, proposal.architecture, initial)
             observed.append(Observation(proposal.architecture, value))

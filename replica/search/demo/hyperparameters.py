@@ -1,8 +1,7 @@
-"""`aiperf hpo`: the tuner run step by step against a synthetic objective, without training.
+"""`aiperf hpo`: a tuner run step by step against a synthetic objective, without training.
 
-The objectives are standard test functions (Surjanovic and Bingham, Virtual Library of Simulation Experiments) on
-the coordinates of a
-mixed space, scaled to accuracies between 0 and 1: the larger the better.
+The objectives are standard test functions (Surjanovic and Bingham, Virtual Library of Simulation
+Experiments) on the coordinates of a mixed space, scaled to accuracies between 0 and 1.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import cos, exp, log, pi
 
-from aiperf.config.space import Parameter, Point, Space, Value
+from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from aiperf.seeds import fold_seed
-from replica.search.tuner import Result, Tried, suggest, suggest_randomly
-
-STRATEGIES = {"tpe": suggest, "random": suggest_randomly}
+from replica.search.lanes import ALL
+from replica.search.tuners import TUNERS
+from replica.search.tuners.contract import Result, Tried
 
 SPACE: Space = (
     Parameter("kernel_size", "choice", (2, 3, 4, 5)),
@@ -27,12 +26,12 @@ SPACE: Space = (
 )
 
 OPTIMUM = (1 / 3, 0.6, 0.7, 0.8, 0.35)
-"""Where the objectives are largest, as coordinates between 0 and 1."""
+"""The maximum of all objectives, as coordinates between 0 and 1."""
 
 
-def coordinates(point: Point) -> list[float]:
-    """Every value of a point between 0 and 1, on the scale that its distribution is uniform on."""
-    return [_coordinate(parameter, point[parameter.name]) for parameter in SPACE]
+def coordinates(hyperparameters: Hyperparameters) -> list[float]:
+    """Every value between 0 and 1, on the scale on which its distribution is uniform."""
+    return [_coordinate(parameter, hyperparameters[parameter.name]) for parameter in SPACE]
 
 
 def _coordinate(parameter: Parameter, value: Value) -> float:
@@ -44,29 +43,29 @@ def _coordinate(parameter: Parameter, value: Value) -> float:
     return (float(value) - float(low)) / (float(high) - float(low))
 
 
-def _offsets(point: Point) -> list[float]:
-    return [u - best for u, best in zip(coordinates(point), OPTIMUM, strict=True)]
+def _offsets(hyperparameters: Hyperparameters) -> list[float]:
+    return [u - best for u, best in zip(coordinates(hyperparameters), OPTIMUM, strict=True)]
 
 
-def _sphere(point: Point) -> float:
+def _sphere(hyperparameters: Hyperparameters) -> float:
     """One broad hill."""
-    return exp(-2 * sum(d * d for d in _offsets(point)))
+    return exp(-2 * sum(d * d for d in _offsets(hyperparameters)))
 
 
-def _rosenbrock(point: Point) -> float:
+def _rosenbrock(hyperparameters: Hyperparameters) -> float:
     """A bent valley: coordinates depend on each other."""
-    x = [1 + 2 * d for d in _offsets(point)]
+    x = [1 + 2 * d for d in _offsets(hyperparameters)]
     total = sum(10 * (b - a * a) ** 2 + (1 - a) ** 2 for a, b in pairwise(x))
     return 1 / (1 + total / 10)
 
 
-def _rastrigin(point: Point) -> float:
-    """A hill with many small ones on it."""
-    total = sum(d * d * 20 + 0.5 * (1 - cos(4 * pi * d)) for d in _offsets(point))
+def _rastrigin(hyperparameters: Hyperparameters) -> float:
+    """A hill with many small hills on it."""
+    total = sum(d * d * 20 + 0.5 * (1 - cos(4 * pi * d)) for d in _offsets(hyperparameters))
     return 1 / (1 + total / 5)
 
 
-OBJECTIVES: dict[str, Callable[[Point], float]] = {
+OBJECTIVES: dict[str, Callable[[Hyperparameters], float]] = {
     "sphere": _sphere,
     "rosenbrock": _rosenbrock,
     "rastrigin": _rastrigin,
@@ -76,18 +75,19 @@ OBJECTIVES: dict[str, Callable[[Point], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class HpoStep:
-    """One suggestion, its value, and the best so far."""
+    """One suggestion (`point` in the JSON output), its value, and the best value so far."""
 
-    point: Point
+    point: Hyperparameters
     value: float
     best: float
 
 
 def steps(objective: str, strategy: str, number: int, seed: int) -> Iterator[HpoStep]:
-    """Suggest and evaluate, so many times."""
+    """Suggest and evaluate, this many times. Raises UsageError for an unknown strategy."""
+    suggest = TUNERS.load(strategy)
     results: list[Result] = []
     for step in range(number):
-        point = STRATEGIES[strategy](SPACE, Tried(tuple(results)), fold_seed(seed, "hpo", step, 0))
-        value = OBJECTIVES[objective](point)
-        results.append(Result(point, value))
-        yield HpoStep(point, value, max(result.accuracy for result in results))
+        suggestion = suggest(SPACE, Tried(tuple(results)), fold_seed(seed, "hpo", step, 0), ALL)
+        value = OBJECTIVES[objective](suggestion)
+        results.append(Result(suggestion, value))
+        yield HpoStep(suggestion, value, max(result.accuracy for result in results))

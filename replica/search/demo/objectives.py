@@ -1,4 +1,4 @@
-"""Deterministic objectives over architectures, to look at the search without training. Values are between 0 and 1."""
+"""Deterministic objectives over architectures, with values between 0 and 1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiperf.network.operations import count
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How far an architecture has grown from another one."""
+    """The growth of an architecture relative to another one."""
 
     operations: float
     """Logarithm to base 2 of the ratio of operations."""
@@ -24,7 +24,7 @@ class Growth:
     skips: int
     """Additions added."""
     kernel: float
-    """Mean kernel side less that of the other."""
+    """Mean kernel side minus that of the other."""
     width: float
     """Logarithm to base 2 of the ratio of mean widths."""
 
@@ -57,17 +57,17 @@ def _mean(architecture: Architecture, of: Callable[[Conv], int]) -> float:
 
 
 def _depth(grown: Growth) -> float:
-    """More layers help, ever less; operations cost a little: growth in the right direction only."""
+    """More layers help, each less than the one before; operations cost a little."""
     return 0.6 + 0.35 * (1 - exp(-max(grown.depth, 0) / 8)) - 0.04 * max(grown.operations, 0.0)
 
 
 def _peak(grown: Growth) -> float:
-    """A peak at one and a half times the operations with six layers more: too much is as bad as too little."""
+    """A peak at 1.5 times the operations with six layers more: too much is as bad as too little."""
     return 0.5 + 0.45 * exp(-((grown.operations - 0.585) ** 2) / 0.18 - ((grown.depth - 6) / 6) ** 2)
 
 
 def _mixture(grown: Growth) -> float:
-    """Three operators must work together: wider, with larger kernels, and skip connections, but not deeper."""
+    """Three operators must work together: width, larger kernels and skips, but not depth."""
     gains = (
         1 - exp(-8 * max(grown.width, 0.0)) + 1 - exp(-6 * max(grown.kernel, 0.0)) + 1 - exp(-max(grown.skips, 0) / 3)
     )

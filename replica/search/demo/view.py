@@ -1,4 +1,4 @@
-"""How `aiperf search` and `aiperf hpo` print and draw their steps."""
+"""The output of `aiperf search` and `aiperf hpo`: their steps as tables with bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR_WIDTH = 40
 
 
 def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
-    """One row a step, with its value drawn as a bar and the best so far as its end."""
+    """Print one row per step: its value as a bar, and the best so far as the bar's end."""
     table = Table()
     for heading in ("step", "CPU s", "architecture", "operations", "morphs", "value", "best"):
         table.add_column(heading, justify="left" if heading == "architecture" else "right")
@@ -30,7 +30,7 @@ def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
 
 
 def print_hpo(console: Console, steps: Iterable[HpoStep]) -> None:
-    """One row a step, with the point, its value drawn as a bar and the best so far as its end."""
+    """Print one row per step: the suggestion, its value as a bar, the best so far as its end."""
     table = Table()
     for heading in ("step", "point", "value", "best"):
         table.add_column(heading, justify="left" if heading == "point" else "right")

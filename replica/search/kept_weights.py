@@ -1,0 +1,40 @@
+"""Trained weights in the run directory: kept for children while they are among the best."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aiperf.run_directory.paths import RunPaths
+from replica.search.knowledge import RankedTrial
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Trained weights that a child may start from."""
+
+    trial: int
+    architecture: str
+
+
+def find_weights(architecture: str | None, ranked: Iterable[RankedTrial], paths: RunPaths) -> KeptWeights | None:
+    """The weights of the best trial of an architecture that has any; None if none does."""
+    for trial in ranked:
+        name = trial.started.architecture
+        if name == architecture and paths.weights(name, trial.trial).exists():
+            return KeptWeights(trial.trial, name)
+    return None
+
+
+def prune_weights(ranked: list[RankedTrial], kept: int, replica: int, paths: RunPaths) -> None:
+    """Delete a replica's weights of trials that are not among the `kept` best of the run."""
+    for trial in ranked[kept:]:
+        if trial.started.replica == replica:
+            path = paths.weights(trial.started.architecture, trial.trial)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:  # costs disk space, nothing else: the trial has ended well
+                log.warning("%s cannot be deleted: %s", path, error)

@@ -1,0 +1,158 @@
+"""The history list as the search needs it: trainings, finished and running, and results."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from aiperf.config.space import Hyperparameters, Space, Value
+from aiperf.errors import TrialFailedError
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.records import TrialStarted
+from aiperf.network.architecture import Architecture
+from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.paths import RunPaths
+from replica.search.observations import Observation, Observations
+from replica.search.tuners.contract import Result, Tried
+
+log = logging.getLogger(__name__)
+
+Training = tuple[str, frozenset[tuple[str, Value]]]
+"""The identity of a training: an architecture's hash and the hyperparameters."""
+
+
+def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Training:
+    """The identity of a training.
+
+    The kernel size is left out: the architecture's hash contains it.
+    """
+    return architecture, frozenset(item for item in hyperparameters.items() if item[0] != "kernel_size")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTrial:
+    """A completed trial and its best accuracy."""
+
+    trial: int
+    started: TrialStarted
+    accuracy: float
+
+
+class Knowledge:
+    """All that is recorded of a run's trials.
+
+    It changes only by `read`. Several planners may share one; its methods may be called from
+    several threads.
+    """
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._reader = HistoryReader(paths)
+        # The search ignores progress inside epochs, and there are millions of reports of it.
+        self._ledger = Ledger(latest_progress_only=True)
+        self._store = ArchitectureStore(paths)
+        self._lock = threading.RLock()
+
+    def read(self) -> None:
+        """Take in new records; damaged ones are logged and left out."""
+        with self._lock:
+            batch = self._reader.read_new()
+            self._ledger.add(batch.records)
+        for damage in batch.damages:
+            log.error("damaged record in the history list: %s", damage)
+
+    def save(self, architecture: Architecture) -> None:
+        """Store an architecture in the run directory. Raises OSError."""
+        with self._lock:
+            self._store.save(architecture)
+
+    def load(self, architecture_hash: str) -> Architecture:
+        """The architecture of that hash. Raises ArchitectureError if it is missing or damaged."""
+        with self._lock:
+            return self._store.load(architecture_hash)
+
+    def started(self, trial: int) -> TrialStarted | None:
+        """The start of a trial, if it has started."""
+        with self._lock:
+            entry = self._ledger.trials.get(trial)
+            return entry.started if entry is not None else None
+
+    def tuning_base(self, trial: int) -> TrialStarted:
+        """The start of the trial whose architecture is tuned.
+
+        Raises TrialFailedError ("search") without one.
+        """
+        started = self.started(trial)
+        if started is None:
+            raise TrialFailedError("search", f"trial {trial}, whose hyperparameters are to be tuned, is not recorded")
+        return started
+
+    def trainings(self) -> set[Training]:
+        """Everything that was trained, or is being trained, in this run."""
+        with self._lock:
+            return {training_of(started.architecture, started.hyperparameters) for _, started in self._trials()}
+
+    def ranked(self) -> list[RankedTrial]:
+        """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
+        with self._lock:
+            done = [
+                RankedTrial(entry.trial, entry.started, entry.accuracy)
+                for entry in self._ledger.completed_trials()
+                if entry.started is not None and entry.accuracy is not None
+            ]
+        return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
+
+    def observations(self) -> Observations:
+        """The evidence for a search strategy: one result per architecture."""
+        completed: list[Observation] = []
+        pending: list[Architecture] = []
+        failed: list[str] = []
+        with self._lock:
+            for entry, started in self._trials():
+                accuracy = entry.search_accuracy
+                if entry.ended is not None and entry.accuracy is not None and accuracy is not None:
+                    completed.append(Observation(self._store.load(started.architecture), accuracy))
+                elif self._ended_badly(entry):
+                    failed.append(started.architecture)
+                else:
+                    pending.append(self._store.load(started.architecture))
+        return Observations(tuple(_best_of_each(completed)), tuple(pending), tuple(failed))
+
+    def tried(self, space: Space) -> Tried:
+        """The evidence for a tuner: the points of all rounds of all replicas."""
+        results: list[Result] = []
+        pending: list[Hyperparameters] = []
+        names = {parameter.name for parameter in space}
+        with self._lock:
+            for entry, started in self._trials():
+                if started.point == 0:
+                    continue
+                values = {name: value for name, value in started.hyperparameters.items() if name in names}
+                if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
+                    results.append(Result(values, 0.0, out_of_memory=True))
+                elif entry.ended is not None and entry.accuracy is not None:
+                    results.append(Result(values, entry.accuracy))
+                elif not self._ended_badly(entry):
+                    pending.append(values)
+        return Tried(tuple(results), tuple(pending))
+
+    def _trials(self) -> Iterator[tuple[TrialLedger, TrialStarted]]:
+        """Every trial that has started, by id."""
+        for _, entry in sorted(self._ledger.trials.items()):
+            if entry.started is not None:
+                yield entry, entry.started
+
+    def _ended_badly(self, entry: TrialLedger) -> bool:
+        return entry.failed is not None or self._ledger.died_ms(entry) is not None
+
+
+def _best_of_each(observations: list[Observation]) -> list[Observation]:
+    """One observation per architecture, its best: the points of a round count as one result."""
+    best: dict[str, Observation] = {}
+    for observation in observations:
+        name = observation.architecture.hash
+        if name not in best or observation.accuracy > best[name].accuracy:
+            best[name] = observation
+    return list(best.values())

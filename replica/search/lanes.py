@@ -1,0 +1,34 @@
+"""Lanes: parts of a search space that keep apart replicas that ask at the same moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_LANES = 16
+"""Most lanes. More of them would leave too few candidates in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The candidates whose key is `index` modulo `count`.
+
+    Replicas with different lanes therefore never choose the same candidate from the same history.
+    The key of an architecture is its hash, that of hyperparameters a checksum.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def of(cls, replica: int, replicas: int) -> Lane:
+        """The lane of a replica; from `MAX_LANES` replicas on they share lanes."""
+        count = min(replicas, MAX_LANES)
+        return cls(replica % count, count)
+
+    def holds(self, key: int) -> bool:
+        """True if the candidate of that key is in this lane."""
+        return key % self.count == self.index % self.count
+
+
+ALL = Lane()
+"""One lane that holds everything."""

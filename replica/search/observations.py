@@ -1,0 +1,36 @@
+"""The evidence for a search strategy: architectures, accuracies, and what is in training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aiperf.network.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """An architecture and the accuracy it reached, between 0 and 1."""
+
+    architecture: Architecture
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Observations:
+    """All that is known when a proposal is made. `failed` architectures are not proposed again."""
+
+    completed: tuple[Observation, ...] = ()
+    pending: tuple[Architecture, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    @property
+    def hashes(self) -> set[str]:
+        """Every architecture that was tried or is being tried."""
+        tried = {observation.architecture.hash for observation in self.completed}
+        return tried | {architecture.hash for architecture in self.pending} | set(self.failed)
+
+    @property
+    def measured(self) -> tuple[Observation, ...]:
+        """Observations whose accuracy is a number; a NaN carries no information."""
+        return tuple(observation for observation in self.completed if math.isfinite(observation.accuracy))

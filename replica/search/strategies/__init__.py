@@ -1,0 +1,16 @@
+"""Search strategies by name (`search.strategy`): the place to register a new one."""
+
+from __future__ import annotations
+
+from aiperf.registry import Registry
+from replica.search.strategies.contract import StrategyFactory
+
+STRATEGIES: Registry[StrategyFactory] = Registry(
+    "search strategy",
+    {
+        "bayesian": "replica.search.strategies.bayesian:BayesianStrategy",
+        "random": "replica.search.strategies.random:RandomStrategy",
+    },
+)
+
+__all__ = ["STRATEGIES"]

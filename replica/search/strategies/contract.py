@@ -1,0 +1,44 @@
+"""The contract of a search strategy: it proposes the next architecture of a replica."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiperf.network.architecture import Architecture
+from replica.search.lanes import Lane
+from replica.search.observations import Observations
+from search_space.limits import Limits
+from search_space.morphisms import Morph
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An architecture to train, its parent (None: it is the initial one), and the morphs."""
+
+    architecture: Architecture
+    parent: str | None
+    morphs: tuple[Morph, ...] = ()
+
+
+class SearchStrategy(Protocol):
+    """Proposes architectures. It may cache, but a proposal depends on the arguments alone."""
+
+    def propose(self, observations: Observations, rng: random.Random, lane: Lane) -> Proposal:
+        """The next architecture to train: new, within the limits, and in the lane.
+
+        New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
+        hash of the initial architecture or of a completed one, and `morphs` lead from it to the
+        proposal. Raises TrialFailedError ("search") if none can be found.
+        """
+
+
+StrategyFactory = Callable[[Architecture, Limits], SearchStrategy]
+"""Makes the strategy of a search from an initial architecture within limits."""
+
+
+def lane_key(architecture: Architecture) -> int:
+    """The key of an architecture for `Lane.holds`."""
+    return int(architecture.hash, 16)

@@ -1,0 +1,38 @@
+"""Random morphing: the baseline that a search strategy is compared with."""
+
+from __future__ import annotations
+
+import random
+
+from aiperf.errors import TrialFailedError
+from aiperf.network.architecture import Architecture
+from replica.search.lanes import ALL, Lane
+from replica.search.observations import Observations
+from replica.search.strategies.contract import Proposal, lane_key
+from search_space.limits import Limits
+from search_space.sampling import random_morph
+
+MAX_DRAWS = 1600
+"""Draws before the space is taken to be exhausted."""
+
+
+class RandomStrategy:
+    """One random morph of a random completed architecture."""
+
+    def __init__(self, initial: Architecture, limits: Limits) -> None:
+        self._initial = initial
+        self._limits = limits
+
+    def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
+        """The next architecture to train.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
+        known = observations.hashes | {self._initial.hash}
+        pool = [observation.architecture for observation in observations.completed] or [self._initial]
+        for _ in range(MAX_DRAWS):
+            parent = rng.choice(pool)
+            morph, child = random_morph(parent, rng)
+            if child.hash not in known and lane.holds(lane_key(child)) and self._limits.refusal(child) is None:
+                return Proposal(child, parent.hash, (morph,))
+        raise TrialFailedError("search", "no new architecture within the limits was found")

@@ -1,0 +1,124 @@
+"""Hyperparameters drawn by one of hyperopt's algorithms, with the rules that all tuners share.
+
+A pure function of what was tried: the same results and seed give the same suggestion. Points that
+still run count with the mean accuracy so far (constant liar).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import isfinite, log
+from typing import Any
+
+import numpy as np
+from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, space_eval
+from hyperopt.base import Domain
+
+from aiperf.config.space import Hyperparameters, Parameter, Space, Value
+from replica.search.lanes import Lane
+from replica.search.tuners.contract import Result, Tried, lane_key
+
+logging.getLogger("hyperopt").setLevel(logging.WARNING)
+
+SUGGESTIONS = 50
+"""Suggestions drawn before an excluded one is accepted after all."""
+
+Algorithm = Callable[[list[int], Domain, Trials, int], Any]
+"""An algorithm of hyperopt: new ids, domain, trials so far and a seed give new trials."""
+
+
+def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm) -> Hyperparameters:
+    """Draw until a suggestion is free and in the lane; else take a free one, else the first."""
+    expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
+    domain = Domain(lambda point: 0.0, expression)
+    trials = _trials(space, _observed(tried))
+    rng = np.random.default_rng(seed)
+    drawn: list[Hyperparameters] = []
+    for _ in range(SUGGESTIONS):
+        document = algorithm([len(trials.trials)], domain, trials, int(rng.integers(2**31)))[0]
+        values = {name: entries[0] for name, entries in document["misc"]["vals"].items()}
+        chosen = space_eval(expression, values)
+        drawn.append({parameter.name: _plain(parameter, chosen[parameter.name]) for parameter in space})
+        if _free(drawn[-1], tried) and lane.holds(lane_key(drawn[-1])):
+            return drawn[-1]
+    return next((suggestion for suggestion in drawn if _free(suggestion, tried)), drawn[0])
+
+
+def _observed(tried: Tried) -> list[Result]:
+    """Measured results, those out of memory as the worst, and pending ones with the mean."""
+    known = [result for result in tried.results if isfinite(result.accuracy) and not result.out_of_memory]
+    lie = sum(result.accuracy for result in known) / len(known) if known else 0.0
+    too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
+    return [*known, *too_large, *(Result(hyperparameters, lie) for hyperparameters in tried.pending)]
+
+
+def _free(suggestion: Hyperparameters, tried: Tried) -> bool:
+    """True if a suggestion is not pending and may fit."""
+    too_large = [r.hyperparameters for r in tried.results if r.out_of_memory]
+    batches = [int(hyperparameters["batch_size"]) for hyperparameters in too_large if "batch_size" in hyperparameters]
+    if batches and int(suggestion["batch_size"]) >= min(batches):
+        return False
+    return suggestion not in tried.pending and tried.fits(suggestion)
+
+
+def _trials(space: Space, results: Sequence[Result]) -> Trials:
+    trials = Trials()
+    documents = []
+    for number, result in enumerate(results):
+        values = {parameter.name: _index(parameter, result.hyperparameters[parameter.name]) for parameter in space}
+        documents.append(
+            {
+                "tid": number,
+                "state": JOB_STATE_DONE,
+                "spec": None,
+                # hyperopt minimises a loss, and accuracy is to be maximised.
+                "result": {"status": STATUS_OK, "loss": -result.accuracy},
+                "misc": {
+                    "tid": number,
+                    "cmd": ("domain_attachment", "FMinIter_Domain"),
+                    "workdir": None,
+                    "idxs": {name: [number] for name in values},
+                    "vals": {name: [value] for name, value in values.items()},
+                },
+                "exp_key": None,
+                "owner": None,
+                "version": 0,
+                "book_time": None,
+                "refresh_time": None,
+            }
+        )
+    if documents:
+        trials.insert_trial_docs(documents)
+        trials.refresh()
+    return trials
+
+
+def _index(parameter: Parameter, value: Value) -> Any:
+    """A value as hyperopt stores it: the index of an option, otherwise the number itself."""
+    return parameter.values.index(value) if parameter.kind == "choice" else value
+
+
+def _plain(parameter: Parameter, value: Any) -> Value:
+    """A drawn value as NNI defines it: plain Python, and quantised ones within their bounds."""
+    if parameter.kind == "choice":
+        return value  # type: ignore[no-any-return]
+    if parameter.kind == "randint":
+        return int(value)
+    if parameter.kind in ("quniform", "qloguniform"):
+        return float(min(max(value, parameter.values[0]), parameter.values[1]))
+    return float(value)
+
+
+_DISTRIBUTIONS: dict[str, Callable[[Parameter], Any]] = {
+    "choice": lambda p: hp.choice(p.name, list(p.values)),
+    "randint": lambda p: hp.randint(p.name, int(p.values[0]), int(p.values[1])),
+    "uniform": lambda p: hp.uniform(p.name, *p.values),
+    "quniform": lambda p: hp.quniform(p.name, *p.values),
+    "loguniform": lambda p: hp.loguniform(p.name, log(p.values[0]), log(p.values[1])),
+    "qloguniform": lambda p: hp.qloguniform(p.name, log(p.values[0]), log(p.values[1]), p.values[2]),
+    "normal": lambda p: hp.normal(p.name, *p.values),
+    "qnormal": lambda p: hp.qnormal(p.name, *p.values),
+    "lognormal": lambda p: hp.lognormal(p.name, *p.values),
+    "qlognormal": lambda p: hp.qlognormal(p.name, *p.values),
+}

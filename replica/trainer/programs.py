@@ -1,0 +1,42 @@
+"""Programs that train, by name (`training.trainer`): the place to register a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.config.settings import RunConfig
+from aiperf.processes import python_module
+from aiperf.registry import Registry
+from replica.trainer.settings import RankSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgram:
+    """The command line of a rank."""
+
+    command: tuple[str, ...]
+    is_whole_group: bool = False
+    """True if one process stands for all ranks of a training, so that no starter is needed."""
+
+
+MakeRankProgram = Callable[[RankSettings, RunConfig], RankProgram]
+"""Gives the program of a rank with these settings in this run.
+
+It speaks `aiperf.messages` over a socket.
+"""
+
+
+def keras(settings: RankSettings, config: RunConfig) -> RankProgram:
+    """The trainer: real models, real data."""
+    return RankProgram(python_module("replica.trainer", settings.model_dump_json()))
+
+
+def simulated(settings: RankSettings, config: RunConfig) -> RankProgram:
+    """A trainer that only takes the time of a training, for rehearsals."""
+    alone = settings.model_copy(update={"ranks": 1})
+    words = (alone.model_dump_json(), config.simulated.model_dump_json())
+    return RankProgram(python_module("replica.trainer.simulated", *words), is_whole_group=True)
+
+
+TRAINERS: Registry[MakeRankProgram] = Registry("trainer", {"keras": keras, "simulated": simulated})

@@ -1,0 +1,125 @@
+"""The trace of a trial: every event is recorded in the history list, then reported."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Literal
+
+from aiperf.history.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
+from aiperf.messages import Job, Phase, Progress, Started, TrainerEpoch, TrainerProgress
+from aiperf.network.operations import Operations, count
+from aiperf.rules.rounds import plan_round
+from replica.search.kept_weights import KeptWeights
+from replica.search.planner import Plan
+from replica.search.prediction import predicted_accuracy
+from replica.trial.context import ReplicaContext
+from search_space.morph_json import morph_data
+
+
+class TrialLog:
+    """Records and reports what one trial does."""
+
+    def __init__(self, context: ReplicaContext, job: Job) -> None:
+        self.accuracies: list[float] = []
+        """The quality after each completed epoch."""
+        self.ended = False
+        """True if the end of the training is recorded."""
+        self._context = context
+        self._job = job
+        self._round = plan_round(job.round, context.config.max_epochs)
+        self._phase: Phase = "idle"
+        self._epoch = 0
+        self._cost = Operations(0, 0)
+        self._done_operations = 0
+
+    def begin_phase(self, phase: Phase, at_ms: int | None = None) -> None:
+        """Record a phase of this trial, now or from a moment of the node's monotonic clock on."""
+        self._begin_phase(phase, self._job.trial, at_ms)
+
+    def idle(self) -> None:
+        """Record that the accelerators wait from now on, for no trial in particular."""
+        self._begin_phase("idle", None, None)
+
+    def _begin_phase(self, phase: Phase, trial: int | None, at_ms: int | None) -> None:
+        if phase == self._phase:
+            return
+        self._phase = phase
+        body = PhaseBegan(replica=self._context.replica, trial=trial, phase=phase)
+        self._context.writer.append(body, at_monotonic_ms=at_ms)
+        self._report(0)
+
+    def start(self, plan: Plan, weights: KeptWeights | None) -> None:
+        """Record what the trial trains, and from which weights it starts."""
+        proposal, architecture = plan.proposal, plan.proposal.architecture
+        self._cost = count(architecture).operations
+        self._context.writer.append(
+            TrialStarted(
+                trial=self._job.trial,
+                replica=self._context.replica,
+                round=self._job.round,
+                architecture=architecture.hash,
+                parent=proposal.parent,
+                morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+                point=self._job.point,
+                base=self._job.base,
+                weights_from=weights.trial if weights else None,
+                hyperparameters=plan.hyperparameters,
+                epochs=self._round.epochs,
+                precision=self._context.precision,
+                resumes=self._job.resumes,
+            )
+        )
+        self._context.send(
+            Started(
+                trial=self._job.trial,
+                architecture=architecture.hash,
+                parent=proposal.parent,
+                hyperparameters=plan.hyperparameters,
+                epochs=self._round.epochs,
+                operations_per_image=self._cost.total,
+                depth=architecture.depth,
+                weights=architecture.parameter_count,
+            )
+        )
+
+    def progress(self, message: TrainerProgress) -> None:
+        """Record the images of an unfinished epoch."""
+        facts = message.facts
+        body = ProgressMade(trial=self._job.trial, **asdict(facts))
+        self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
+        self._report(self._cost.work(facts.images_trained, facts.images_evaluated))
+
+    def epoch(self, message: TrainerEpoch) -> None:
+        """Record a completed epoch."""
+        facts = message.facts
+        body = EpochCompleted(trial=self._job.trial, **asdict(facts))
+        self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
+        self._epoch = facts.epoch
+        self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
+        self.accuracies.append(facts.quality or 0.0)
+        self._report(0)
+
+    def end(self, reason: Literal["completed", "early_stop"]) -> None:
+        """Record the end of the training, with the accuracy predicted from it in warm-up rounds."""
+        maximum = self._context.config.max_epochs
+        predicted = predicted_accuracy(self.accuracies, maximum) if self._round.predicts else None
+        body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
+        self._context.writer.append(body)
+        self.ended = True
+
+    def stop(self) -> None:
+        """Record that the run ended this trial, unless it had ended by itself."""
+        if not self.ended:
+            self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
+
+    def _report(self, open_operations: int) -> None:
+        self._context.send(
+            Progress(
+                trial=self._job.trial,
+                phase=self._phase,
+                epoch=self._epoch,
+                epochs=self._round.epochs,
+                accuracy=max(self.accuracies, default=None),
+                operations=self._done_operations + open_operations,
+            )
+        )
