@@ -70,7 +70,7 @@ class RankSetup:
             alone = settings.model_copy(update={"ranks": 1}).model_dump_json()
             return [*python_module("replica.trainer.simulated", alone, simulated)]
         starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts))
-        return STARTERS[starter](RankRequest(rank, self.ranks, self.hosts, self.environment))
+        return STARTERS.load(starter)(RankRequest(rank, self.ranks, self.hosts, self.environment))
 
 
 class TrainerProcess:
