@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
@@ -30,10 +31,12 @@ from aiperf.network.operations import count
 from replica.profile import xplane
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data import open_source
-from replica.trainer.data.contract import Shard
+from replica.trainer.data.contract import RankShare
+from replica.trainer.framework import CompiledSteps
 from replica.trainer.model import builder
-from replica.trainer.tensorflow.steps import Steps
+from replica.trainer.tensorflow.steps import TensorFlowSteps
 from search_space.resnet import resnet
+from workloads.classification.workload import CLASSIFICATION
 
 WARM_UP_STEPS = 2
 
@@ -65,9 +68,9 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
     optimizer.build(model.trainable_variables)
     request = _request(settings)
-    steps = Steps(model, optimizer, AloneCollective(), request)
-    source = open_source(request)
-    batches = source.train_batches(settings.batch_size, 1, 1, Shard())
+    steps = TensorFlowSteps(model, optimizer, CLASSIFICATION, AloneCollective(), request)
+    source = open_source(request, CLASSIFICATION.dataset(request))
+    batches = source.train_batches(settings.batch_size, 1, 1, RankShare())
     whole = [pair for pair in islice(batches, WARM_UP_STEPS) if int(pair[0].shape[0]) == settings.batch_size]
     if len(whole) < WARM_UP_STEPS:
         raise AiperfError(f"the data set has no {WARM_UP_STEPS + 1} whole batches of {settings.batch_size} images")
@@ -81,7 +84,7 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
     known = {
         "weights": _bytes(model.variables),
         "optimiser state": _bytes(optimizer.variables),
-        "input": sum(int(part.nbytes) for part in (whole[0][0].numpy(), whole[0][1].numpy())),
+        "input": sum(int(np.asarray(part).nbytes) for part in whole[0]),
     }
     return {
         "architecture": architecture.hash,
@@ -94,7 +97,7 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
     }
 
 
-def _record(steps: Steps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
+def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
     """Seconds of each step, the fetching of its batch included."""
     seconds: list[float] = []
     tf.profiler.experimental.start(folder)

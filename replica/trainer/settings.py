@@ -55,7 +55,7 @@ def rank_of_environment(environment: Mapping[str, str] = os.environ) -> int:
     raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter has given no rank")
 
 
-def yield_to_preparations() -> None:
+def yield_to_warm_up() -> None:
     """Let the ranks that get ready for the next trial go first where they share CPUs with this one that trains.
 
     They have little to do, and all wait for them if they come too late. Linux has a priority for each thread.

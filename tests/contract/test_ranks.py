@@ -21,6 +21,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer.__main__ import kind_of
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need
 from tests.processes import ask, processes_with, words_of
@@ -176,7 +177,8 @@ def test_a_failure_of_another_rank_is_told_with_its_reason(tmp_path: Path) -> No
 )
 def test_the_end_of_another_rank_is_known_by_whatever_library_tells_it(message: str, kind: str) -> None:
     unknown = type("UnknownError", (Exception,), {})
-    assert kind_of(unknown(message)) == kind
+    assert kind_of(unknown(message), FRAMEWORKS.load("tensorflow")()) == kind
+    assert kind_of(MemoryError(), None) == "out_of_memory"
 
 
 def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ class Collective(Protocol):
 
     @property
     def local_rank(self) -> int:
-        """Number of this rank on its node, from 0: which accelerator it takes."""
+        """Number of this rank on its node, from 0, which selects its accelerator."""
 
     def broadcast(self, data: bytes) -> bytes:
-        """What rank 0 passed, on every rank."""
+        """Give every rank the bytes that rank 0 passed."""
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
@@ -34,4 +34,4 @@ class Collective(Protocol):
         """Sums over ranks as one grouped all-reduce; inside a graph. `name` is the same on every rank."""
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the other ranks."""

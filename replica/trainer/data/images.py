@@ -113,7 +113,7 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
 
 
 def checked(batches: Any, folder: Path, split: Split) -> Batches:
-    """Batches as they come. Raises TrialFailedError with the split's name: TensorFlow does not tell damaged files."""
+    """Pass batches on. Raises TrialFailedError with the split's name, because TensorFlow names no damaged file."""
     try:
         yield from batches
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:

@@ -1,11 +1,14 @@
-"""Images made once on the device: no input pipeline, to tell compute from input. Nothing can be learned from them."""
+"""Images made once on the device, without an input pipeline: to tell compute from input. Nothing can be learned."""
 
 from __future__ import annotations
+
+from typing import Self
 
 import tensorflow as tf
 
 from aiperf.config.datasets import Dataset
-from replica.trainer.data.contract import Batches, Shard
+from aiperf.messages import TrainRequest
+from replica.trainer.data.contract import Batches, RankShare
 
 
 class SyntheticSource:
@@ -14,13 +17,18 @@ class SyntheticSource:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
-        """The shard's number of training images."""
-        return self._batches(batch_size, len(shard.share(self.dataset.train_images)))
+    @classmethod
+    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
+        """Take the place of a data set of any kind; no file is read."""
+        return cls(dataset)
 
-    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
-        """The shard's number of validation images."""
-        return self._batches(batch_size, len(shard.share(self.dataset.validation_images)))
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        """The rank's number of training images."""
+        return self._batches(batch_size, len(share.of(self.dataset.train_images)))
+
+    def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's number of validation images."""
+        return self._batches(batch_size, len(share.of(self.dataset.validation_images)))
 
     def _batches(self, batch_size: int, total: int) -> Batches:
         side = self.dataset.image_size

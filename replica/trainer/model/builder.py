@@ -87,10 +87,16 @@ _BUILDERS: dict[str, Build] = {
 }
 
 
-def build_model(architecture: Architecture) -> Any:
-    """The Keras model, freshly initialised after He et al. 2015.
+def set_up(precision: str, seed: int) -> None:
+    """Choose the precision of all layers that are built from now on, and the seed of their randomness."""
+    keras.mixed_precision.set_global_policy(precision)
+    keras.utils.set_random_seed(seed)
 
-    Raises TrialFailedError ("build") where Keras cannot build it, naming the layer.
+
+def build_model(architecture: Architecture) -> Any:
+    """Build the Keras model, freshly initialised after He et al. 2015.
+
+    Raises TrialFailedError ("build") naming the layer that Keras cannot build.
     """
     tensors: dict[str, Any] = {}
     for node in architecture.nodes:
