@@ -1,6 +1,7 @@
 """The input pipeline: against a bare TensorFlow decode loop, and in front of the training step.
 
-`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training calls it.
+`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training
+calls it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def compare_decoding(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def compare_steps(folder: Path, rounds: int) -> dict[str, float]:
-    """Images/s of the training on one thread, from shards and from images on the device; the other cores decode."""
+    """Images/s of the training on one thread, from shards and from images on the device.
+
+    The other cores decode.
+    """
     source = source_for(folder, 2)
     candidates = {
         "synthetic": trainer(SyntheticSource(source.dataset), "mixed_bfloat16", BATCH),

@@ -1,6 +1,7 @@
-"""Training steps side by side in one process: the trainer's, and a bare keras.Model.fit on keras.applications.
+"""Training steps side by side: the trainer's, and a bare keras.Model.fit.
 
-`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON; benchmarks.training calls it.
+`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON;
+benchmarks.training calls it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def request_for(precision: str, batch: int) -> TrainRequest:
 
 
 def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """Trains an epoch; gives images/s of the training phase."""
+    """A function that trains an epoch and gives images/s of the training phase."""
     keras.mixed_precision.set_global_policy(precision)
     facts = source.dataset
     model = build_model(resnet(50, facts.image_size, facts.classes))
@@ -74,7 +75,7 @@ def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], floa
 
 
 def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """The same images through a bare fit; without XLA, which is slower on CPUs."""
+    """The same for a bare fit of the same images; without XLA, which is slower on CPUs."""
     keras.mixed_precision.set_global_policy(precision)
     facts = source.dataset
     shape = (facts.image_size, facts.image_size, 3)

@@ -1,4 +1,7 @@
-"""The contract of a workload. It imports no framework: losses and metrics are Keras functions by name."""
+"""The contract of a workload.
+
+It imports no framework: losses and metrics are Keras functions by name.
+"""
 
 from __future__ import annotations
 

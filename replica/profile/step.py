@@ -1,6 +1,7 @@
-"""The workload of a training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
+"""A training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
 
-SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile` calls it.
+SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile`
+calls it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ WARM_UP_STEPS = 2
 
 
 class ProfileSettings(BaseModel):
-    """What to profile, and where the result goes. Without an architecture file it is ResNet-50."""
+    """The step to profile and the file of the result.
+
+    Without an architecture file, ResNet-50 is profiled.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +62,10 @@ class ProfileSettings(BaseModel):
 
 
 def run_profile(settings: ProfileSettings) -> dict[str, Any]:
-    """Train a few steps under the profiler. Raises AiperfError where the data or the architecture do not fit."""
+    """Train a few steps under the profiler.
+
+    Raises AiperfError if data or architecture do not fit.
+    """
     keras.mixed_precision.set_global_policy(settings.precision)
     architecture = _architecture(settings)
     model = builder.build_model(architecture)
@@ -98,7 +105,7 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
 
 
 def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
-    """Seconds of each step, the fetching of its batch included."""
+    """Seconds of each step, including the fetching of its batch, and the number of steps."""
     seconds: list[float] = []
     tf.profiler.experimental.start(folder)
     try:
@@ -138,7 +145,7 @@ def _bytes(variables: list[Any]) -> int:
 
 
 def main() -> int:
-    """Profile what the first argument says; 1 with a message on standard error where that cannot be."""
+    """Profile as the first argument says; on failure give 1, with a message on standard error."""
     settings = ProfileSettings.model_validate_json(sys.argv[1])
     try:
         result = run_profile(settings)

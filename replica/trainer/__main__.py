@@ -1,4 +1,4 @@
-"""The rank program: `python -m replica.trainer` joins the other ranks, builds one training, and trains it.
+"""The rank program: `python -m replica.trainer` joins the other ranks and trains.
 
 Everything that the framework prints goes to the log of the trial.
 """
@@ -55,7 +55,10 @@ class Rank:
         self._framework: Framework | None = None
 
     def run(self) -> int:
-        """Train; give the exit code. Failures of any kind are reported, and logged if they are unexpected."""
+        """Train; give the exit code.
+
+        Failures of any kind are reported, and logged if they are unexpected.
+        """
         report: RankReporter = self._channel
         try:
             report.done(self._train())
@@ -104,7 +107,10 @@ def kind_of(error: Exception, framework: Framework | None) -> str:
 
 
 def sample_further_node(settings: TelemetrySettings | None, rank: int, local_rank: int) -> None:
-    """Sample this node as long as this rank lives, if it is the first rank of a node that has no agent."""
+    """Sample this node if this rank is the first one of a node without an agent.
+
+    It ends with this rank.
+    """
     if settings is None or rank == 0 or local_rank > 0:
         return
     paths = RunPaths(Path(settings.run))
@@ -112,7 +118,7 @@ def sample_further_node(settings: TelemetrySettings | None, rank: int, local_ran
 
 
 def end(code: int) -> None:
-    """End at once: tearing down TensorFlow and Horovod takes long, and nothing is left to be written."""
+    """End at once: tearing down TensorFlow and Horovod takes long, and everything is written."""
     logging.shutdown()
     sys.stderr.flush()
     os._exit(code)

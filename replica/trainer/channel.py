@@ -56,7 +56,7 @@ class RankReporter(Reporter):
 
 
 class Channel(RankReporter):
-    """Messages to and from the agent, which listens on a local socket without a name in the file system.
+    """Messages to and from the agent, over a local socket without a name in the file system.
 
     From the start this process ends at once when the agent closes the socket or dies.
     Raises MessageError if the socket belongs to another user.
@@ -123,7 +123,10 @@ class Channel(RankReporter):
 
 
 class SilentChannel(RankReporter):
-    """Takes the reports of ranks other than 0. Only failures matter: they go to the log, which the agent reads."""
+    """Takes the reports of ranks other than 0.
+
+    Only failures matter: they go to the log, which the agent reads.
+    """
 
     def __init__(self, rank: int, clock: Clock) -> None:
         self._rank = rank

@@ -30,7 +30,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Rank 0 writes in the background, at most one at a time; every rank resumes from what rank 0 has read.
+    """Rank 0 writes in the background, one at a time; every rank resumes from what rank 0 reads.
 
     A checkpoint that cannot be written or read costs a warning in the log, and nothing else.
     """

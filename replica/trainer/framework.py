@@ -18,7 +18,7 @@ from workloads.contract import Workload
 
 
 class CompiledSteps(Protocol):
-    """The training and the evaluation step of one rank, with the model and optimiser that they change.
+    """The training and the evaluation step of one rank, with their model and optimiser.
 
     Batches have any size, also none at all: (N, H, W, C) float32 and labels of N rows, float32.
     Every rank calls the same steps in the same order. A rank that has run out of images passes
@@ -29,7 +29,7 @@ class CompiledSteps(Protocol):
         """Do one update; give sums over all ranks, on the device: loss and images, (2,) float32."""
 
     def evaluate(self, images: Any, labels: Any) -> Any:
-        """Sums over all ranks, on the device: loss, the workload's metrics, images, (2 + M,) float32."""
+        """Sums over all ranks, on the device: loss, metrics, images, (2 + M,) float32."""
 
     def add_up(self, sums: Sequence[Any]) -> NDArray[np.float64]:
         """Wait for the steps that gave these sums, and add them up in doubles."""
@@ -50,17 +50,23 @@ class CompiledSteps(Protocol):
         """Give every rank the weights and the optimiser's state of rank 0."""
 
     def average_statistics(self) -> None:
-        """Give every rank the mean of the weights that gradients do not train (moving statistics)."""
+        """Give every rank the mean of the weights without gradients (moving statistics)."""
 
 
 class Framework(Protocol):
     """A framework. Its module is imported, and so chooses Keras's backend, before Keras is."""
 
     def open_collective(self, ranks: int) -> Collective:
-        """Join the other ranks. Raises TrialFailedError ("ranks") if their number is not `ranks`."""
+        """Join the other ranks.
+
+        Raises TrialFailedError ("ranks") if their number is not `ranks`.
+        """
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:
-        """Set threads and take this rank's accelerator, if there is one. Before the first tensor."""
+        """Set threads and take this rank's accelerator, if there is one.
+
+        Before the first tensor.
+        """
 
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
@@ -68,4 +74,6 @@ class Framework(Protocol):
         """The steps for a Keras model and a built Keras optimiser."""
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind of failure ("out_of_memory", "data", "rank_lost") of an exception; None if unknown."""
+        """The kind of failure ("out_of_memory", "data", "rank_lost") of an exception; None if
+        unknown.
+        """

@@ -1,4 +1,7 @@
-"""A training that is built and warm before its time comes: all that does not need an accelerator's whole memory."""
+"""A training that is built and warm before it begins.
+
+Readying it does not need an accelerator's whole memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from workloads import Workload
 
 
 class ReadyTraining:
-    """Model, input pipeline and compiled steps of one request. Raises TrialFailedError or AiperfError."""
+    """Model, input pipeline and compiled steps of one request.
+
+    Raises TrialFailedError or AiperfError.
+    """
 
     def __init__(
         self, framework: Framework, workload: Workload, request: TrainRequest, collective: Collective, clock: Clock

@@ -1,7 +1,8 @@
-"""The simulated trainer: the protocol of the real one without training, for speed and scale.
+"""The simulated trainer: the real one's protocol without training, for speed and scale.
 
-`python -m replica.trainer.simulated SETTINGS SIMULATED` with the JSON of `RankSettings` and `SimulatedSection`.
-Its accuracies are made up, and the report says so: a run with it is never official.
+`python -m replica.trainer.simulated SETTINGS SIMULATED` with the JSON of `RankSettings` and
+`SimulatedSection`. Its accuracies are made up, and the report says so: a run with it is never
+official.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _pretend(request: TrainRequest, pretence: Pretence, channel: Channel, clock:
 
 
 def _restored(begin: Begin) -> list[float]:
-    """The accuracies of the epochs before, from the checkpoint of the trial that is resumed."""
+    """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
     try:
         found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The training of one model: steps, epochs, evaluation, checkpoints, and the count of images that really ran."""
+"""The training of one model: steps, epochs, evaluation, checkpoints, images that really ran."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class Training:
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter) -> bool:
-        """Train the epochs of the round; True if patience ended it. Raises TrialFailedError on a NaN loss.
+        """Train the epochs of the round; True if patience ended it.
+
+        Raises TrialFailedError on a NaN loss.
 
         With `save_weights_path`, `best_weights` are the weights of the best epoch.
         """
@@ -128,7 +130,7 @@ class Training:
 
     @staticmethod
     def _sums(groups: Iterator[tuple[Any, bool]], report: Callable[[int], None]) -> Sums:
-        """The sums of all groups of steps; the images so far are reported after those that are due."""
+        """Add up all groups of steps, reporting the images so far after those that are due."""
         totals: Any = 0.0
         for sums, due in groups:
             totals = totals + sums
@@ -141,7 +143,8 @@ class Training:
     ) -> Iterator[tuple[Any, bool]]:
         """Sums of groups of steps, in doubles, and whether to report them.
 
-        Reading sums waits for the device. They are read once a reporting interval, not after every step.
+        Reading sums waits for the device. They are read once a reporting interval, not after every
+        step.
         """
         steps = steps_for(images, self._request, self._collective.size)
         pending: list[Any] = []

@@ -1,4 +1,4 @@
-"""One suite for every registered collective: real ranks, started by a real starter, compare what they exchanged."""
+"""One suite for every registered collective: real ranks compare what they exchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from replica.trainer.collectives import COLLECTIVES
 from replica.trainer.starters import STARTERS, RankRequest
 
 RANKS = {"alone": ("none", 1), "horovod": ("horovodrun", 3)}
-"""The starter and the number of ranks. A collective that is missing here fails every test of the suite."""
+"""The starter and the number of ranks.
+
+A collective that is missing here fails every test of the suite.
+"""
 
 PROGRAM = """
 import json, pathlib, sys

@@ -1,4 +1,4 @@
-"""One suite for every registered input pipeline: each image once over all ranks, in an order by seed and epoch."""
+"""One suite for every registered input pipeline: each image once over all ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_by(name: str, shards: Path, folders: Path) -> DataSource:
-    """The source of that name, opened as a training opens it; KeyError for one that this suite does not know."""
+    """The source of that name, opened as in a training. Raises KeyError if the suite lacks it."""
     settings: dict[str, dict[str, Any]] = {
         "digits": {"dataset": "digits"},
         "synthetic": {"dataset": "digits", "synthetic_input": True},
@@ -103,7 +103,7 @@ def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path
 
 
 @pytest.mark.parametrize("name", ["tfrecord", "folder"])
-def test_files_are_what_they_say(name: str, shards: Path, folders: Path) -> None:
+def test_sources_of_files_have_the_images_of_their_description(name: str, shards: Path, folders: Path) -> None:
     source = open_by(name, shards, folders)
     facts = source.dataset
     assert (facts.train_images, facts.validation_images, facts.classes) == (TRAIN, VALIDATION, CLASSES)
@@ -118,7 +118,7 @@ def test_files_are_what_they_say(name: str, shards: Path, folders: Path) -> None
 
 
 def test_a_validation_image_is_resized_and_its_centre_taken() -> None:
-    # A white disc in the middle of a wide black image: what is cropped is the centre, what is kept is its shape.
+    # A white disc in the middle of a wide black image: the crop is central and keeps the shape.
     y, x = np.mgrid[0:128, 0:256]
     disc = np.where((y - 64) ** 2 + (x - 128) ** 2 < 40**2, 255, 0).astype(np.uint8)
     encoded = tf.io.encode_jpeg(np.repeat(disc[..., None], 3, axis=2), quality=100)
@@ -132,7 +132,7 @@ def test_a_validation_image_is_resized_and_its_centre_taken() -> None:
 
 
 def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
-    # Colour tells the place: what a crop shows tells where it was taken and how large it was.
+    # Colour encodes the place, so that a crop shows its own position and size.
     y, x = np.mgrid[0:200, 0:300]
     ramp = np.stack([x * 255 // 299, y * 255 // 199, np.zeros_like(x)], axis=2).astype(np.uint8)
     encoded = tf.io.encode_jpeg(ramp, quality=100)

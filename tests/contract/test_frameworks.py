@@ -1,4 +1,4 @@
-"""One suite for every registered framework: its compiled steps, on NumPy arrays and on its own tensors."""
+"""One suite for every registered framework: its steps, on NumPy arrays and on its tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite for every registered rank starter, as pure functions; tests/contract/test_ranks.py runs them."""
+"""One suite for every registered rank starter, as pure functions; test_ranks.py runs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 from replica.trainer.starters import STARTERS, RankRequest
 
 SEVERAL = {"none": False, "horovodrun": True, "mpirun": True}
-"""Whether a starter can start several ranks. A starter that is missing here fails every test of the suite."""
+"""Whether a starter can start several ranks.
+
+A starter that is missing here fails every test of the suite.
+"""
 
 
 def start(name: str, request: RankRequest) -> list[str]:

@@ -1,4 +1,4 @@
-"""One suite for every registered update: plain gradient descent on the mean over the images of all ranks.
+"""One suite for every registered update: gradient descent on the mean over all ranks' images.
 
 tests/contract/test_ranks.py compares several ranks with one.
 """

@@ -21,7 +21,10 @@ from workloads.classification.workload import CLASSIFICATION
 from workloads.contract import PerExample, Sums
 
 REQUESTS: dict[str, dict[str, Any]] = {"classification": {"dataset": "digits"}}
-"""A small request of each workload. A workload that is missing here fails every test of the suite."""
+"""A small request of each workload.
+
+A workload that is missing here fails every test of the suite.
+"""
 
 
 def small_request(name: str, tmp_path: Path) -> TrainRequest:

@@ -1,4 +1,4 @@
-"""A training step under TensorFlow's profiler, as a user calls it; and how its recording is read."""
+"""A training step under TensorFlow's profiler, as a user calls it, and its recording read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_step_is_taken_apart_by_operation_phase_and_memory(tmp_path: Path) -> 
     assert "Profile of a training step" in (tmp_path / "out" / "profile.html").read_text()
 
 
-def test_what_cannot_be_profiled_is_told(tmp_path: Path) -> None:
+def test_impossible_profiles_are_reported(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).end(100)
     missing = aiperf("profile", run.paths.root, "--trial", 7)
     assert (missing.returncode, "there is no started trial 7" in missing.stderr) == (2, True)

@@ -38,7 +38,10 @@ class Classification:
         return find_dataset(request.dataset, request.data_dir)
 
     def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
-        """The network that a request names. Raises ArchitectureError, or TrialFailedError ("build")."""
+        """The network that a request names.
+
+        Raises ArchitectureError, or TrialFailedError ("build").
+        """
         architecture = read_architecture(Path(request.architecture_path))
         wanted = ((dataset.image_size, dataset.image_size, 3), (dataset.classes,))
         found = (architecture.input_shape, architecture.output_shape)

@@ -14,6 +14,9 @@ COLLECTIVES: Registry[Callable[[int], Collective]] = Registry(
         "horovod": "replica.trainer.tensorflow.horovod:HorovodCollective",
     },
 )
-"""Each is called with the number of ranks. Raises TrialFailedError ("ranks") if it finds another number."""
+"""Each is called with the number of ranks.
+
+Raises TrialFailedError ("ranks") if it finds another number.
+"""
 
 __all__ = ["COLLECTIVES", "Collective"]

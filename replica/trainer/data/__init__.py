@@ -23,7 +23,7 @@ SOURCES: Registry[type[DataSource]] = Registry(
 
 
 def choose_source(request: TrainRequest, dataset: Dataset) -> str:
-    """The name of the source: synthetic if asked for, else by the data set and the format of its files.
+    """The name of the source: synthetic if asked for, else by data set and format of its files.
 
     Raises DatasetError if the directory is missing or has no description.
     """
@@ -42,5 +42,8 @@ def data_directory(request: TrainRequest) -> Path:
 
 
 def open_source(request: TrainRequest, dataset: Dataset) -> DataSource:
-    """Open the input pipeline that a request names. Raises DatasetError if its directory is not what it should be."""
+    """Open the input pipeline that a request names.
+
+    Raises DatasetError if its directory is not what it should be.
+    """
     return SOURCES.load(choose_source(request, dataset)).open(request, dataset)

@@ -27,7 +27,10 @@ class RankShare:
     ranks: int = 1
 
     def of(self, images: int) -> range:
-        """The contiguous share of this many images: shares differ by one image at most and cover all."""
+        """The contiguous share of this many images.
+
+        Shares differ by one image at most and cover all.
+        """
         return range(images * self.rank // self.ranks, images * (self.rank + 1) // self.ranks)
 
 
@@ -40,11 +43,14 @@ class DataSource(Protocol):
 
     @classmethod
     def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
-        """Open the files that a request names. Raises DatasetError if they are not what they should be."""
+        """Open the files that a request names.
+
+        Raises DatasetError if they are not what they should be.
+        """
 
     @property
     def dataset(self) -> Dataset:
-        """Sizes and classes; the batches of an epoch, over all ranks, hold exactly this many images."""
+        """Sizes and classes; the batches of all ranks hold exactly this many images."""
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's training images once, in an order that depends on seed and epoch."""

@@ -1,4 +1,7 @@
-"""The embedded data set: scikit-learn's 1,797 handwritten digits, scaled up to 32 x 32 RGB. NumPy only."""
+"""The embedded data set: scikit-learn's 1,797 handwritten digits, scaled up to 32 x 32 RGB.
+
+NumPy only.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Split = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class DigitsSource:
-    """Bilinear resize, grey to RGB, then normalised by mean and standard deviation of the training images."""
+    """Digits resized, grey to RGB, normalised by mean and deviation of the training images."""
 
     def __init__(self) -> None:
         self.train, self.validation = _load()
@@ -46,7 +49,7 @@ class DigitsSource:
 
 
 def bilinear(old: int, new: int) -> NDArray[np.float64]:
-    """The matrix (new, old) that resizes one axis, pixel centres at half-integers, edges repeated."""
+    """The matrix (new, old) that resizes an axis: pixel centres at half-integers, edges repeated."""
     places = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     weights: NDArray[np.float64] = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(old)))
     return weights

@@ -1,4 +1,7 @@
-"""The epochs of one training. Each is opened before it is needed: no accelerator waits for a pipeline to fill."""
+"""The epochs of one training.
+
+Each is opened before it is needed: no accelerator waits for a pipeline to fill.
+"""
 
 from __future__ import annotations
 

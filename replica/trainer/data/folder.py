@@ -1,4 +1,4 @@
-"""Image folders: `train/<class>/*.JPEG` and `validation/<class>/*.JPEG`, found through an index of each split."""
+"""Image folders, `train/<class>/*.JPEG` and `validation/<class>/*.JPEG`, read through indexes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from replica.trainer.data.images import checked, train_dataset, validation_datas
 
 
 class FolderSource:
-    """Each rank reads its part of a random order of all files; small files cost more than TFRecords on NFS."""
+    """Gives each rank its part of a random order of all files.
+
+    On NFS, small files cost more than TFRecords.
+    """
 
     def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
         self.dataset = dataset

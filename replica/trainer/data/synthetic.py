@@ -1,4 +1,7 @@
-"""Images made once on the device, without an input pipeline: to tell compute from input. Nothing can be learned."""
+"""Images made once on the device, without an input pipeline: to tell compute from input.
+
+Nothing can be learned.
+"""
 
 from __future__ import annotations
 

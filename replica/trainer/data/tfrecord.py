@@ -1,4 +1,4 @@
-"""ImageNet's usual form: shards of TFRecords with `image/encoded` and `image/class/label` (1 to classes)."""
+"""ImageNet's usual form: TFRecords of `image/encoded` and `image/class/label`, from 1."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Piece:
 
 
 def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
-    """The parts of `files`, one after the other, that hold the images of `share`."""
+    """The parts of `files`, in order, that hold the images of `share`."""
     start = 0
     for file in files:
         first, last = max(share.start, start), min(share.stop, start + file.images)
@@ -49,7 +49,7 @@ def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
 
 
 class TFRecordSource:
-    """Each rank takes an equal share of the images of an epoch; the order of the shards is new in every epoch."""
+    """Gives each rank an equal share of every epoch; each epoch has a new order of the shards."""
 
     def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
         self.dataset = dataset

@@ -1,4 +1,4 @@
-"""A Keras model from an `Architecture`, with Keras layers only, and the check that it is what was counted."""
+"""A Keras model built from an `Architecture`, and the check that it is the counted one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _BUILDERS: dict[str, Build] = {
 
 
 def set_up(precision: str, seed: int) -> None:
-    """Choose the precision of all layers that are built from now on, and the seed of their randomness."""
+    """Set the precision and the seed of the layers that are built from now on."""
     keras.mixed_precision.set_global_policy(precision)
     keras.utils.set_random_seed(seed)
 
@@ -120,8 +120,8 @@ def _apply(architecture: Architecture, node: Node, inputs: list[Any]) -> Any:
 def check_model(model: Any, architecture: Architecture) -> None:
     """Check that every layer of the built model has exactly the weights that are counted.
 
-    Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not run
-    must never be counted.
+    Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not
+    run must never be counted.
     """
     built = {layer.name: layer for layer in model.layers}
     for node in architecture.nodes:

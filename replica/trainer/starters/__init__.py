@@ -18,7 +18,10 @@ STARTERS: Registry[RankStarter] = Registry(
 
 
 def choose_starter(configured: str, ranks: int, nodes: int) -> str:
-    """The starter's name: as configured, else none for one rank, mpirun (if installed) over nodes, horovodrun."""
+    """The starter's name: as configured, or by the numbers of ranks and nodes.
+
+    One rank needs none; several nodes take mpirun if it is installed; else it is horovodrun.
+    """
     if configured != "auto":
         return configured
     if ranks == 1:

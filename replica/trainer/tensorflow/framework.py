@@ -45,7 +45,10 @@ class TensorFlow:
         return TensorFlowSteps(model, optimiser, workload, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the exception's name. TensorFlow passes Horovod's errors on as UnknownError."""
+        """The kind by the exception's name.
+
+        TensorFlow passes Horovod's errors on as UnknownError.
+        """
         name = type(error).__name__
         if name == "UnknownError" and "horovod" in str(error).lower():
             return "rank_lost"

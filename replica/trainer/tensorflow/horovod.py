@@ -1,4 +1,4 @@
-"""Several ranks, one process each, through Horovod (Sergeev and Del Balso 2018) on MPI, Gloo or NCCL.
+"""Several ranks through Horovod (Sergeev and Del Balso 2018), on MPI, Gloo or NCCL.
 
 Only plain tensors travel: Horovod's object broadcasts would unpickle what they receive.
 """
@@ -29,8 +29,8 @@ def _others_may_die() -> Iterator[None]:
 class HorovodCollective:
     """The ranks that one starter has started together.
 
-    Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod lacks the MPI that
-    it is asked to use.
+    Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
+    lacks the MPI that it is asked to use.
     """
 
     def __init__(self, ranks: int) -> None:

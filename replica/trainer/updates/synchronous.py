@@ -1,4 +1,4 @@
-"""All ranks apply the same gradients: the mean over the images of all ranks, by one all-reduce a step."""
+"""All ranks apply the mean gradient over the images of all ranks: one all-reduce a step."""
 
 from __future__ import annotations
 
