@@ -66,16 +66,9 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
 
     Raises AiperfError if data or architecture do not fit.
     """
-    keras.mixed_precision.set_global_policy(settings.precision)
     architecture = _architecture(settings)
-    model = builder.build_model(architecture)
-    builder.check_model(model, architecture)
-    optimizer: Any = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
-    if settings.precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
-    optimizer.build(model.trainable_variables)
     request = _request(settings)
-    steps = TensorFlowSteps(model, optimizer, CLASSIFICATION, AloneCollective(), request)
+    model, optimizer, steps = _compile(architecture, request)
     source = open_source(request, CLASSIFICATION.dataset(request))
     batches = source.train_batches(settings.batch_size, 1, 1, RankShare())
     whole = [pair for pair in islice(batches, WARM_UP_STEPS) if int(pair[0].shape[0]) == settings.batch_size]
@@ -102,6 +95,18 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
         "operations": [{**asdict(item), "seconds": item.seconds / done, "calls": item.calls / done} for item in times],
         "memory_bytes": {**known, **memory},
     }
+
+
+def _compile(architecture: Architecture, request: TrainRequest) -> tuple[Any, Any, CompiledSteps]:
+    """Model, optimiser and steps. Their names are those that `xplane.phase_of` looks for."""
+    builder.set_up(request.precision, request.seed)
+    model = builder.build_model(architecture)
+    builder.check_model(model, architecture)
+    optimizer: Any = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
+    if request.precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
+    optimizer.build(model.trainable_variables)
+    return model, optimizer, TensorFlowSteps(model, optimizer, CLASSIFICATION, AloneCollective(), request)
 
 
 def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:

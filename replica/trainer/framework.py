@@ -22,7 +22,8 @@ class CompiledSteps(Protocol):
 
     Batches have any size, also none at all: (N, H, W, C) float32 and labels of N rows, float32.
     Every rank calls the same steps in the same order. A rank that has run out of images passes
-    empty batches, so that all ranks take part in every all-reduce.
+    empty batches, so that all ranks take part in every all-reduce. Weights that are set on the
+    Keras model before `share` are trained from.
     """
 
     def train(self, images: Any, labels: Any) -> Any:

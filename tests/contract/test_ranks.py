@@ -22,6 +22,7 @@ from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.starters import STARTERS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need
 from tests.processes import ask, processes_with, words_of
@@ -38,7 +39,8 @@ PLAIN = Architecture(
     )
 )
 
-LAUNCHERS = ("horovodrun", "mpirun")
+SEVERAL = [name for name in STARTERS if name != "none"]
+"""Starters of several ranks: each trains what one rank trains."""
 
 
 def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
@@ -82,7 +84,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EpochFacts], P
     return epochs_of(asyncio.run(train("none", 1, request_for(folder, batch_size=64), folder, weights))), weights
 
 
-@pytest.mark.parametrize("starter", LAUNCHERS)
+@pytest.mark.parametrize("starter", SEVERAL)
 def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
     starter: str, alone: tuple[list[EpochFacts], Path], tmp_path: Path
 ) -> None:

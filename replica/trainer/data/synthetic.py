@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
-import tensorflow as tf
+import keras
 
 from aiperf.config.datasets import Dataset
 from aiperf.messages import TrainRequest
@@ -35,8 +35,9 @@ class SyntheticSource:
 
     def _batches(self, batch_size: int, total: int) -> Batches:
         side = self.dataset.image_size
-        images = tf.random.stateless_normal((batch_size, side, side, 3), seed=(1, 2))
-        labels = tf.one_hot(tf.range(batch_size) % self.dataset.classes, self.dataset.classes)
+        images = keras.random.normal((batch_size, side, side, 3), dtype="float32", seed=1)
+        classes = keras.ops.arange(batch_size, dtype="int32") % self.dataset.classes
+        labels = keras.ops.one_hot(classes, self.dataset.classes, dtype="float32")
         for start in range(0, total, batch_size):
             count = min(batch_size, total - start)
             yield (images, labels) if count == batch_size else (images[:count], labels[:count])
