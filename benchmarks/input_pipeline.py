@@ -1,6 +1,7 @@
 """The input pipeline: against a bare TensorFlow decode loop, and in front of the training step.
 
-`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training calls it.
+`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training
+calls it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from aiperf.config.datasets import find_dataset
 from aiperf.messages import TrainRequest
 from benchmarks.measure import median_values
 from benchmarks.throughput import trainer
 from replica.trainer.data import open_source
-from replica.trainer.data.contract import Shard
+from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.synthetic import SyntheticSource
 
 BATCH = 32
@@ -31,6 +33,12 @@ def request_for(folder: Path, parallel: int) -> TrainRequest:
         patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="mixed_bfloat16",
         xla=False, progress_interval_s=5.0, parallel_decode=parallel, shuffle_buffer=256,
     )  # fmt: skip
+
+
+def source_for(folder: Path, parallel: int) -> DataSource:
+    """The trainer's input pipeline."""
+    request = request_for(folder, parallel)
+    return open_source(request, find_dataset(request.dataset, request.data_dir))
 
 
 def bare_loop(folder: Path, parallel: int) -> Callable[[], int]:
@@ -52,8 +60,8 @@ def bare_loop(folder: Path, parallel: int) -> Callable[[], int]:
 
 def pipeline(folder: Path, parallel: int) -> Callable[[], int]:
     """The trainer's training images: shuffled, cropped, resized, flipped, normalised, batched."""
-    source = open_source(request_for(folder, parallel))
-    return lambda: sum(int(images.shape[0]) for images, _ in source.train_batches(BATCH, 1, 1, Shard()))
+    source = source_for(folder, parallel)
+    return lambda: sum(int(images.shape[0]) for images, _ in source.train_batches(BATCH, 1, 1, RankShare()))
 
 
 def compare_decoding(folder: Path, rounds: int) -> dict[str, float]:
@@ -68,8 +76,11 @@ def compare_decoding(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def compare_steps(folder: Path, rounds: int) -> dict[str, float]:
-    """Images/s of the training on one thread, from shards and from images on the device; the other cores decode."""
-    source = open_source(request_for(folder, 2))
+    """Images/s of the training on one thread, from shards and from images on the device.
+
+    The other cores decode.
+    """
+    source = source_for(folder, 2)
     candidates = {
         "synthetic": trainer(SyntheticSource(source.dataset), "mixed_bfloat16", BATCH),
         "shards": trainer(source, "mixed_bfloat16", BATCH),

@@ -1,6 +1,7 @@
-"""Training steps side by side in one process: the trainer's, and a bare keras.Model.fit on keras.applications.
+"""Training steps side by side: the trainer's, and a bare keras.Model.fit.
 
-`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON; benchmarks.training calls it.
+`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON;
+benchmarks.training calls it.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from aiperf.clock import SystemClock
 from aiperf.config.datasets import Dataset
-from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import Begin, Phase, TrainRequest
 from benchmarks.measure import median_values
-from replica.trainer.collectives import open_collective
+from replica.trainer.channel import Reporter
+from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.contract import DataSource
-from replica.trainer.data.digits import DigitsSource, _load
+from replica.trainer.data.digits import DigitsSource
 from replica.trainer.data.synthetic import SyntheticSource
+from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.model.builder import build_model
-from replica.trainer.training import Training
+from replica.trainer.model.optimisers import build_optimiser
+from replica.trainer.training import Training, TrainingInputs, steps_for
 from search_space.resnet import resnet
+from workloads.classification.workload import CLASSIFICATION
 
 
-class TrainClock:
+class TrainClock(Reporter):
     """Seconds of the training phase."""
 
     def __init__(self) -> None:
@@ -41,12 +46,6 @@ class TrainClock:
         elif phase == "evaluate":
             self.seconds = time.perf_counter() - self._began
 
-    def progress(self, facts: ProgressFacts) -> None:
-        """No-op."""
-
-    def epoch(self, facts: EpochFacts) -> None:
-        """No-op."""
-
 
 def request_for(precision: str, batch: int) -> TrainRequest:
     """One epoch by the rules."""
@@ -57,11 +56,14 @@ def request_for(precision: str, batch: int) -> TrainRequest:
 
 
 def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """Trains an epoch; gives images/s of the training phase."""
+    """A function that trains an epoch and gives images/s of the training phase."""
     keras.mixed_precision.set_global_policy(precision)
     facts = source.dataset
     model = build_model(resnet(50, facts.image_size, facts.classes))
-    training = Training(model, source, open_collective(1), request_for(precision, batch))
+    request, collective = request_for(precision, batch), AloneCollective()
+    optimiser = build_optimiser(model, request, steps_for(facts.train_images, request, 1))
+    steps = FRAMEWORKS.load(DEFAULT_FRAMEWORK)().compile(model, optimiser, CLASSIFICATION, collective, request)
+    training = Training(steps, TrainingInputs(CLASSIFICATION, source, collective, request), SystemClock())
     training.warm_up()
 
     def run() -> float:
@@ -73,7 +75,7 @@ def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], floa
 
 
 def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """The same images through a bare fit; without XLA, which is slower on CPUs."""
+    """The same for a bare fit of the same images; without XLA, which is slower on CPUs."""
     keras.mixed_precision.set_global_policy(precision)
     facts = source.dataset
     shape = (facts.image_size, facts.image_size, 3)
@@ -100,7 +102,7 @@ def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
 
 def _bare_batches(source: DataSource, batch: int) -> Any:
     if isinstance(source, DigitsSource):
-        (images, labels), _ = _load()
+        images, labels = source.train
         return tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images)).batch(batch).prefetch(2)
     facts = source.dataset
     images = tf.random.normal((batch, facts.image_size, facts.image_size, 3))

@@ -1,5 +1,7 @@
-"""Training at full strength, as ratios: the trainer against a bare fit, the pipeline against a bare decode loop, a
-run's busy accelerators, and what preparing the next trial gains.
+"""Training at full strength, as ratios.
+
+The trainer against a bare fit, the pipeline against a bare decode loop, a run's busy accelerators,
+and what warming up the next trial gains.
 
 python -m benchmarks.training [--only step_224,step_32,input,busy] [--rounds 5] [--format json]
 """
@@ -18,11 +20,11 @@ from typing import Any
 PARTS = ("step_224", "step_32", "input", "busy")
 
 STEADY = ("run.dataset=digits", "search.hpo_first_round=1", "search.hpo_points=5", "training.max_epochs=16")
-"""Trainings of four epochs each, one round of six: as many trials of at least 30 s as fit into the run."""
+"""Trainings of four epochs, one round of six: as many trials of 30 s and more as fit into the run."""
 
 
 def call(module: str, *words: object) -> dict[str, float]:
-    """What a benchmark module prints, run in a process of its own."""
+    """Run a benchmark module in a process of its own, and read what it prints."""
     command = [sys.executable, "-m", module, *map(str, words)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True, text=True)
@@ -70,7 +72,7 @@ def input_pipeline(rounds: int) -> dict[str, Any]:
 
 
 def steady_run(duration: str, warm_up: bool) -> dict[str, Any]:
-    """The report of a run of real training."""
+    """Do a run of real training; give its report."""
     with tempfile.TemporaryDirectory() as name:
         words = ["run", "--duration", duration, "--output", f"{name}/run"]
         settings = [*STEADY, f"replica.warm_up={str(warm_up).lower()}"]
@@ -80,7 +82,7 @@ def steady_run(duration: str, warm_up: bool) -> dict[str, Any]:
 
 
 def busy(rounds: int) -> dict[str, Any]:
-    """Two runs of one replica, with and without preparing the next trial."""
+    """Two runs of one replica, with and without warming up the next trial."""
     warm, cold = steady_run("6m", True), steady_run("6m", False)
     (replica,) = warm["replica_details"]
     return {

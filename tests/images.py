@@ -1,4 +1,4 @@
-"""Small directories of real JPEG images, and requests to train from them."""
+"""Small directories of real JPEG images, requests to train from them, and their sources."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from aiperf.config.dataset_manifest import DatasetManifest
+from aiperf.config.datasets import find_dataset
 from aiperf.messages import TrainRequest
 from replica.datasets.synthesize import Recipe, draw, synthesize
+from replica.trainer.data import open_source
+from replica.trainer.data.contract import DataSource
 
 TRAIN, VALIDATION, CLASSES, SIDE = 46, 13, 3, 32
 """Numbers that nothing divides evenly."""
@@ -21,7 +24,7 @@ RECIPE = Recipe(
 
 
 def silent(done: int, total: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 def make_shards(folder: Path) -> DatasetManifest:
@@ -47,3 +50,8 @@ def request_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> T
         "parallel_decode": 2, "shuffle_buffer": 64,
     }  # fmt: skip
     return TrainRequest(**{**fields, **changes})
+
+
+def source_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> DataSource:
+    request = request_for(dataset, data_dir, **changes)
+    return open_source(request, find_dataset(request.dataset, request.data_dir))

@@ -1,1 +1,1 @@
-"""The operations of a network, counted in several ways: from files, from Keras models, by profilers (`aiperf ops`)."""
+"""The operations of a network, counted in several ways (`aiperf ops`)."""

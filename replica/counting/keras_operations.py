@@ -1,7 +1,8 @@
 """The operation count of a built Keras model: from its real weights and tensors, layer by layer.
 
-This is the second way to the number of `aiperf.network.operations.count`: the rules are the same, but every shape
-comes from the model that Keras built. It takes any functional or sequential model with fixed image sizes.
+This is the second way to the number of `aiperf.network.operations.count`: the rules are the same,
+but every shape comes from the model that Keras built. It takes any functional or sequential model
+with fixed image sizes.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ class Call:
     output: Shape
 
 
-Part = tuple[str, LayerFacts]
-"""A kind of `aiperf.network.operations` and the facts that its rule looks at."""
+CountedPart = tuple[str, LayerFacts]
+"""A kind of layer of `aiperf.network.operations`, and the facts that its rule looks at."""
 
-Reader = Callable[[Call], list[Part]]
+Reader = Callable[[Call], list[CountedPart]]
 READERS: dict[type, Reader] = {}
-"""How a Keras layer is read: as one part, or several where an activation or a second convolution is fused in."""
+"""Readers of Keras layers.
+
+A layer has one part, or several if an activation or a second convolution is fused in.
+"""
 
 
 def reads(*layers: type) -> Callable[[Reader], Reader]:
-    """Register a reader for exactly these Keras layer classes (a subclass may compute something else)."""
+    """Register a reader for exactly these Keras layer classes.
+
+    A subclass may compute something else.
+    """
 
     def register(function: Reader) -> Reader:
         READERS.update(dict.fromkeys(layers, function))
@@ -62,7 +69,7 @@ READERS.update(
 
 
 class _NotCountedError(Exception):
-    """A layer of a known class is used in a way that the rules do not cover."""
+    """A layer of a known class whose use the rules do not cover."""
 
 
 def _require(condition: bool, reason: str) -> None:
@@ -70,7 +77,7 @@ def _require(condition: bool, reason: str) -> None:
         raise _NotCountedError(reason)
 
 
-def _fused_activation(call: Call) -> list[Part]:
+def _fused_activation(call: Call) -> list[CountedPart]:
     name = keras.activations.serialize(call.layer.activation)
     if name == "linear":
         return []
@@ -84,14 +91,14 @@ def _spatial(call: Call) -> None:
 
 
 @reads(keras.layers.Conv2D)
-def _conv(call: Call) -> list[Part]:
+def _conv(call: Call) -> list[CountedPart]:
     _spatial(call)
     kernel = tuple(call.layer.kernel.shape)
     return [("conv", LayerFacts(call.inputs, call.output, kernel=kernel)), *_fused_activation(call)]
 
 
 @reads(keras.layers.DepthwiseConv2D)
-def _depthwise(call: Call) -> list[Part]:
+def _depthwise(call: Call) -> list[CountedPart]:
     # Kernel (Kh, Kw, Ci, multiplier): as many groups as channels, one channel a group.
     _spatial(call)
     height, width, channels, multiplier = call.layer.kernel.shape
@@ -100,7 +107,7 @@ def _depthwise(call: Call) -> list[Part]:
 
 
 @reads(keras.layers.SeparableConv2D)
-def _separable(call: Call) -> list[Part]:
+def _separable(call: Call) -> list[CountedPart]:
     _spatial(call)
     height, width, channels, multiplier = call.layer.depthwise_kernel.shape
     between = (*call.output[:2], channels * multiplier)
@@ -113,28 +120,28 @@ def _separable(call: Call) -> list[Part]:
 
 
 @reads(keras.layers.Dense)
-def _dense(call: Call) -> list[Part]:
+def _dense(call: Call) -> list[CountedPart]:
     _require(len(call.output) == 1, "on an input that is not flat")
     kernel = tuple(call.layer.kernel.shape)
     return [("dense", LayerFacts(call.inputs, call.output, kernel=kernel)), *_fused_activation(call)]
 
 
 @reads(keras.layers.BatchNormalization)
-def _batch_norm(call: Call) -> list[Part]:
+def _batch_norm(call: Call) -> list[CountedPart]:
     axis = call.layer.axis
     _require(axis in (-1, len(call.output)), f"over axis {axis}, not over the channels")
     return [("batchnorm", LayerFacts(call.inputs, call.output))]
 
 
 @reads(keras.layers.Activation)
-def _activation(call: Call) -> list[Part]:
+def _activation(call: Call) -> list[CountedPart]:
     parts = _fused_activation(call)
     _require(bool(parts), "activation 'linear'")
     return parts
 
 
 @reads(keras.layers.ReLU)
-def _relu(call: Call) -> list[Part]:
+def _relu(call: Call) -> list[CountedPart]:
     layer = call.layer
     plain = layer.max_value is None and not layer.negative_slope and not layer.threshold
     _require(plain, "with a ceiling, slope or threshold")
@@ -142,19 +149,19 @@ def _relu(call: Call) -> list[Part]:
 
 
 @reads(keras.layers.Softmax)
-def _softmax(call: Call) -> list[Part]:
+def _softmax(call: Call) -> list[CountedPart]:
     _require(call.layer.axis in (-1, len(call.output)), "not over the last axis")
     return [("softmax", LayerFacts(call.inputs, call.output))]
 
 
 @reads(keras.layers.MaxPooling2D)
-def _max_pool(call: Call) -> list[Part]:
+def _max_pool(call: Call) -> list[CountedPart]:
     _spatial(call)
     return [("maxpool", LayerFacts(call.inputs, call.output, window=tuple(call.layer.pool_size)))]
 
 
 @reads(keras.layers.GlobalAveragePooling2D)
-def _global_pool(call: Call) -> list[Part]:
+def _global_pool(call: Call) -> list[CountedPart]:
     _require(call.layer.data_format == "channels_last", "channels first")
     return [("globalpool", LayerFacts(call.inputs, call.output))]
 
@@ -166,7 +173,7 @@ class _Walk:
     layers: list[LayerCount] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     only_images: dict[int, bool] = field(default_factory=dict)
-    """By tensor: whether it is the network's input but for layers that count zero."""
+    """By tensor: whether only layers that count zero lie between the network's input and it."""
     weighed: set[int] = field(default_factory=set)
     """Layers whose parameters are counted: a layer that is used twice has its weights once."""
 
@@ -174,8 +181,8 @@ class _Walk:
 def count_model(model: Any) -> NetworkCount:
     """Count a functional or sequential Keras model, per image.
 
-    Raises UncountedLayerError listing every layer that the rules do not cover, and UsageError where the model
-    has no graph (a subclassed model, an unbuilt sequential one) or image sizes that are not fixed.
+    Raises UncountedLayerError listing every layer that the rules do not cover, and UsageError if
+    the model has no graph (a subclassed model, an unbuilt sequential one) or no fixed image size.
     """
     walk = _Walk()
     _visit(model, walk, prefix="")
@@ -195,7 +202,7 @@ def _graph(model: Any) -> Any:
 
 
 def _calls(model: Any) -> Iterator[Any]:
-    """Every use of a layer in topological order. Keras tells it only by these internals of its `Function`."""
+    """Every use of a layer in topological order, from internals of Keras's `Function`."""
     graph = _graph(model)
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from graph._nodes_by_depth[depth]
@@ -227,7 +234,7 @@ def _enter(inner: Any, node: Any, walk: _Walk, prefix: str) -> None:
         walk.only_images[id(outside)] = walk.only_images[id(inside)]
 
 
-def _parts(layer: Any, node: Any, name: str, walk: _Walk) -> list[Part]:
+def _parts(layer: Any, node: Any, name: str, walk: _Walk) -> list[CountedPart]:
     kind = type(layer).__name__
     reader = READERS.get(type(layer))
     if reader is None:
@@ -248,7 +255,7 @@ def _shape(tensor: Any) -> Shape:
     return shape
 
 
-def _count_parts(layer: Any, name: str, parts: list[Part], only_images: bool, walk: _Walk) -> None:
+def _count_parts(layer: Any, name: str, parts: list[CountedPart], only_images: bool, walk: _Walk) -> None:
     for index, (kind, facts) in enumerate(parts):
         if kind not in RULES:
             walk.problems.append(f"{name} ({kind})")

@@ -1,4 +1,4 @@
-"""The analytical count beside independent profilers: TensorFlow's, and XLA's cost analysis."""
+"""Independent counts to compare with ours: TensorFlow's profiler and XLA's cost analysis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ XLA_TIMEOUT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Operations of one image by source; None where a source does not tell them."""
+    """Operations of one image by source; None if a source does not count them."""
 
     source: str
     forward: float
@@ -33,13 +33,13 @@ class Verification:
 
 
 def verify(path: Path, model: Any) -> list[Verification]:
-    """What the profilers count for the model of a file. Raises EnvironmentNotReadyError without JAX."""
+    """Count the model of a file with each profiler. Raises EnvironmentNotReadyError without JAX."""
     return [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
 
 
 def tensorflow_forward(model: Any) -> float:
-    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler of the frozen graph."""
-    # The profiler reads graphs of constants: with variables it knows no shapes.
+    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler."""
+    # The profiler needs a graph of constants: it does not know the shapes of variables.
     from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415
         convert_variables_to_constants_v2,
     )
@@ -53,10 +53,13 @@ def tensorflow_forward(model: Any) -> float:
 
 
 def xla(path: Path) -> Verification:
-    """XLA's cost analysis of the compiled forward pass and training step. Raises EnvironmentNotReadyError."""
+    """XLA's cost analysis of the compiled forward pass and training step.
+
+    Raises EnvironmentNotReadyError.
+    """
     if importlib.util.find_spec("jax") is None:
         raise EnvironmentNotReadyError(
-            ["JAX is not installed: XLA tells its cost analysis through it; pip install 'aiperf-hpc[verify]'"]
+            ["JAX is not installed, which gives XLA's cost analysis; pip install 'aiperf-hpc[verify]'"]
         )
     result = subprocess.run(
         python_module("replica.counting.xla_cost", str(path.absolute())),

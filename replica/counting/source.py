@@ -1,4 +1,4 @@
-"""What `aiperf ops` counts: a named architecture, an architecture file, a .keras file, or a trial of a run."""
+"""Networks that `aiperf ops` counts: by name, from a file, or of a trial of a run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ARCHITECTURES = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
 
 @dataclass(frozen=True)
 class CountSource:
-    """A network and where it came from: an architecture, or a .keras file at `path`."""
+    """A network and its origin: an architecture, or a .keras file at `path`."""
 
     name: str
     architecture: Architecture | None = None
     path: Path | None = None
 
     def count(self) -> NetworkCount:
-        """The count of the network. Raises UncountedLayerError or UsageError."""
+        """Count the network. Raises UncountedLayerError or UsageError."""
         if self.architecture is not None:
             return count(self.architecture)
         from replica.counting.keras_operations import count_model  # noqa: PLC0415
@@ -41,7 +41,7 @@ class CountSource:
         return count_model(self.model())
 
     def model(self) -> Any:
-        """The Keras model of the network."""
+        """Build or read the Keras model of the network."""
         with self.file() as path:
             _need_tensorflow()
             from replica.trainer.model.model_files import load_any  # noqa: PLC0415
@@ -74,7 +74,7 @@ def file_source(path: Path, trial: int | None) -> CountSource:
     if path.is_dir():
         return _trial_source(path, trial)
     if trial is not None:
-        raise UsageError(f"--trial needs a run directory; {path} is none")
+        raise UsageError(f"--trial needs a run directory; {path} is not one")
     if not path.exists():
         raise UsageError(f"{path} does not exist; name an architecture file, a .keras file or a run directory")
     if path.suffix == ".keras":

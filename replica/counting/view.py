@@ -1,4 +1,4 @@
-"""How `aiperf ops` prints a count: tables like the paper's Table 3 and Table A1, JSON, CSV."""
+"""Output of `aiperf ops`: tables like the paper's Table 3 and Table A1, JSON, CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiperf.network.operations import RULE_SET, NetworkCount, Operations
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How many images to multiply the count by; None where it was not asked for."""
+    """Numbers of images to multiply the count by; None if not asked for."""
 
     batch: int | None = None
     images: int | None = None
@@ -25,7 +25,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One line of the verification: operations of one image as another tool counts them."""
+    """Operations of one image as another tool counts them, with relative differences to ours."""
 
     source: str
     forward: float
@@ -35,7 +35,7 @@ class Comparison:
 
 
 def ratio(operations: Operations) -> float:
-    """Backward over forward operations; 0 where nothing runs forward."""
+    """Backward over forward operations; 0 if nothing runs forward."""
     return operations.backward / operations.forward if operations.forward else 0.0
 
 
@@ -95,7 +95,7 @@ def as_csv(count: NetworkCount) -> str:
 
 
 def print_tables(console: Console, name: str, count: NetworkCount, amounts: Amounts) -> None:
-    """Operations per image by layer type, in the form of the paper's Table 3; then what was asked for on top."""
+    """Print operations per image as in the paper's Table 3, then the amounts asked for."""
     console.print(_table3(name, count))
     whole = count.operations
     console.print(
@@ -128,7 +128,7 @@ def _cells(operations: Operations) -> tuple[str, str, str, str]:
 
 
 def print_verification(console: Console, whole: Operations, found: list[Comparison], amounts: Amounts) -> None:
-    """The count beside other tools, per image, and per epoch in the form of the paper's Table A1."""
+    """Print the count next to others: per image, and per epoch as in the paper's Table A1."""
     table = Table(title="Verification, operations per image", title_justify="left")
     for heading in ("Source", "FP", "difference", "FP + BP", "difference"):
         table.add_column(heading, justify="left" if heading == "Source" else "right")

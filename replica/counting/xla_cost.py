@@ -1,7 +1,8 @@
-"""XLA's own count of floating-point operations: `python -m replica.counting.xla_cost FILE` prints JSON.
+"""XLA's count of operations: `python -m replica.counting.xla_cost FILE` prints JSON.
 
-A process of its own, because it builds the Keras model on the JAX backend: JAX is where XLA tells the cost analysis
-of a compiled program. The programs are compiled for the CPU and executed once, on one image.
+It runs in a process of its own, because it builds the Keras model on the JAX backend: JAX gives
+access to the cost analysis of a compiled program. The programs are compiled for the CPU and
+executed once, on one image.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def main() -> int:
-    """Count one forward pass and one training step (plain gradient descent) of an architecture or a .keras file."""
+    """Count one forward pass and one training step (plain gradient descent) of a file's model."""
     os.environ["KERAS_BACKEND"] = "jax"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     print(json.dumps(measure(Path(sys.argv[1]))))  # noqa: T201

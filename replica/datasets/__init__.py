@@ -1,1 +1,1 @@
-"""Making and checking directories of images: `aiperf dataset prepare|check|synthesize`."""
+"""Tools that make and check directories of images: `aiperf dataset prepare|check|synthesize`."""

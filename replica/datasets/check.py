@@ -1,4 +1,4 @@
-"""Everything that is wrong with a directory of images, told at once; and its description, where it has none."""
+"""All problems of a directory of images, and the description of one that has none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from replica.datasets.prepare import Progress
 from replica.datasets.sources import Place, open_folders
 
 NAMED_PROBLEMS = 5
-"""So many bad images of one file are named; the rest is counted."""
+"""This many bad images of a file are named; the others are counted."""
 
 FOLDER_CHUNK = 1000
 """Images of a folder that one worker checks at a time."""
@@ -32,7 +32,7 @@ FOLDER_CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one file of images, or one stretch of a folder, holds."""
+    """Contents and problems of one file of images, or of one stretch of a folder."""
 
     entry: FileEntry
     largest_label: int
@@ -41,22 +41,22 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a directory holds, and all its problems."""
+    """Contents of a directory, and all its problems."""
 
     images: dict[Split, int]
     classes: int
     problems: tuple[str, ...]
 
 
-def check(data_dir: Path, tell: Progress, workers: int) -> CheckResult:
-    """Read every image. Raises DatasetError where the directory has no description."""
+def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
+    """Read every image. Raises DatasetError if the directory has no description."""
     manifest = read_dataset_manifest(data_dir)
     if manifest.format == "folder":
-        return _check_folder(data_dir, manifest, tell, workers)
+        return _check_folder(data_dir, manifest, report, workers)
     problems = list(_file_problems(data_dir, manifest))
     listed = [(split, entry) for split in SPLITS for entry in manifest.split(split).files]
     present = [(split, entry) for split, entry in listed if (data_dir / entry.name).is_file()]
-    found = _examine([data_dir / entry.name for _, entry in present], tell, workers)
+    found = _examine([data_dir / entry.name for _, entry in present], report, workers)
     images: dict[Split, int] = dict.fromkeys(SPLITS, 0)
     for split, entry in present:
         findings = found[entry.name]
@@ -73,7 +73,7 @@ def _file_problems(data_dir: Path, manifest: DatasetManifest) -> Iterator[str]:
             yield f"{name}: is missing"
         match = SHARD_PATTERN.fullmatch(name)
         if match is None:
-            yield f"{name}: is no name of a shard, such as train-00000-of-01024"
+            yield f"{name}: is not a shard name such as train-00000-of-01024"
     for path in sorted(data_dir.iterdir()):
         if path.name not in listed and path.name != MANIFEST_NAME:
             yield f"{path.name}: does not belong to the data set"
@@ -92,7 +92,7 @@ def _differences(entry: FileEntry, found: Findings, classes: int) -> Iterator[st
         yield f"{entry.name}: its checksum is not that of {MANIFEST_NAME}: the file was changed or damaged"
 
 
-def _examine(files: Sequence[Path], tell: Progress, workers: int) -> dict[str, Findings]:
+def _examine(files: Sequence[Path], report: Progress, workers: int) -> dict[str, Findings]:
     found: dict[str, Findings] = {}
     if not files:
         return found
@@ -100,7 +100,7 @@ def _examine(files: Sequence[Path], tell: Progress, workers: int) -> dict[str, F
         for future in as_completed([pool.submit(examine_shard, path) for path in files]):
             findings = future.result()
             found[findings.entry.name] = findings
-            tell(len(found), len(files))
+            report(len(found), len(files))
     return found
 
 
@@ -132,7 +132,7 @@ def _shortened(name: str, problems: list[str]) -> tuple[str, ...]:
     return tuple(problems[:NAMED_PROBLEMS]) + ((f"{name}: and {rest} more problems",) if rest > 0 else ())
 
 
-def _check_folder(data_dir: Path, manifest: DatasetManifest, tell: Progress, workers: int) -> CheckResult:
+def _check_folder(data_dir: Path, manifest: DatasetManifest, report: Progress, workers: int) -> CheckResult:
     problems: list[str] = []
     images: dict[Split, int] = {}
     places: list[Place] = []
@@ -147,7 +147,7 @@ def _check_folder(data_dir: Path, manifest: DatasetManifest, tell: Progress, wor
     with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
         for done, future in enumerate(as_completed([pool.submit(examine_files, chunk) for chunk in chunks]), 1):
             problems += future.result()
-            tell(done, len(chunks))
+            report(done, len(chunks))
     return CheckResult(images, len(manifest.class_names), tuple(problems))
 
 
@@ -165,15 +165,15 @@ def examine_files(places: Sequence[Place]) -> tuple[str, ...]:
     return _shortened("folder", problems)
 
 
-def describe(data_dir: Path, image_size: int, tell: Progress, workers: int) -> DatasetManifest:
-    """Write dataset.json for files that other tools have made: shards, or image folders.
+def describe(data_dir: Path, image_size: int, report: Progress, workers: int) -> DatasetManifest:
+    """Write dataset.json for files that other tools made: shards, or image folders.
 
-    Raises DatasetError where the files are neither, or are damaged.
+    Raises DatasetError if the files are neither, or are damaged.
     """
     shards = {split: sorted(data_dir.glob(f"{split}-?????-of-?????")) for split in SPLITS}
     if not any(shards.values()):
         return _describe_folder(data_dir, image_size)
-    found = _examine([path for split in SPLITS for path in shards[split]], tell, workers)
+    found = _examine([path for split in SPLITS for path in shards[split]], report, workers)
     problems = [problem for findings in found.values() for problem in findings.problems]
     if problems or not all(shards.values()):
         missing = [f"no {split} shards" for split in SPLITS if not shards[split]]

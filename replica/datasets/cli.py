@@ -7,47 +7,45 @@ import os
 import sys
 from pathlib import Path
 
-from aiperf.cli.command import Command
+from aiperf.cli.command import Command, whole_number
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
-"""As ImageNet is usually sharded."""
+"""The usual numbers for ImageNet."""
+
+COUNT = whole_number(1)
+"""The type of options that count something."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="prepare|check|synthesize")
     prepare = actions.add_parser("prepare", help="make TFRecord shards from ILSVRC2012's archives or image folders")
     prepare.add_argument("source", type=Path, help="folder with the three archives, or with train/ and validation/")
-    prepare.add_argument("output", type=Path, help="where the shards go; a broken-off preparation goes on there")
+    prepare.add_argument("output", type=Path, help="folder for the shards; an interrupted preparation there is resumed")
     _sharding(prepare, TRAIN_SHARDS, VALIDATION_SHARDS)
     check = actions.add_parser("check", help="read every image and list all problems")
     check.add_argument("directory", type=Path, help="directory of the data set")
-    check.add_argument("--write-manifest", action="store_true", help="describe shards or folders made elsewhere")
-    synthesize = actions.add_parser("synthesize", help="make JPEG images of made-up classes, for rehearsals")
-    synthesize.add_argument("output", type=Path, help="where the shards go: a new folder")
-    synthesize.add_argument("--train", type=_count, default=2048, metavar="N", help="training images (%(default)s)")
-    synthesize.add_argument("--validation", type=_count, default=256, metavar="N", help="validation (%(default)s)")
-    synthesize.add_argument("--classes", type=_count, default=10, metavar="N", help="classes (%(default)s)")
-    synthesize.add_argument("--height", type=_count, default=375, metavar="N", help="of the images (%(default)s)")
-    synthesize.add_argument("--width", type=_count, default=500, metavar="N", help="of the images (%(default)s)")
+    check.add_argument(
+        "--write-manifest", action="store_true", help="describe shards or folders that another tool made"
+    )
+    synthesize = actions.add_parser("synthesize", help="draw JPEG images of invented classes, for rehearsals")
+    synthesize.add_argument("output", type=Path, help="new folder for the shards")
+    synthesize.add_argument("--train", type=COUNT, default=2048, metavar="N", help="training images (%(default)s)")
+    synthesize.add_argument("--validation", type=COUNT, default=256, metavar="N", help="validation (%(default)s)")
+    synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (%(default)s)")
+    synthesize.add_argument("--height", type=COUNT, default=375, metavar="N", help="of the images (%(default)s)")
+    synthesize.add_argument("--width", type=COUNT, default=500, metavar="N", help="of the images (%(default)s)")
     synthesize.add_argument("--seed", type=int, default=1, metavar="N", help="of all randomness (%(default)s)")
     _sharding(synthesize, 8, 2)
     for action in (prepare, check, synthesize):
-        action.add_argument("--image-size", type=_count, default=224, metavar="N", help="trained crop (%(default)s)")
-        action.add_argument("--workers", type=_count, default=os.cpu_count() or 1, metavar="N", help="processes")
+        action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
+        action.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
 
 
 def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> None:
-    parser.add_argument("--train-shards", type=_count, default=train, metavar="N", help="(%(default)s)")
-    parser.add_argument("--validation-shards", type=_count, default=validation, metavar="N", help="(%(default)s)")
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return number
+    parser.add_argument("--train-shards", type=COUNT, default=train, metavar="N", help="(%(default)s)")
+    parser.add_argument("--validation-shards", type=COUNT, default=validation, metavar="N", help="(%(default)s)")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -66,7 +64,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     source = open_source(arguments.source)
     shards = _shards(arguments)
-    manifest = prepare(source, arguments.output, shards, arguments.image_size, _tell, arguments.workers)
+    manifest = prepare(source, arguments.output, shards, arguments.image_size, _report, arguments.workers)
     return _made(manifest, arguments.output)
 
 
@@ -82,16 +80,16 @@ def _synthesize(arguments: argparse.Namespace) -> int:
         raise UsageError("--classes: at least 2 classes are needed")
     recipe = Recipe(images, shards, arguments.classes, arguments.height, arguments.width, arguments.image_size,
                     arguments.seed)  # fmt: skip
-    return _made(synthesize(recipe, arguments.output, _tell, arguments.workers), arguments.output)
+    return _made(synthesize(recipe, arguments.output, _report, arguments.workers), arguments.output)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from replica.datasets.check import check, describe  # noqa: PLC0415
 
     if arguments.write_manifest:
-        manifest = describe(arguments.directory, arguments.image_size, _tell, arguments.workers)
+        manifest = describe(arguments.directory, arguments.image_size, _report, arguments.workers)
         return _made(manifest, arguments.directory)
-    result = check(arguments.directory, _tell, arguments.workers)
+    result = check(arguments.directory, _report, arguments.workers)
     for problem in result.problems:
         print(problem)  # noqa: T201
     counts = f"{result.images['train']} training and {result.images['validation']} validation images"
@@ -105,14 +103,14 @@ def _made(manifest: DatasetManifest, output: Path) -> int:
     return EXIT_DONE
 
 
-def _tell(done: int, total: int) -> None:
+def _report(done: int, total: int) -> None:
     ending = "\r" if sys.stderr.isatty() and done < total else "\n"
     if ending == "\r" or done == total or done % max(1, total // 20) == 0:
         print(f"{done} of {total} files", end=ending, file=sys.stderr, flush=True)  # noqa: T201
 
 
 DATASET = Command(
-    description="Make TFRecord shards of ImageNet or other images, check them, or make up images for rehearsals.",
+    description="Make TFRecord shards of ImageNet or other images, check them, or draw images for rehearsals.",
     example="aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet",
     configure=_configure,
     execute=_execute,

@@ -1,30 +1,30 @@
-"""Images as the trainer wants them: RGB JPEG. ImageNet has a PNG and 22 CMYK images among its JPEGs."""
+"""Conversion of images to RGB JPEG. ImageNet has a PNG and 22 CMYK images among its JPEGs."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 JPEG_QUALITY = 100
-"""Of images that have to be encoded anew."""
+"""Quality of re-encoded images, of 100."""
 
 _START_OF_IMAGE = b"\xff\xd8"
 _FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 
 
 def as_rgb_jpeg(data: bytes) -> bytes:
-    """The image itself where it is a JPEG with one or three components, else encoded anew.
+    """Give the image itself if it is a JPEG with one or three components, else re-encode it.
 
-    Raises tensorflow.errors.InvalidArgumentError where it cannot be decoded.
+    Raises tensorflow.errors.InvalidArgumentError if it cannot be decoded.
     """
     if jpeg_components(data) in (1, 3):
-        tf.io.decode_jpeg(data, channels=3)  # to be sure that it decodes to its end
+        tf.io.decode_jpeg(data, channels=3)  # raises if the data is damaged
         return data
     pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
     return bytes(tf.io.encode_jpeg(pixels, quality=JPEG_QUALITY).numpy())
 
 
 def jpeg_components(data: bytes) -> int | None:
-    """Colour components as the frame header tells (ITU T.81, B.2.2); None where the data is no JPEG."""
+    """Colour components from the frame header (ITU T.81, B.2.2); None if it is not a JPEG."""
     if not data.startswith(_START_OF_IMAGE):
         return None
     position = 2

@@ -14,7 +14,7 @@ HASH_BLOCK_BYTES = 1 << 20
 
 
 def shard_name(split: Split, number: int, count: int) -> str:
-    """The usual name, such as train-00000-of-01024."""
+    """The usual name of a shard, such as train-00000-of-01024."""
     return f"{split}-{number:05d}-of-{count:05d}"
 
 

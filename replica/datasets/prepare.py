@@ -1,4 +1,4 @@
-"""Shards from a source: in parallel, resumable, with a checksum of every file."""
+"""Shards made from a source: in parallel, resumable, with a checksum of every file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from replica.datasets.naming import shard_name
 from replica.datasets.sources import ImageSource, Place
 
 JOURNAL_NAME = ".prepare.jsonl"
-"""What is done: one line a shard, so that a broken-off preparation goes on where it was."""
+"""The finished shards, one a line, so that an interrupted preparation can be resumed."""
 
 SHUFFLE_SEED = 2012
-"""Training images are spread over the shards once and for all: neighbours in a shard are of different classes."""
+"""Seed of the order in which training images are dealt to the shards.
+
+Neighbours in a shard are of different classes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,15 @@ class ShardResult:
 
 
 Progress = Callable[[int, int], None]
-"""Told after every shard: how many are done, of how many."""
+"""Called after every shard with the number of finished shards, and of all."""
 
 
-def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, tell: Progress,
+def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, report: Progress,
             workers: int) -> DatasetManifest:  # fmt: skip
-    """Write all shards that are not there yet, then dataset.json. Raises DatasetError naming undecodable images."""
+    """Write the missing shards, then dataset.json.
+
+    Raises DatasetError naming undecodable images.
+    """
     output.mkdir(parents=True, exist_ok=True)
     jobs = {split: list(shard_jobs(source.places(split), split, shards[split], output)) for split in SPLITS}
     everything = [job for split in SPLITS for job in jobs[split]]
@@ -65,7 +71,7 @@ def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_s
                 done[result.entry.name] = result.entry
                 journal.write(result.entry.model_dump_json() + "\n")
                 journal.flush()
-            tell(count, len(everything))
+            report(count, len(everything))
     if bad:
         raise DatasetError(f"{len(bad)} image(s) cannot be decoded: {', '.join(sorted(bad)[:20])}")
     manifest = DatasetManifest(
@@ -82,7 +88,10 @@ def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_s
 
 
 def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) -> Iterator[ShardJob]:
-    """The images dealt to `count` shards of sizes that differ by one at most. Raises DatasetError for too few."""
+    """Deal images to `count` shards whose sizes differ by one at most.
+
+    Raises DatasetError for too few.
+    """
     if len(places) < count:
         raise DatasetError(f"{len(places)} {split} images cannot fill {count} shards; use fewer")
     order = list(places)
@@ -94,7 +103,7 @@ def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) 
 
 
 def write_job(job: ShardJob) -> ShardResult:
-    """Write one shard; images that cannot be decoded are left out and named."""
+    """Write one shard, leaving out and naming images that cannot be decoded."""
     import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
 
     from replica.datasets.encoding import as_rgb_jpeg  # noqa: PLC0415
@@ -125,7 +134,10 @@ def _fingerprint(source: ImageSource, shards: dict[Split, int]) -> str:
 
 
 def _journal(output: Path, fingerprint: str) -> dict[str, FileEntry]:
-    """Shards of an earlier attempt at the same preparation. Raises DatasetError where it was another one."""
+    """Shards of an earlier attempt at the same preparation.
+
+    Raises DatasetError if it was another one.
+    """
     path = output / JOURNAL_NAME
     if not path.exists():
         path.write_text(fingerprint + "\n", encoding="utf-8")

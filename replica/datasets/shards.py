@@ -1,4 +1,4 @@
-"""Shards of TFRecords: images in and out of them."""
+"""Writing and reading shards of TFRecords."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def write_shard(path: Path, images: Iterable[Image]) -> FileEntry:
 
 
 def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Label and encoded image of every record. Raises tensorflow.errors.DataLossError or InvalidArgumentError."""
+    """Read label and encoded image of every record.
+
+    Raises tensorflow.errors.DataLossError or InvalidArgumentError.
+    """
     features = {
         "image/encoded": tf.io.FixedLenFeature((), tf.string),
         "image/class/label": tf.io.FixedLenFeature((), tf.int64),

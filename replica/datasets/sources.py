@@ -1,4 +1,7 @@
-"""Where images are prepared from: ImageNet's own tar files, or folders. No TensorFlow: a source is a list of places."""
+"""Sources of images: ImageNet's own tar files, or folders.
+
+A source lists places and needs no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _META = "ILSVRC2012_devkit_t12/data/meta.mat"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one image lies: a file, or a stretch of one (`size_bytes` None: the whole file)."""
+    """The place of one image: a file, or a stretch of one (`size_bytes` None: the whole file)."""
 
     name: str
     label: int
@@ -32,7 +35,7 @@ class Place:
     size_bytes: int | None = None
 
     def read(self) -> bytes:
-        """The encoded image. Raises OSError."""
+        """Read the encoded image. Raises OSError."""
         with self.path.open("rb") as stream:
             stream.seek(self.offset)
             return stream.read(-1 if self.size_bytes is None else self.size_bytes)
@@ -53,7 +56,7 @@ class ImageSource:
 
 
 def open_source(source: Path) -> ImageSource:
-    """ImageNet's tar files where the directory holds them, else its folders train/ and validation/ (or val/).
+    """Open ImageNet's tar files, else the folders train/ and validation/ (or val/).
 
     Raises DatasetError naming what is missing.
     """
@@ -63,7 +66,10 @@ def open_source(source: Path) -> ImageSource:
 
 
 def open_folders(source: Path) -> ImageSource:
-    """`train/<class>/*` and `validation/<class>/*`; classes in alphabetical order. Raises DatasetError."""
+    """Open `train/<class>/*` and `validation/<class>/*`; classes in alphabetical order.
+
+    Raises DatasetError.
+    """
     validation = source / "validation" if (source / "validation").is_dir() else source / "val"
     for folder in (source / "train", validation):
         if not folder.is_dir():
@@ -93,9 +99,10 @@ def _walk(folder: Path, names: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 def open_imagenet(source: Path) -> ImageSource:
-    """ILSVRC2012's training, validation and development kit archives. Nothing is unpacked: images are found by offset.
+    """Open ILSVRC2012's archives: training, validation, development kit.
 
-    Raises DatasetError where one is missing or is no such archive.
+    Nothing is unpacked: images are found by offset. Raises DatasetError if an archive is missing or
+    is another one.
     """
     for name in (VALIDATION_TAR, DEVKIT_TAR):
         if not (source / name).exists():
@@ -123,7 +130,7 @@ def open_imagenet(source: Path) -> ImageSource:
 def _members(path: Path, start: int = 0) -> list[Place]:
     with path.open("rb") as stream:
         stream.seek(start)
-        # The archive reads on from where the stream stands; offsets are of the stream.
+        # tarfile reads from the current position; its offsets are those of the stream.
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             return [Place(m.name, 0, path, m.offset_data, m.size) for m in archive if m.isfile()]
 
@@ -134,7 +141,10 @@ def _train_members(path: Path) -> list[tuple[str, Place]]:
 
 
 def _validation_synsets(devkit: Path) -> list[str]:
-    """The synset of every validation image, in the order of their names. The kit numbers classes in its own way."""
+    """The synset of every validation image, in the order of their names.
+
+    The kit numbers classes in its own way.
+    """
     with tarfile.open(devkit) as archive:
         meta = archive.extractfile(_META)
         truth = archive.extractfile(_GROUND_TRUTH)

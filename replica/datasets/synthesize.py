@@ -1,6 +1,7 @@
-"""Images of made-up classes in ImageNet's format: JPEGs that a network can learn, for tests and rehearsals.
+"""Images of invented classes in ImageNet's format, which a network can learn.
 
-A class is a grating of its own angle, wave length and colours; position, contrast and noise vary from image to image.
+A class is a grating with an angle, a wavelength and colours. Position, contrast and noise vary from
+image to image.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NOISE = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to make."""
+    """Numbers, sizes and seed of the images to draw."""
 
     images: dict[Split, int]
     shards: dict[Split, int]
@@ -55,8 +56,8 @@ class SyntheticShard:
     recipe: Recipe
 
 
-def synthesize(recipe: Recipe, output: Path, tell: Progress, workers: int) -> DatasetManifest:
-    """Write all shards and dataset.json. Raises DatasetError where the directory is not empty."""
+def synthesize(recipe: Recipe, output: Path, report: Progress, workers: int) -> DatasetManifest:
+    """Write all shards and dataset.json. Raises DatasetError if the directory is not empty."""
     if output.exists() and any(output.iterdir()):
         raise DatasetError(f"{output}: is not empty; name a new folder")
     output.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def synthesize(recipe: Recipe, output: Path, tell: Progress, workers: int) -> Da
         for future in as_completed([pool.submit(write_synthetic, job) for job in jobs]):
             entry = future.result()
             entries[entry.name] = entry
-            tell(len(entries), len(jobs))
+            report(len(entries), len(jobs))
     splits = {
         split: SplitEntry(files=tuple(entries[job.path.name] for job in jobs if job.split == split)) for split in SPLITS
     }
@@ -90,7 +91,7 @@ def _shards(recipe: Recipe, split: Split, output: Path) -> Iterator[SyntheticSha
 
 
 def write_synthetic(job: SyntheticShard) -> FileEntry:
-    """Write one shard."""
+    """Draw the images of one shard and write it."""
     import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
 
     from replica.datasets.shards import Image, write_shard  # noqa: PLC0415
@@ -107,7 +108,7 @@ def write_synthetic(job: SyntheticShard) -> FileEntry:
 
 
 def draw(recipe: Recipe, label: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """One image of a class, (height, width, 3)."""
+    """Draw one image of a class, (height, width, 3)."""
     fixed = np.random.default_rng((recipe.seed, 7, label))
     angle, waves = fixed.uniform(0, np.pi), fixed.uniform(4, 16)
     light, dark = fixed.uniform(128, 255, 3), fixed.uniform(0, 128, 3)

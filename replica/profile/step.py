@@ -1,6 +1,7 @@
-"""The workload of a training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
+"""A training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
 
-SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile` calls it.
+SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile`
+calls it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from aiperf.config.datasets import find_dataset
@@ -29,28 +31,26 @@ from replica.profile import xplane
 from replica.profile.settings import ProfileSettings
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data import open_source
-from replica.trainer.data.contract import Shard
+from replica.trainer.data.contract import RankShare
+from replica.trainer.framework import CompiledSteps
 from replica.trainer.model import builder
-from replica.trainer.tensorflow.steps import Steps
+from replica.trainer.tensorflow.steps import TensorFlowSteps
 from search_space.resnet import resnet
+from workloads.classification.workload import CLASSIFICATION
 
 WARM_UP_STEPS = 2
 
 
 def run_profile(settings: ProfileSettings) -> dict[str, Any]:
-    """Train a few steps under the profiler. Raises AiperfError where the data or the architecture do not fit."""
-    keras.mixed_precision.set_global_policy(settings.precision)
+    """Train a few steps under the profiler.
+
+    Raises AiperfError if data or architecture do not fit.
+    """
     architecture = _architecture(settings)
-    model = builder.build_model(architecture)
-    builder.check_model(model, architecture)
-    optimizer: Any = keras.optimizers.SGD(0.1, momentum=0.9, name="sgd")
-    if settings.precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
-    optimizer.build(model.trainable_variables)
     request = _request(settings)
-    steps = Steps(model, optimizer, AloneCollective(), request)
-    source = open_source(request)
-    batches = source.train_batches(settings.batch_size, 1, 1, Shard())
+    model, optimizer, steps = _compile(architecture, request)
+    source = open_source(request, CLASSIFICATION.dataset(request))
+    batches = source.train_batches(settings.batch_size, 1, 1, RankShare())
     whole = [pair for pair in islice(batches, WARM_UP_STEPS) if int(pair[0].shape[0]) == settings.batch_size]
     if len(whole) < WARM_UP_STEPS:
         raise AiperfError(f"the data set has no {WARM_UP_STEPS + 1} whole batches of {settings.batch_size} images")
@@ -64,7 +64,7 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
     known = {
         "weights": _bytes(model.variables),
         "optimiser state": _bytes(optimizer.variables),
-        "input": sum(int(part.nbytes) for part in (whole[0][0].numpy(), whole[0][1].numpy())),
+        "input": sum(int(np.asarray(part).nbytes) for part in whole[0]),
     }
     return {
         "architecture": architecture.hash,
@@ -77,8 +77,20 @@ def run_profile(settings: ProfileSettings) -> dict[str, Any]:
     }
 
 
-def _record(steps: Steps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
-    """Seconds of each step, the fetching of its batch included."""
+def _compile(architecture: Architecture, request: TrainRequest) -> tuple[Any, Any, CompiledSteps]:
+    """Model, optimiser and steps. Their names are those that `xplane.phase_of` looks for."""
+    builder.set_up(request.precision, request.seed)
+    model = builder.build_model(architecture)
+    builder.check_model(model, architecture)
+    optimizer: Any = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
+    if request.precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
+    optimizer.build(model.trainable_variables)
+    return model, optimizer, TensorFlowSteps(model, optimizer, CLASSIFICATION, AloneCollective(), request)
+
+
+def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
+    """Seconds of each step, including the fetching of its batch, and the number of steps."""
     seconds: list[float] = []
     tf.profiler.experimental.start(folder)
     try:
@@ -118,7 +130,7 @@ def _bytes(variables: list[Any]) -> int:
 
 
 def main() -> int:
-    """Profile what the first argument says; 1 with a message on standard error where that cannot be."""
+    """Profile as the first argument says; on failure give 1, with a message on standard error."""
     settings = ProfileSettings.model_validate_json(sys.argv[1])
     try:
         result = run_profile(settings)

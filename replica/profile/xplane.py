@@ -1,7 +1,8 @@
-"""What TensorFlow's profiler recorded (XSpace): time by operation, and memory at its peak.
+"""Recordings of TensorFlow's profiler (XSpace): time by operation, and memory at its peak.
 
-On CPUs the executor's threads are lines of the host's plane, their events named `node:Operation`; on GPUs kernels of
-a device's plane name their node. Durations are self times: what an event's children on the same line take is theirs.
+On CPUs, threads of the executor are lines of the host's plane, with events named `node:Operation`.
+On GPUs, kernels in a device's plane name their node. Durations are self times: without those of an
+event's children on the same line.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Any
 from aiperf.errors import EnvironmentNotReadyError
 
 BACKWARD = "gradient_tape/"
-"""How TensorFlow names the nodes of the backward pass."""
+"""Part of the names that TensorFlow gives to nodes of the backward pass."""
 
 ADD_GRADIENTS = "AddN"
-"""Sums the gradients of a tensor that several layers read; the only one without the backward pass in its name."""
+"""The sum of gradients of a tensor that several layers read.
+
+The only operation of the backward pass without it in its name.
+"""
 
 UPDATE = ("sgd", "loss_scale", "Assign", "ResourceApply")
 INPUT = ("Iterator", "DecodeJpeg", "ParallelMap", "TensorSlice", "Prefetch", "Batch")
@@ -35,7 +39,10 @@ class OperationTime:
 
 
 def load(folder: Path) -> Any:
-    """The newest recording below a folder. Raises EnvironmentNotReadyError where the profiler wrote none."""
+    """Read the newest recording below a folder.
+
+    Raises EnvironmentNotReadyError if there is none.
+    """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: PLC0415
 
     files = sorted(folder.rglob("*.xplane.pb"))
@@ -62,7 +69,9 @@ def operation_times(space: Any) -> list[OperationTime]:
 
 
 def phase_of(node: str, operation: str) -> str:
-    """Where in an iteration a node belongs: forward, backward, update or input."""
+    """The phase of an iteration that a node belongs to: forward, backward, update or input."""
+    # XSpace has no field for the phase: the names that Keras and TensorFlow give are the only evidence. Backward
+    # comes first, because gradients carry the name of their layer, which may contain a word of the update.
     if BACKWARD in node or operation == ADD_GRADIENTS:
         return "backward"
     if any(word in node for word in UPDATE) or any(word in operation for word in UPDATE):
@@ -71,7 +80,7 @@ def phase_of(node: str, operation: str) -> str:
 
 
 def plain(operation: str) -> str:
-    """The operation, whichever library computes it."""
+    """The name of an operation without that of the library that computes it."""
     for prefix in ("_MklNative", "_Mkl"):
         operation = operation.removeprefix(prefix)
     return operation
@@ -89,7 +98,7 @@ def _events(plane: Any, line: Any, device: bool) -> Iterator[tuple[str, str, flo
 
 
 def _device_name(plane: Any, event: Any) -> str:
-    """`node:Operation` of a kernel, from what the profiler noted beside it."""
+    """`node:Operation` of a kernel, from the notes that the profiler keeps with it."""
     for stat in [*event.stats, *plane.event_metadata[event.metadata_id].stats]:
         if plane.stat_metadata[stat.metadata_id].name == "tf_op":
             return str(stat_value(plane, stat))
@@ -104,7 +113,7 @@ def stat_value(plane: Any, stat: Any) -> Any:
 
 
 def _time_inside(events: list[Any]) -> list[int]:
-    """For each event in order of begin, the time of its direct children."""
+    """The time in the direct children of each event, in order of their begins."""
     inside = [0] * len(events)
     open_events: list[tuple[int, int]] = []
     for number, event in enumerate(events):
@@ -119,8 +128,9 @@ def _time_inside(events: list[Any]) -> list[int]:
 def memory_at_peak(space: Any) -> dict[str, int]:
     """Bytes of activations and gradients at the moment when both together were largest.
 
-    What the forward pass allocated is activations; what the backward pass did, gradients (of weights and activations).
-    The update's allocations become the weights and the optimiser's state, which are known without measuring.
+    The forward pass allocates activations, the backward pass gradients (of weights and
+    activations). Allocations of the update become weights and optimiser state, whose sizes are
+    known anyway.
     """
     live: dict[int, tuple[int, str]] = {}
     total = most = 0
@@ -140,7 +150,7 @@ PURPOSES = {"forward": "activations", "backward": "gradients"}
 
 
 def _operation_of(node: str) -> str:
-    """`AddN` of nodes that are named AddN, AddN_1, ...: allocations are told with their node only."""
+    """`AddN` of nodes named AddN, AddN_1, ...: allocations are recorded with their node only."""
     return node.rpartition("/")[2].partition("_")[0]
 
 
@@ -153,7 +163,7 @@ def _by_purpose(live: dict[int, tuple[int, str]]) -> dict[str, int]:
 
 
 def _allocations(space: Any) -> Iterator[tuple[int, bool, int, int, str]]:
-    """Moment, whether memory was taken or given back, address, bytes and node."""
+    """Time in ps, whether memory was taken (else given back), address, bytes and node."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:

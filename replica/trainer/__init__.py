@@ -1,1 +1,1 @@
-"""Training one architecture: model, input pipeline, rank program and the starters of ranks."""
+"""The training of one architecture: the rank program and its parts."""

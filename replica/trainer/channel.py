@@ -7,9 +7,8 @@ import queue
 import socket
 import sys
 import threading
-import time
-from typing import Protocol
 
+from aiperf.clock import Clock
 from aiperf.errors import MessageError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import (
@@ -30,8 +29,8 @@ ORPHANED_EXIT = 3
 """Exit code of a trainer whose agent is gone."""
 
 
-class Reporter(Protocol):
-    """Takes reports of a training as it proceeds."""
+class Reporter:
+    """Takes reports of a training as it proceeds, and by itself ignores them."""
 
     def phase(self, phase: Phase) -> None:
         """A phase begins."""
@@ -43,14 +42,28 @@ class Reporter(Protocol):
         """An epoch is complete."""
 
 
-class Channel:
-    """Messages to and from the agent, which listens on a local socket without a name in the file system.
+class RankReporter(Reporter):
+    """Takes the reports of one rank, and by itself ignores them."""
+
+    def ready(self) -> None:
+        """The model is built and warm."""
+
+    def done(self, early: bool) -> None:
+        """The training is over; `early` if patience ended it."""
+
+    def failed(self, kind: str, reason: str) -> None:
+        """The training cannot continue."""
+
+
+class Channel(RankReporter):
+    """Messages to and from the agent, over a local socket without a name in the file system.
 
     From the start this process ends at once when the agent closes the socket or dies.
-    Raises MessageError where whoever listens is another user.
+    Raises MessageError if the socket belongs to another user.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._clock = clock
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(f"\0{name}")
         if peer_user(self._socket) != os.getuid():
@@ -59,32 +72,32 @@ class Channel:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def receive_line(self) -> bytes:
-        """The next message; waits for it."""
+        """Wait for the next message."""
         return self._lines.get()
 
     def phase(self, phase: Phase) -> None:
-        """A phase begins."""
-        self._send(TrainerPhase(monotonic_ms=now_ms(), phase=phase))
+        """Send that a phase begins."""
+        self._send(TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase))
 
     def ready(self) -> None:
-        """All is prepared."""
-        self._send(TrainerReady(monotonic_ms=now_ms()))
+        """Send that the model is built and warm."""
+        self._send(TrainerReady(monotonic_ms=self._clock.monotonic_ms()))
 
     def progress(self, facts: ProgressFacts) -> None:
-        """Images of the current epoch so far."""
-        self._send(TrainerProgress(monotonic_ms=now_ms(), facts=facts))
+        """Send the images of the current epoch so far."""
+        self._send(TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
 
     def epoch(self, facts: EpochFacts) -> None:
-        """An epoch is complete."""
-        self._send(TrainerEpoch(monotonic_ms=now_ms(), facts=facts))
+        """Send a completed epoch."""
+        self._send(TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
 
     def done(self, early: bool) -> None:
-        """The training is over."""
-        self._send(TrainerDone(monotonic_ms=now_ms(), early=early))
+        """Send that the training is over."""
+        self._send(TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=early))
 
     def failed(self, kind: str, reason: str) -> None:
-        """The training cannot go on."""
-        self._send(TrainerFailed(monotonic_ms=now_ms(), kind=kind, reason=reason[:2000]))
+        """Send that the training cannot continue."""
+        self._send(TrainerFailed(monotonic_ms=self._clock.monotonic_ms(), kind=kind, reason=reason[:2000]))
 
     def _send(self, message: Message) -> None:
         try:
@@ -109,37 +122,19 @@ class Channel:
             return b""
 
 
-class SilentChannel:
-    """What ranks other than 0 have in place of a channel: their failures go to the log, which the agent reads."""
+class SilentChannel(RankReporter):
+    """Takes the reports of ranks other than 0.
 
-    def __init__(self, rank: int) -> None:
+    Only failures matter: they go to the log, which the agent reads.
+    """
+
+    def __init__(self, rank: int, clock: Clock) -> None:
         self._rank = rank
-
-    def phase(self, phase: Phase) -> None:
-        """No-op: only rank 0 reports."""
-
-    def ready(self) -> None:
-        """No-op: only rank 0 reports."""
-
-    def progress(self, facts: ProgressFacts) -> None:
-        """No-op: only rank 0 reports."""
-
-    def epoch(self, facts: EpochFacts) -> None:
-        """No-op: only rank 0 reports."""
-
-    def done(self, early: bool) -> None:
-        """No-op: only rank 0 reports."""
+        self._clock = clock
 
     def failed(self, kind: str, reason: str) -> None:
-        """One line of the log."""
-        failure = TrainerFailed(monotonic_ms=now_ms(), rank=self._rank, kind=kind, reason=reason[:2000])
+        """Write one line into the log."""
+        now_ms = self._clock.monotonic_ms()
+        failure = TrainerFailed(monotonic_ms=now_ms, rank=self._rank, kind=kind, reason=reason[:2000])
         sys.stderr.write(encode(failure).decode())
         sys.stderr.flush()
-
-
-AnyChannel = Channel | SilentChannel
-
-
-def now_ms() -> int:
-    """Milliseconds of the node's monotonic clock."""
-    return time.monotonic_ns() // 1_000_000

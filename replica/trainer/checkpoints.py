@@ -1,9 +1,8 @@
-"""The state of a training after an epoch, kept so that another process can go on from there."""
+"""The state of a training after an epoch, kept so that another process can resume it."""
 
 from __future__ import annotations
 
 import logging
-import time
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,50 +11,53 @@ from typing import Any
 
 import numpy as np
 
+from aiperf.clock import Clock
 from aiperf.files import atomic_file
 from aiperf.messages import Begin
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.framework import CompiledSteps
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What, beside model and optimiser, a training knows after an epoch."""
+    """The knowledge of a training after an epoch, apart from the state of model and optimiser."""
 
-    accuracies: list[float]
+    qualities: list[float]
     """Of the epochs so far."""
     best_weights: list[Any] | None
 
 
 class Checkpoints:
-    """Rank 0 writes in the background, at most one at a time; every rank goes on from what rank 0 has read.
+    """Rank 0 writes in the background, one at a time; every rank resumes from what rank 0 reads.
 
-    A checkpoint that cannot be written costs a warning in the log; one that cannot be read is not used.
+    A checkpoint that cannot be written or read costs a warning in the log, and nothing else.
     """
 
-    def __init__(self, begin: Begin, model: Any, optimizer: Any, collective: Collective) -> None:
+    def __init__(self, begin: Begin, steps: CompiledSteps, collective: Collective, clock: Clock) -> None:
         self._path = Path(begin.checkpoint_path) if begin.checkpoint_path else None
         self._interval_s = begin.checkpoint_interval_s
-        self._variables = [*model.variables, *optimizer.variables]
+        self._steps = steps
         self._collective = collective
+        self._clock = clock
         self._writer = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
-        self._written_s = time.monotonic()
+        self._written_s = clock.monotonic_s()
 
     def due(self) -> bool:
         """Whether to write now: the interval is over and the last one is on disk."""
         if self._path is None or (self._writing is not None and not self._writing.done()):
             return False
-        return self._collective.rank == 0 and time.monotonic() - self._written_s >= self._interval_s
+        return self._collective.rank == 0 and self._clock.monotonic_s() - self._written_s >= self._interval_s
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Take the state now and write it in the background."""
-        arrays = {f"variable-{n:05d}": variable.numpy() for n, variable in enumerate(self._variables)}
-        arrays["accuracies"] = np.array(checkpoint.accuracies, np.float64)
+        arrays = {f"variable-{n:05d}": value for n, value in enumerate(self._steps.state())}
+        arrays["accuracies"] = np.array(checkpoint.qualities, np.float64)
         for number, array in enumerate(checkpoint.best_weights or ()):
             arrays[f"best-{number:05d}"] = array
-        self._written_s = time.monotonic()
+        self._written_s = self._clock.monotonic_s()
         self._writing = self._writer.submit(self._save, arrays)
 
     def _save(self, arrays: dict[str, Any]) -> None:
@@ -67,11 +69,11 @@ class Checkpoints:
             log.warning("checkpoint %s was not written: %s", self._path, error)
 
     def restore(self) -> Checkpoint | None:
-        """Set rank 0's model and optimiser to the kept state, if there is one; every rank gets the accuracies."""
+        """Set rank 0's state to the kept one, if there is one; every rank gets the qualities."""
         restored = self._load() if self._collective.rank == 0 and self._path is not None else None
-        told = np.array(restored.accuracies if restored else [], np.float64).tobytes()
-        accuracies = np.frombuffer(self._collective.broadcast(told), np.float64).tolist()
-        return Checkpoint(accuracies, restored.best_weights if restored else None) if accuracies else None
+        sent = np.array(restored.qualities if restored else [], np.float64).tobytes()
+        qualities = np.frombuffer(self._collective.broadcast(sent), np.float64).tolist()
+        return Checkpoint(qualities, restored.best_weights if restored else None) if qualities else None
 
     def _load(self) -> Checkpoint | None:
         assert self._path is not None
@@ -79,18 +81,16 @@ class Checkpoints:
             return None
         try:
             with np.load(self._path, allow_pickle=False) as archive:
-                values = [archive[f"variable-{n:05d}"] for n in range(len(self._variables))]
-                best = [archive[name] for name in sorted(archive.files) if name.startswith("best-")]
-                accuracies = [float(value) for value in archive["accuracies"]]
-            if [value.shape for value in values] != [tuple(variable.shape) for variable in self._variables]:
-                raise ValueError("it is of another architecture")
+                names = sorted(archive.files)
+                state = [archive[name] for name in names if name.startswith("variable-")]
+                best = [archive[name] for name in names if name.startswith("best-")]
+                qualities = [float(value) for value in archive["accuracies"]]
+            self._steps.restore(state)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             log.warning("checkpoint %s cannot be used: %s", self._path, error)
             return None
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-        return Checkpoint(accuracies, best or None)
+        return Checkpoint(qualities, best or None)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the checkpoint that is being written."""
         self._writer.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""What a rank is told on its command line, before it imports anything heavy."""
+"""Settings that a rank reads from its command line, before it imports anything heavy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 TRAINING_NICENESS = 5
-"""Beside a thread of usual priority, one with this niceness gets a quarter of a core."""
+"""On a core shared with a thread of usual priority, a thread with this niceness gets a quarter."""
 
 _PR_SET_PDEATHSIG = 1
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK")
 
 
 class TelemetrySettings(BaseModel):
-    """Where ranks on a replica's further nodes write samples of them; the first node's are its agent's."""
+    """Telemetry of a replica's further nodes, by ranks; the agent samples the first node."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,22 +43,23 @@ class RankSettings(BaseModel):
 
 
 def read_settings() -> RankSettings:
-    """Settings from the first argument."""
+    """Read the settings from the first argument."""
     return RankSettings.model_validate_json(sys.argv[1])
 
 
 def rank_of_environment(environment: Mapping[str, str] = os.environ) -> int:
-    """The rank that a starter has given this process. Raises KeyError where none has."""
+    """The rank that a starter has given this process. Raises KeyError if none has."""
     for name in _RANK_VARIABLES:
         if name in environment:
             return int(environment[name])
-    raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter has given no rank")
+    raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter gave no rank")
 
 
-def yield_to_preparations() -> None:
-    """Let the ranks that get ready for the next trial go first where they share CPUs with this one that trains.
+def yield_to_warm_up() -> None:
+    """Give way to the ranks that warm up for the next trial, if they share CPUs with this one.
 
-    They have little to do, and all wait for them if they come too late. Linux has a priority for each thread.
+    They have little to do, and everything waits for them if they are late. Linux has a priority
+    for each thread.
     """
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
@@ -66,5 +67,5 @@ def yield_to_preparations() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when whoever started it dies: no rank outlives its starter."""
+    """Have the kernel end this process when its parent dies: no rank outlives its starter."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,8 @@
-"""The simulated trainer: the protocol of the real one without training, for speed and scale.
+"""The simulated trainer: the real one's protocol without training, for speed and scale.
 
-`python -m replica.trainer.simulated SETTINGS SIMULATED` with the JSON of `RankSettings` and `SimulatedSection`.
-Its accuracies are made up, which the report says: a run with it is never official.
+`python -m replica.trainer.simulated SETTINGS SIMULATED` with the JSON of `RankSettings` and
+`SimulatedSection`. Its accuracies are made up, and the report says so: a run with it is never
+official.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import os
 import random
 import signal
 import sys
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import find_dataset
 from aiperf.config.sections import SimulatedSection
 from aiperf.errors import AiperfError
@@ -37,7 +39,8 @@ def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:
 
 def main() -> int:
     """Pretend to train one request."""
-    channel = Channel(read_settings().channel)
+    clock = SystemClock()
+    channel = Channel(read_settings().channel, clock)
     settings = SimulatedSection.model_validate_json(sys.argv[2], strict=False)
     channel.phase("start")
     request = decode_train_request(channel.receive_line())
@@ -53,23 +56,34 @@ def main() -> int:
         channel.failed("build", "simulated.fail_trials names this trial")
         return 1
     quality = random.Random(architecture.hash).uniform(0.75, 0.99)
-    channel.done(_pretend(request, begin, settings, channel, quality))
+    channel.done(_pretend(request, Pretence(begin, settings, quality), channel, clock))
     return 0
 
 
-def _pretend(request: TrainRequest, begin: Begin, settings: SimulatedSection, channel: Channel, quality: float) -> bool:
+@dataclass(frozen=True, slots=True)
+class Pretence:
+    """The course of a simulated training."""
+
+    begin: Begin
+    settings: SimulatedSection
+    quality: float
+    """The accuracy that its learning curve approaches."""
+
+
+def _pretend(request: TrainRequest, pretence: Pretence, channel: Channel, clock: Clock) -> bool:
+    begin, settings = pretence.begin, pretence.settings
     dataset = find_dataset(request.dataset, request.data_dir)
     accuracies = _restored(begin)
     for epoch in range(len(accuracies) + 1, request.epochs + 1):
         channel.phase("train")
         for report in range(1, PROGRESS_REPORTS):
-            time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
+            clock.pause(settings.epoch_seconds / PROGRESS_REPORTS)
             trained = dataset.train_images * report // PROGRESS_REPORTS
             channel.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0))
-            _misbehave(begin.trial, epoch, settings)
-        time.sleep(settings.epoch_seconds / PROGRESS_REPORTS)
+            _misbehave(begin.trial, epoch, settings, clock)
+        clock.pause(settings.epoch_seconds / PROGRESS_REPORTS)
         channel.phase("evaluate")
-        accuracies.append(accuracy_after(epoch, request.max_epochs, quality))
+        accuracies.append(accuracy_after(epoch, request.max_epochs, pretence.quality))
         channel.epoch(
             EpochFacts(
                 epoch=epoch,
@@ -89,7 +103,7 @@ def _pretend(request: TrainRequest, begin: Begin, settings: SimulatedSection, ch
 
 
 def _restored(begin: Begin) -> list[float]:
-    """The accuracies of the epochs before, from the checkpoint of the trial that is resumed."""
+    """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
     try:
         found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
     except (OSError, ValueError):
@@ -97,11 +111,11 @@ def _restored(begin: Begin) -> list[float]:
     return [float(value) for value in found]
 
 
-def _misbehave(trial: int, epoch: int, settings: SimulatedSection) -> None:
+def _misbehave(trial: int, epoch: int, settings: SimulatedSection, clock: Clock) -> None:
     if epoch == 2 and trial in settings.crash_trials:
         os.kill(os.getpid(), signal.SIGKILL)
     if trial in settings.hang_trials:
-        time.sleep(3600)
+        clock.pause(3600)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Temporary files of ranks: in a folder for each, found by the name of the training's socket.
+"""Temporary files of ranks, each in a folder named after the socket of its training.
 
-TensorFlow writes dozens of files per training and removes them at an orderly exit of the interpreter, which ranks do
-not wait for.
+TensorFlow writes dozens of files per training. It removes them at an orderly exit of the
+interpreter, for which ranks do not wait.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 @contextmanager
 def temporary_files_of_its_own(channel: str) -> Iterator[None]:
-    """Let this rank have a folder for temporary files, which is removed at the end."""
+    """Give this rank a folder for temporary files, and remove it at the end."""
     with tempfile.TemporaryDirectory(prefix=f"{channel}-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         yield
 
 
 def remove_temporary_files(channel: str) -> None:
-    """Remove the folders of ranks on this node that could not do it themselves: they were killed."""
+    """Remove the folders that killed ranks left on this node."""
     for folder in Path(tempfile.gettempdir()).glob(f"{channel}-*"):
         shutil.rmtree(folder, ignore_errors=True)

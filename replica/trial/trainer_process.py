@@ -57,7 +57,7 @@ class RankSetup:
         if program.is_whole_group:
             return list(program.command)
         starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts))
-        return STARTERS[starter](RankRequest(program.command, self.ranks, self.hosts, self.environment))
+        return STARTERS.load(starter)(RankRequest(program.command, self.ranks, self.hosts, self.environment))
 
 
 class TrainerProcess(Trainer):

@@ -1,4 +1,4 @@
-"""The built Keras model is what is counted; where it is not, the trial fails and names the layer."""
+"""The built Keras model is the counted one; if it is not, the trial fails and names the layer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""One suite for every input pipeline: each image once over all ranks, in an order that depends on the seed."""
+"""One suite for every registered input pipeline: each image once over all ranks."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
@@ -14,14 +16,16 @@ import tensorflow as tf
 from aiperf.config.dataset_manifest import FileEntry
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.datasets.check import describe
-from replica.trainer.data import open_source
-from replica.trainer.data.contract import DataSource, Shard
+from replica.trainer.data import SOURCES
+from replica.trainer.data.contract import DataSource, RankShare
+from replica.trainer.data.digits import bilinear
 from replica.trainer.data.epochs import Epochs
 from replica.trainer.data.images import MEAN, train_image, validation_image
 from replica.trainer.data.tfrecord import pieces
-from tests.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent
+from tests.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent, source_for
 
-SOURCES = ("digits", "tfrecord", "folder", "synthetic")
+SHUFFLED = [name for name in SOURCES if name != "synthetic"]
+"""Sources whose images differ: all but those of one repeated batch."""
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +44,42 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_by(name: str, shards: Path, folders: Path) -> DataSource:
-    if name in ("tfrecord", "folder"):
-        return open_source(request_for("images", shards if name == "tfrecord" else folders))
-    return open_source(request_for("digits", synthetic_input=name == "synthetic"))
+    """The source of that name, opened as in a training. Raises KeyError if the suite lacks it."""
+    settings: dict[str, dict[str, Any]] = {
+        "digits": {"dataset": "digits"},
+        "synthetic": {"dataset": "digits", "synthetic_input": True},
+        "tfrecord": {"dataset": "images", "data_dir": shards},
+        "folder": {"dataset": "images", "data_dir": folders},
+    }
+    source = source_for(**settings[name])
+    assert isinstance(source, SOURCES.load(name))
+    return source
 
 
 def counted(batches: Iterable[tuple[Any, Any]]) -> tuple[list[int], set[bytes]]:
     sizes, images = [], set()
     for pixels, labels in batches:
-        assert pixels.dtype == labels.dtype == tf.float32
-        assert pixels.shape[0] == labels.shape[0]
-        assert tf.reduce_sum(labels) == labels.shape[0]
-        sizes.append(int(pixels.shape[0]))
-        images |= {image.tobytes() for image in pixels.numpy()}
+        # NumPy arrays or tensors of the framework: both become arrays without a copy.
+        found, classes = np.asarray(pixels), np.asarray(labels)
+        assert found.dtype == classes.dtype == np.float32
+        assert found.shape[0] == classes.shape[0]
+        assert classes.sum() == classes.shape[0]
+        sizes.append(found.shape[0])
+        images |= {image.tobytes() for image in found}
     return sizes, images
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", list(SOURCES))
 def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int, shards: Path, folders: Path) -> None:
     source = open_by(name, shards, folders)
     facts, batch = source.dataset, 8
     for images, validation in ((facts.train_images, False), (facts.validation_images, True)):
         total, seen = 0, set[bytes]()
         for rank in range(ranks):
-            shard = Shard(rank, ranks)
+            share = RankShare(rank, ranks)
             batches = (
-                source.validation_batches(batch, shard) if validation else source.train_batches(batch, 1, 1, shard)
+                source.validation_batches(batch, share) if validation else source.train_batches(batch, 1, 1, share)
             )
             sizes, own = counted(batches)
             assert len(sizes) <= ceil(images / (batch * ranks))
@@ -79,22 +92,22 @@ def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int,
             assert images - 5 < len(seen) <= images
 
 
-@pytest.mark.parametrize("name", ["digits", "tfrecord", "folder"])
+@pytest.mark.parametrize("name", SHUFFLED)
 def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path, folders: Path) -> None:
     def first(seed: int, epoch: int) -> bytes:
         source = open_by(name, shards, folders)
-        return bytes(next(iter(source.train_batches(8, seed, epoch, Shard())))[0].numpy().tobytes())
+        return np.asarray(next(iter(source.train_batches(8, seed, epoch, RankShare())))[0]).tobytes()
 
     assert first(1, 1) == first(1, 1)
     assert len({first(1, 1), first(1, 2), first(2, 1)}) == 3
 
 
 @pytest.mark.parametrize("name", ["tfrecord", "folder"])
-def test_files_are_what_they_say(name: str, shards: Path, folders: Path) -> None:
+def test_sources_of_files_have_the_images_of_their_description(name: str, shards: Path, folders: Path) -> None:
     source = open_by(name, shards, folders)
     facts = source.dataset
     assert (facts.train_images, facts.validation_images, facts.classes) == (TRAIN, VALIDATION, CLASSES)
-    pixels, labels = zip(*source.validation_batches(8, Shard()), strict=True)
+    pixels, labels = zip(*source.validation_batches(8, RankShare()), strict=True)
     everything = np.concatenate(pixels)
     assert everything.shape == (VALIDATION, SIDE, SIDE, 3)
     # Normalised: not 0 to 255, not 0 to 1.
@@ -105,7 +118,7 @@ def test_files_are_what_they_say(name: str, shards: Path, folders: Path) -> None
 
 
 def test_a_validation_image_is_resized_and_its_centre_taken() -> None:
-    # A white disc in the middle of a wide black image: what is cropped is the centre, what is kept is its shape.
+    # A white disc in the middle of a wide black image: the crop is central and keeps the shape.
     y, x = np.mgrid[0:128, 0:256]
     disc = np.where((y - 64) ** 2 + (x - 128) ** 2 < 40**2, 255, 0).astype(np.uint8)
     encoded = tf.io.encode_jpeg(np.repeat(disc[..., None], 3, axis=2), quality=100)
@@ -119,7 +132,7 @@ def test_a_validation_image_is_resized_and_its_centre_taken() -> None:
 
 
 def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
-    # Colour tells the place: what a crop shows tells where it was taken and how large it was.
+    # Colour encodes the place, so that a crop shows its own position and size.
     y, x = np.mgrid[0:200, 0:300]
     ramp = np.stack([x * 255 // 299, y * 255 // 199, np.zeros_like(x)], axis=2).astype(np.uint8)
     encoded = tf.io.encode_jpeg(ramp, quality=100)
@@ -139,13 +152,30 @@ def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
     assert 35 < mirrored < 85
 
 
+def test_digits_are_resized_as_tensorflow_resizes() -> None:
+    # Neither a multiple nor a square: a wrong pixel centre or edge would show.
+    images = np.random.default_rng(1).uniform(0, 16, (3, 8, 5))
+    found = bilinear(8, 32) @ images @ bilinear(5, 13).T
+    wanted = tf.image.resize(images[..., None].astype(np.float32), (32, 13)).numpy()[..., 0]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_digits_load_no_framework() -> None:
+    program = (
+        "import sys; from replica.trainer.data import SOURCES; SOURCES.load('digits')(); "
+        "print(sorted({'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_normalisation_uses_the_mean_of_imagenet() -> None:
     assert pytest.approx([0.485, 0.456, 0.406]) == [value / 255 for value in MEAN]
 
 
 def test_shares_of_files_cover_them_and_name_each_image_once() -> None:
     files = [FileEntry(name=str(n), images=n, size_bytes=0, sha256="") for n in (5, 0, 3, 7)]
-    found = [(p.file, i) for rank in range(4) for p in pieces(files, Shard(rank, 4).share(15))
+    found = [(p.file, i) for rank in range(4) for p in pieces(files, RankShare(rank, 4).of(15))
              for i in range(p.skip, p.skip + p.take)]  # fmt: skip
     assert found == [(file.name, i) for file in files for i in range(file.images)]
 
@@ -156,22 +186,22 @@ def test_a_damaged_shard_ends_the_trial_and_says_where_to_look(tmp_path: Path) -
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 0xFF
     victim.write_bytes(data)
-    source = open_source(request_for("images", tmp_path / "data"))
+    source = source_for("images", tmp_path / "data")
     with pytest.raises(TrialFailedError, match=r"data: .*corrupted record.*aiperf dataset check"):
-        list(source.train_batches(8, 1, 1, Shard()))
+        list(source.train_batches(8, 1, 1, RankShare()))
     victim.unlink()
     with pytest.raises(DatasetError, match=r"1 shard\(s\) are missing, such as train-00002-of-00004"):
-        open_source(request_for("images", tmp_path / "data"))
+        source_for("images", tmp_path / "data")
 
 
 def test_a_directory_without_description_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"dataset\.json: No such file.*aiperf dataset prepare.*--write-manifest"):
-        open_source(request_for("images", tmp_path))
+        source_for("images", tmp_path)
 
 
 def test_epochs_are_opened_ahead_and_their_failures_come_when_they_are_used(shards: Path) -> None:
     request = request_for("images", shards)
-    epochs = Epochs(open_source(request), request, Shard())
+    epochs = Epochs(source_for("images", shards), request, RankShare())
     epochs.open(1)
     assert sum(counted(epochs.train(1))[0]) == TRAIN
     assert sum(counted(epochs.validation())[0]) == VALIDATION

@@ -1,4 +1,4 @@
-"""Several ranks through real Horovod: every starter, every image once, the same weights as one rank, all gone after."""
+"""Several ranks on real Horovod: every image once, the weights of one rank, no process left."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from replica.trainer.__main__ import kind_of
+from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.starters import STARTERS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from tests.needs import need
 from tests.processes import ask, processes_with, words_of
@@ -37,7 +39,8 @@ PLAIN = Architecture(
     )
 )
 
-LAUNCHERS = ("horovodrun", "mpirun")
+SEVERAL = [name for name in STARTERS if name != "none"]
+"""Starters of several ranks: each trains what one rank trains."""
 
 
 def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
@@ -81,7 +84,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EpochFacts], P
     return epochs_of(asyncio.run(train("none", 1, request_for(folder, batch_size=64), folder, weights))), weights
 
 
-@pytest.mark.parametrize("starter", LAUNCHERS)
+@pytest.mark.parametrize("starter", SEVERAL)
 def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
     starter: str, alone: tuple[list[EpochFacts], Path], tmp_path: Path
 ) -> None:
@@ -98,7 +101,7 @@ def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_four_ranks_count_every_image_once_where_nothing_divides_evenly(tmp_path: Path) -> None:
+def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: Path) -> None:
     # 1,437 = 2 x (4 x 179) + 5 and 360 = 716 x 0 + 360: the last steps are of 2, 1, 1, 1 and of 90 images a rank.
     messages = asyncio.run(train("horovodrun", 4, request_for(tmp_path, batch_size=179), tmp_path))
     for epoch in epochs_of(messages):
@@ -115,7 +118,7 @@ def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None
 
 
 def ranks() -> list[psutil.Process]:
-    """All rank processes of this test."""
+    """The rank processes of this test."""
     found = processes_with("-P -m replica.trainer")
     return [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
 
@@ -160,7 +163,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
     assert ranks() == []
 
 
-def test_a_failure_of_another_rank_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_a_failure_of_another_rank_is_reported_with_its_reason(tmp_path: Path) -> None:
     # Every rank sees the same sum, so all fail alike; which of them is the first to say so is chance.
     with pytest.raises(TrialFailedError, match=r"nan: (rank 1: )?the loss is nan in epoch 1"):
         asyncio.run(train("horovodrun", 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
@@ -174,9 +177,10 @@ def test_a_failure_of_another_rank_is_told_with_its_reason(tmp_path: Path) -> No
         ("something else", "error"),
     ],
 )
-def test_the_end_of_another_rank_is_known_by_whatever_library_tells_it(message: str, kind: str) -> None:
+def test_the_end_of_another_rank_is_recognised_in_the_errors_of_every_library(message: str, kind: str) -> None:
     unknown = type("UnknownError", (Exception,), {})
-    assert kind_of(unknown(message)) == kind
+    assert kind_of(unknown(message), FRAMEWORKS.load("tensorflow")()) == kind
+    assert kind_of(MemoryError(), None) == "out_of_memory"
 
 
 def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:

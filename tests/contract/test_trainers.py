@@ -1,4 +1,4 @@
-"""One suite for every trainer program: the real one and the simulated one speak the same protocol."""
+"""One suite for every trainer program: they all speak the same protocol."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
 
 
 def test_patience_ends_a_training_early(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
-    # With so small a learning rate nothing improves; the simulated curve is flat over so many epochs.
+    # With this learning rate nothing improves; the simulated curve is flat over a million epochs.
     request = make_request(epochs=30, max_epochs=1_000_000, patience=1, learning_rate=1e-12)
     done = asyncio.run(collect(config, request, tmp_path / "log"))[-1]
     assert isinstance(done, TrainerDone)
@@ -238,7 +238,7 @@ async def main():
 
 asyncio.run(main())
 """
-"""An agent that trains and tells when the first epoch is over."""
+"""An agent that trains and prints its trainer's process id after every epoch."""
 
 
 def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
@@ -267,19 +267,19 @@ def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
         asyncio.run(collect(config, make_request(Architecture(nodes)), tmp_path / "log"))
 
 
-def test_the_real_trainer_ends_at_a_loss_that_is_no_number(make_request: MakeRequest, tmp_path: Path) -> None:
+def test_the_real_trainer_ends_at_a_loss_that_is_not_a_number(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
         asyncio.run(collect(config, make_request(learning_rate=3e38), tmp_path / "log"))
 
 
-def test_the_real_trainer_goes_on_from_its_last_epoch(make_request: MakeRequest, tmp_path: Path) -> None:
+def test_the_real_trainer_resumes_after_its_last_epoch(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     request = make_request(epochs=4, max_epochs=4)
     whole = asyncio.run(collect(config, request, tmp_path / "log"))
     begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
 
-    async def broken_off() -> list[TrainerEpoch]:
+    async def interrupted() -> list[TrainerEpoch]:
         trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, tmp_path / "log")
         seen = []
         try:
@@ -298,7 +298,7 @@ def test_the_real_trainer_goes_on_from_its_last_epoch(make_request: MakeRequest,
             await trainer.end()
         return seen
 
-    first = asyncio.run(broken_off())
+    first = asyncio.run(interrupted())
     rest = asyncio.run(collect(config, request, tmp_path / "log", begin))
     resumed = epochs_of(rest)
     assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"

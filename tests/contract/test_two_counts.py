@@ -1,4 +1,4 @@
-"""Two ways to one number: the count of the architecture, and the count of the Keras model that was built of it."""
+"""Two ways to one number: the count of the architecture, and that of its Keras model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aiperf dataset`: archives and folders to shards, every problem found, interrupted work continued."""
+"""`aiperf dataset`: shards from archives and folders, every problem found, work resumed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_missing_archive_is_named(archives: Path, tmp_path: Path) -> None:
     assert "neither ILSVRC2012_img_train.tar nor the folders train/ and validation/" in nothing.stderr
 
 
-def test_a_broken_off_preparation_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_preparation_is_resumed(tmp_path: Path) -> None:
     make_folders(tmp_path / "in")
     source, output = open_source(tmp_path / "in"), tmp_path / "out"
     shards: Any = {"train": 3, "validation": 1}
@@ -205,10 +205,10 @@ def test_images_of_other_kinds_become_rgb_jpegs() -> None:
     [
         (["--train", "3", "--classes", "5"], "3 train images are too few"),
         (["--classes", "1"], "at least 2 classes"),
-        (["--train", "0"], "no number from 1 on"),
+        (["--train", "0"], "is not a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_made_up_is_refused(tmp_path: Path, words: list[str], message: str) -> None:
+def test_impossible_recipes_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
     done = aiperf("dataset", "synthesize", tmp_path / "out", *words)
     assert (done.returncode, message in done.stderr) == (2, True)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""A training step under TensorFlow's profiler, as a user calls it; and how its recording is read."""
+"""A training step under TensorFlow's profiler, as a user calls it, and its recording read."""
 
 from __future__ import annotations
 

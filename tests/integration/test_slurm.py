@@ -88,7 +88,7 @@ def test_ranks_of_further_nodes_end_with_their_replica_even_if_they_hang(allocat
 
 def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
     """A replica whose ranks sleep, whatever options they get."""
-    ranks = STARTERS["mpirun"](RankRequest(("sh", "-c", "sleep 600"), ranks=len(hosts), hosts=hosts))
+    ranks = STARTERS.load("mpirun")(RankRequest(("sh", "-c", "sleep 600"), ranks=len(hosts), hosts=hosts))
     slots = [f"{name}={value}" for name, value in slots_of_nodes(hosts, len(hosts)).items()]
     return ReplicaSpec(replica, ("env", *slots, *ranks), folder / f"{replica}.log")
 

@@ -113,7 +113,7 @@ def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:
 
 def test_ranks_that_train_give_way_to_ranks_that_warm_up() -> None:
     code = (
-        "import os, threading, time; from replica.trainer.settings import yield_to_preparations as y; "
+        "import os, threading, time; from replica.trainer.settings import yield_to_warm_up as y; "
         "threading.Thread(target=time.sleep, args=(2,), daemon=True).start(); y(); "
         "print({os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir('/proc/self/task')})"
     )

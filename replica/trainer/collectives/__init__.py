@@ -1,21 +1,22 @@
-"""How the ranks of one training talk to one another: not at all for one rank, through Horovod for more."""
+"""Collectives by name: how the ranks of one training exchange data."""
 
 from __future__ import annotations
 
-from replica.trainer.collectives.alone import AloneCollective
+from collections.abc import Callable
+
+from aiperf.registry import Registry
 from replica.trainer.collectives.contract import Collective
 
+COLLECTIVES: Registry[Callable[[int], Collective]] = Registry(
+    "collective",
+    {
+        "alone": "replica.trainer.collectives.alone:AloneCollective",
+        "horovod": "replica.trainer.tensorflow.horovod:HorovodCollective",
+    },
+)
+"""Each is called with the number of ranks.
 
-def open_collective(ranks: int) -> Collective:
-    """Join the other ranks. Raises TrialFailedError ("ranks") where they are not as many as they should be.
+Raises TrialFailedError ("ranks") if it finds another number.
+"""
 
-    Horovod is imported only where there is more than one rank.
-    """
-    if ranks == 1:
-        return AloneCollective()
-    from replica.trainer.tensorflow.horovod import HorovodCollective  # noqa: PLC0415
-
-    return HorovodCollective(ranks)
-
-
-__all__ = ["Collective", "open_collective"]
+__all__ = ["COLLECTIVES", "Collective"]

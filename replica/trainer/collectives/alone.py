@@ -1,31 +1,37 @@
-"""One rank: nothing to exchange."""
+"""One rank, which has nothing to exchange."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from aiperf.errors import TrialFailedError
+
 
 class AloneCollective:
-    """The only rank."""
+    """The only rank. Raises TrialFailedError ("ranks") if there should be more."""
 
     rank = 0
     size = 1
     local_rank = 0
 
+    def __init__(self, ranks: int = 1) -> None:
+        if ranks != 1:
+            raise TrialFailedError("ranks", f"{ranks} ranks were asked for, this one is alone")
+
     def broadcast(self, data: bytes) -> bytes:
-        """What was passed."""
+        """Give back what was passed."""
         return data
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
-        """Nothing: every rank has them."""
+        """No-op: there is no other rank."""
 
     def average_variables(self, variables: Sequence[Any]) -> None:
-        """Nothing: the mean of one."""
+        """No-op: the mean of one."""
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """The tensors."""
+        """Give back the tensors."""
         return list(tensors)
 
     def close(self) -> None:
-        """Nothing."""
+        """No-op."""

@@ -1,4 +1,7 @@
-"""The contract between the ranks of one training. Every rank calls the same methods in the same order."""
+"""The contract between the ranks of one training.
+
+Every rank calls the same methods in the same order.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any, Protocol
 
 
 class Collective(Protocol):
-    """The ranks of one training. All methods raise TrialFailedError ("rank_lost") when another rank is gone."""
+    """The ranks of one training.
+
+    All methods raise TrialFailedError ("rank_lost") when another rank is gone.
+    """
 
     @property
     def rank(self) -> int:
@@ -19,10 +25,10 @@ class Collective(Protocol):
 
     @property
     def local_rank(self) -> int:
-        """Number of this rank on its node, from 0: which accelerator it takes."""
+        """Number of this rank on its node, from 0, which selects its accelerator."""
 
     def broadcast(self, data: bytes) -> bytes:
-        """What rank 0 passed, on every rank."""
+        """Give every rank the bytes that rank 0 passed."""
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
@@ -31,7 +37,10 @@ class Collective(Protocol):
         """Give every rank the mean over ranks."""
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """Sums over ranks as one grouped all-reduce; inside a graph. `name` is the same on every rank."""
+        """Sums over ranks as one grouped all-reduce; inside a graph.
+
+        `name` is the same on every rank.
+        """
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the other ranks."""

@@ -1,29 +1,49 @@
-"""Input pipelines by data set: the one place where a new data set is registered."""
+"""Input pipelines by name, and the choice among them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
-from aiperf.config.datasets import DIGITS, find_dataset
+from aiperf.config.datasets import DIGITS, Dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
+from aiperf.registry import Registry
 from replica.trainer.data.contract import DataSource
-from replica.trainer.data.digits import DigitsSource
-from replica.trainer.data.folder import FolderSource
-from replica.trainer.data.synthetic import SyntheticSource
-from replica.trainer.data.tfrecord import TFRecordSource
+
+SOURCES: Registry[type[DataSource]] = Registry(
+    "data source",
+    {
+        "digits": "replica.trainer.data.digits:DigitsSource",
+        "tfrecord": "replica.trainer.data.tfrecord:TFRecordSource",
+        "folder": "replica.trainer.data.folder:FolderSource",
+        "synthetic": "replica.trainer.data.synthetic:SyntheticSource",
+    },
+)
 
 
-def open_source(request: TrainRequest) -> DataSource:
-    """The input pipeline that a request names. Raises DatasetError where its directory is not what it should be."""
-    dataset = find_dataset(request.dataset, request.data_dir)
+def choose_source(request: TrainRequest, dataset: Dataset) -> str:
+    """The name of the source: synthetic if asked for, else by data set and format of its files.
+
+    Raises DatasetError if the directory is missing or has no description.
+    """
     if request.synthetic_input:
-        return SyntheticSource(dataset)
+        return "synthetic"
     if dataset.name == DIGITS.name:
-        return DigitsSource()
+        return "digits"
+    return read_dataset_manifest(data_directory(request)).format
+
+
+def data_directory(request: TrainRequest) -> Path:
+    """The directory of the files. Raises DatasetError if the request has none."""
     if request.data_dir is None:
-        raise DatasetError(f"data set {dataset.name!r} needs run.data_dir")
-    manifest = read_dataset_manifest(Path(request.data_dir))
-    kind = TFRecordSource if manifest.format == "tfrecord" else FolderSource
-    return kind(dataset, Path(request.data_dir), manifest, request)
+        raise DatasetError(f"data set {request.dataset!r} needs run.data_dir")
+    return Path(request.data_dir)
+
+
+def open_source(request: TrainRequest, dataset: Dataset) -> DataSource:
+    """Open the input pipeline that a request names.
+
+    Raises DatasetError if its directory is not what it should be.
+    """
+    return SOURCES.load(choose_source(request, dataset)).open(request, dataset)

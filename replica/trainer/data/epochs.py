@@ -1,4 +1,7 @@
-"""The epochs of one training, each opened before it is needed: no accelerator waits for a pipeline to fill."""
+"""The epochs of one training.
+
+Each is opened before it is needed: no accelerator waits for a pipeline to fill.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from aiperf.messages import TrainRequest
-from replica.trainer.data.contract import Batches, DataSource, Shard
+from replica.trainer.data.contract import Batches, DataSource, RankShare
 
 
 class Epochs:
-    """Batches of one rank. What fails while it is opened is raised when it is used."""
+    """Batches of one rank. Failures of opening are raised when the batches are used."""
 
-    def __init__(self, source: DataSource, request: TrainRequest, shard: Shard) -> None:
+    def __init__(self, source: DataSource, request: TrainRequest, share: RankShare) -> None:
         self._source = source
         self._request = request
-        self._shard = shard
+        self._share = share
         self._opener = ThreadPoolExecutor(1)
         self._train: dict[int, Future[Batches]] = {}
         self._validation: Future[Batches] | None = None
@@ -40,11 +43,11 @@ class Epochs:
 
     def _first(self, epoch: int | None) -> Batches:
         batches = self._batches(epoch)
-        # The first batch is there when all that comes before it has been done.
+        # With the first batch taken, everything that precedes it has been done.
         return itertools.chain(list(itertools.islice(batches, 1)), batches)
 
     def _batches(self, epoch: int | None) -> Batches:
         size = self._request.batch_size
         if epoch is None:
-            return self._source.validation_batches(size, self._shard)
-        return self._source.train_batches(size, self._request.seed, epoch, self._shard)
+            return self._source.validation_batches(size, self._share)
+        return self._source.train_batches(size, self._request.seed, epoch, self._share)

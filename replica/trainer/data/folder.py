@@ -1,24 +1,28 @@
-"""Image folders: `train/<class>/*.JPEG` and `validation/<class>/*.JPEG`, found through an index of each split."""
+"""Image folders, `train/<class>/*.JPEG` and `validation/<class>/*.JPEG`, read through indexes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from aiperf.config.dataset_manifest import DatasetManifest, Split
+from aiperf.config.dataset_manifest import DatasetManifest, Split, read_dataset_manifest
 from aiperf.config.datasets import Dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
-from replica.trainer.data.contract import Batches, Shard
+from replica.trainer.data import data_directory
+from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.images import checked, train_dataset, validation_dataset
 
 
 class FolderSource:
-    """Each rank reads its part of a random order of all files; small files cost more than TFRecords on NFS."""
+    """Gives each rank its part of a random order of all files.
+
+    On NFS, small files cost more than TFRecords.
+    """
 
     def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
         self.dataset = dataset
@@ -27,27 +31,33 @@ class FolderSource:
         self._train = self._index(manifest, "train")
         self._validation = self._index(manifest, "validation")
 
+    @classmethod
+    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
+        """Open a directory that its dataset.json describes. Raises DatasetError."""
+        folder = data_directory(request)
+        return cls(dataset, folder, read_dataset_manifest(folder), request)
+
     def _index(self, manifest: DatasetManifest, split: Split) -> NDArray[Any]:
         path = self._folder / manifest.split(split).files[0].name
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             return np.array([line.split("\t") for line in lines])
         except (OSError, ValueError) as error:
-            raise DatasetError(f"{path}: is no index of images: {error}") from None
+            raise DatasetError(f"{path}: is not an index of images: {error}") from None
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
-        """The shard's images once, shuffled over the whole set."""
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        """The rank's images once, shuffled over the whole set."""
         order = np.random.default_rng((seed, epoch)).permutation(len(self._train))
-        share = shard.share(len(order))
-        examples = self._examples(self._train[order[share.start : share.stop]])
-        own = (seed, epoch * shard.ranks + shard.rank)
-        batches = train_dataset(examples, self.dataset, self._request, own)
+        own = share.of(len(order))
+        examples = self._examples(self._train[order[own.start : own.stop]])
+        seeds = (seed, epoch * share.ranks + share.rank)
+        batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 
-    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
-        """The shard's validation images once, in the order of the index."""
-        share = shard.share(len(self._validation))
-        examples = self._examples(self._validation[share.start : share.stop])
+    def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's validation images once, in the order of the index."""
+        own = share.of(len(self._validation))
+        examples = self._examples(self._validation[own.start : own.stop])
         return checked(validation_dataset(examples, self.dataset, self._request), self._folder, "validation")
 
     def _examples(self, rows: NDArray[Any]) -> Any:

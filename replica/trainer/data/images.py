@@ -1,4 +1,7 @@
-"""From encoded images to batches: decoding, the crops of the benchmark, normalisation (spec, section 3)."""
+"""Batches from encoded images: decoding, the crops of the benchmark, normalisation.
+
+Spec, section 3.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from replica.trainer.data.contract import Batches
 
 MEAN = (123.675, 116.28, 103.53)
 DEVIATION = (58.395, 57.12, 57.375)
-"""Mean and standard deviation of ImageNet's training images by channel, of 255 (0.485, 0.456, 0.406; 0.229, ...)."""
+"""Mean and standard deviation of ImageNet's training images by channel, of 255.
+
+As fractions of 1: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225.
+"""
 
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
@@ -28,7 +34,9 @@ PREFETCHED_BATCHES = 2
 
 
 def train_image(encoded: Any, side: int, seed: Any) -> Any:
-    """A random crop of 0.08 to 1 of the area and aspect 3/4 to 4/3, resized to `side`, flipped half of the time.
+    """Take a random crop, resized to `side`, flipped half of the time.
+
+    The crop has 0.08 to 1 of the area and an aspect of 3/4 to 4/3.
 
     uint8 string tensor -> (side, side, 3) float32, 0 to 255. Szegedy et al. 2015, section 6.
     """
@@ -49,9 +57,10 @@ def train_image(encoded: Any, side: int, seed: Any) -> Any:
 
 
 def validation_image(encoded: Any, side: int) -> Any:
-    """Short side to 256, central crop of 224 (or in that ratio): (side, side, 3) float32, 0 to 255.
+    """Resize the short side to 256 and crop the central 224, or in that ratio.
 
-    The central square of 224/256 of the short side is cropped first and then resized: the same pixels, less work.
+    Gives (side, side, 3) float32, 0 to 255. The central square of 224/256 of the short side is
+    cropped first and then resized: the same pixels, less work.
     """
     shape = tf.cast(tf.image.extract_jpeg_shape(encoded), tf.float32)
     crop = tf.minimum(shape[0], shape[1]) / SHORT_SIDE
@@ -62,9 +71,9 @@ def validation_image(encoded: Any, side: int) -> Any:
 
 
 def normalised(image: Any) -> Any:
-    """Mean 0 and standard deviation 1 by channel: (S, S, 3) float32.
+    """Scale to mean 0 and standard deviation 1 by channel: (S, S, 3) float32.
 
-    By rows, because operations that repeat three numbers along the innermost axis are not vectorised.
+    Done by rows: operations that repeat three numbers along the innermost axis are not vectorised.
     """
     side = image.shape[1]
     scale = np.tile(1 / np.array(DEVIATION, np.float32), side)
@@ -73,12 +82,12 @@ def normalised(image: Any) -> Any:
 
 
 def _cropped(encoded: Any, top: Any, left: Any, height: Any, width: Any) -> Any:
-    """Only the crop is decoded."""
+    """Decode nothing but the crop."""
     return tf.image.decode_and_crop_jpeg(encoded, tf.stack([top, left, height, width]), channels=3)
 
 
 def train_dataset(examples: Any, dataset: Dataset, request: TrainRequest, seed: tuple[int, int]) -> Any:
-    """Shuffled, transformed, batched: from pairs of encoded image and label (from 0)."""
+    """Shuffle, transform and batch pairs of encoded image and label (from 0)."""
     folded = tf.random.experimental.stateless_fold_in(tf.constant(seed, tf.int64), 0)
 
     def transform(number: Any, example: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -90,7 +99,7 @@ def train_dataset(examples: Any, dataset: Dataset, request: TrainRequest, seed: 
 
 
 def validation_dataset(examples: Any, dataset: Dataset, request: TrainRequest) -> Any:
-    """In order, transformed, batched: from pairs of encoded image and label (from 0)."""
+    """Transform and batch pairs of encoded image and label (from 0), in order."""
 
     def transform(encoded: Any, label: Any) -> tuple[Any, Any]:
         return normalised(validation_image(encoded, dataset.image_size)), label
@@ -113,7 +122,10 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
 
 
 def checked(batches: Any, folder: Path, split: Split) -> Batches:
-    """Batches as they come. Raises TrialFailedError with the split's name: TensorFlow does not tell damaged files."""
+    """Pass batches on.
+
+    Raises TrialFailedError with the split's name, because TensorFlow names no damaged file.
+    """
     try:
         yield from batches
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:

@@ -1,11 +1,17 @@
-"""Images made once on the device: no input pipeline, to tell compute from input. Nothing can be learned from them."""
+"""Images made once on the device, without an input pipeline: to tell compute from input.
+
+Nothing can be learned.
+"""
 
 from __future__ import annotations
 
-import tensorflow as tf
+from typing import Self
+
+import keras
 
 from aiperf.config.datasets import Dataset
-from replica.trainer.data.contract import Batches, Shard
+from aiperf.messages import TrainRequest
+from replica.trainer.data.contract import Batches, RankShare
 
 
 class SyntheticSource:
@@ -14,18 +20,24 @@ class SyntheticSource:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
-        """The shard's number of training images."""
-        return self._batches(batch_size, len(shard.share(self.dataset.train_images)))
+    @classmethod
+    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
+        """Take the place of a data set of any kind; no file is read."""
+        return cls(dataset)
 
-    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
-        """The shard's number of validation images."""
-        return self._batches(batch_size, len(shard.share(self.dataset.validation_images)))
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        """The rank's number of training images."""
+        return self._batches(batch_size, len(share.of(self.dataset.train_images)))
+
+    def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's number of validation images."""
+        return self._batches(batch_size, len(share.of(self.dataset.validation_images)))
 
     def _batches(self, batch_size: int, total: int) -> Batches:
         side = self.dataset.image_size
-        images = tf.random.stateless_normal((batch_size, side, side, 3), seed=(1, 2))
-        labels = tf.one_hot(tf.range(batch_size) % self.dataset.classes, self.dataset.classes)
+        images = keras.random.normal((batch_size, side, side, 3), dtype="float32", seed=1)
+        classes = keras.ops.arange(batch_size, dtype="int32") % self.dataset.classes
+        labels = keras.ops.one_hot(classes, self.dataset.classes, dtype="float32")
         for start in range(0, total, batch_size):
             count = min(batch_size, total - start)
             yield (images, labels) if count == batch_size else (images[:count], labels[:count])

@@ -1,20 +1,21 @@
-"""ImageNet's usual form: shards of TFRecords with `image/encoded` and `image/class/label` (1 to classes)."""
+"""ImageNet's usual form: TFRecords of `image/encoded` and `image/class/label`, from 1."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
-from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, Split
+from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, Split, read_dataset_manifest
 from aiperf.config.datasets import Dataset
 from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
-from replica.trainer.data.contract import Batches, Shard
+from replica.trainer.data import data_directory
+from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.images import checked, train_dataset, validation_dataset
 
 OPEN_SHARDS = 16
@@ -38,7 +39,7 @@ class Piece:
 
 
 def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
-    """The parts of `files`, one after the other, that hold the images of `share`."""
+    """The parts of `files`, in order, that hold the images of `share`."""
     start = 0
     for file in files:
         first, last = max(share.start, start), min(share.stop, start + file.images)
@@ -48,7 +49,7 @@ def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
 
 
 class TFRecordSource:
-    """Each rank takes an equal share of the images of an epoch; the order of the shards is new in every epoch."""
+    """Gives each rank an equal share of every epoch; each epoch has a new order of the shards."""
 
     def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
         self.dataset = dataset
@@ -60,23 +61,29 @@ class TFRecordSource:
             if missing:
                 raise DatasetError(f"{folder}: {len(missing)} shard(s) are missing, such as {missing[0]}")
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int, shard: Shard) -> Batches:
-        """The shard's images once: shards of files in random order, interleaved, and shuffled in a buffer."""
+    @classmethod
+    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
+        """Open a directory that its dataset.json describes. Raises DatasetError."""
+        folder = data_directory(request)
+        return cls(dataset, folder, read_dataset_manifest(folder), request)
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        """The rank's images once: shards in random order, interleaved, and shuffled in a buffer."""
         files = self._manifest.train.files
         order = np.random.default_rng((seed, epoch)).permutation(len(files))
-        examples = self._examples("train", [files[index] for index in order], shard, OPEN_SHARDS)
-        own = (seed, epoch * shard.ranks + shard.rank)
-        batches = train_dataset(examples, self.dataset, self._request, own)
+        examples = self._examples("train", [files[index] for index in order], share, OPEN_SHARDS)
+        seeds = (seed, epoch * share.ranks + share.rank)
+        batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 
-    def validation_batches(self, batch_size: int, shard: Shard) -> Batches:
-        """The shard's validation images once, in the order of the files."""
-        examples = self._examples("validation", self._manifest.validation.files, shard, 1)
+    def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's validation images once, in the order of the files."""
+        examples = self._examples("validation", self._manifest.validation.files, share, 1)
         batches = validation_dataset(examples, self.dataset, self._request)
         return checked(batches, self._folder, "validation")
 
-    def _examples(self, split: Split, files: Sequence[FileEntry], shard: Shard, cycle: int) -> Any:
-        own = list(pieces(files, shard.share(self._manifest.split(split).images)))
+    def _examples(self, split: Split, files: Sequence[FileEntry], share: RankShare, cycle: int) -> Any:
+        own = list(pieces(files, share.of(self._manifest.split(split).images)))
         listed = tf.data.Dataset.from_tensor_slices(
             (
                 tf.constant([str(self._folder / piece.file) for piece in own], tf.string),

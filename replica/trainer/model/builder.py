@@ -1,4 +1,4 @@
-"""A Keras model from an `Architecture`, with Keras layers only, and the check that it is what was counted."""
+"""A Keras model built from an `Architecture`, and the check that it is the counted one."""
 
 from __future__ import annotations
 
@@ -87,10 +87,16 @@ _BUILDERS: dict[str, Build] = {
 }
 
 
-def build_model(architecture: Architecture) -> Any:
-    """The Keras model, freshly initialised after He et al. 2015.
+def set_up(precision: str, seed: int) -> None:
+    """Set the precision and the seed of the layers that are built from now on."""
+    keras.mixed_precision.set_global_policy(precision)
+    keras.utils.set_random_seed(seed)
 
-    Raises TrialFailedError ("build") where Keras cannot build it, naming the layer.
+
+def build_model(architecture: Architecture) -> Any:
+    """Build the Keras model, freshly initialised after He et al. 2015.
+
+    Raises TrialFailedError ("build") naming the layer that Keras cannot build.
     """
     tensors: dict[str, Any] = {}
     for node in architecture.nodes:
@@ -114,8 +120,8 @@ def _apply(architecture: Architecture, node: Node, inputs: list[Any]) -> Any:
 def check_model(model: Any, architecture: Architecture) -> None:
     """Check that every layer of the built model has exactly the weights that are counted.
 
-    Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not run
-    must never be counted.
+    Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not
+    run must never be counted.
     """
     built = {layer.name: layer for layer in model.layers}
     for node in architecture.nodes:

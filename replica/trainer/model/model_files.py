@@ -15,7 +15,10 @@ KERAS_SUFFIX = ".keras"
 
 
 def load_any(path: Path) -> Any:
-    """Build an architecture file's model, or read a .keras file. Raises UsageError or ArchitectureError."""
+    """Build an architecture file's model, or read a .keras file.
+
+    Raises UsageError or ArchitectureError.
+    """
     return load_keras_file(path) if path.suffix == KERAS_SUFFIX else build_model(read_architecture(path))
 
 

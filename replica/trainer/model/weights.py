@@ -1,4 +1,4 @@
-"""Weights of a Keras model by node name: to and from .npz files without pickles, and from a parent to its child."""
+"""Weights of a Keras model by node name, to and from .npz files, and from a parent to its child."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def save(path: Path, weights: Weights) -> None:
 
 
 def load(path: Path, architecture: Architecture) -> Weights:
-    """Read the weights of an architecture. Raises TrialFailedError ("weights") where the file is missing or damaged."""
+    """Read the weights of an architecture.
+
+    Raises TrialFailedError ("weights") if the file is missing or damaged.
+    """
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             weights = {
@@ -65,7 +68,7 @@ def load(path: Path, architecture: Architecture) -> Weights:
 
 
 def inherited(request: InheritedWeights, child: Architecture, seed: int) -> Weights:
-    """The weights that a child starts from. Raises TrialFailedError ("weights")."""
+    """Make the weights that a child starts from. Raises TrialFailedError ("weights")."""
     rng = np.random.default_rng(seed)
     try:
         architecture = read_architecture(Path(request.architecture_path))

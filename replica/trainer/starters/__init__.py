@@ -1,23 +1,27 @@
-"""Rank starters by name: how the ranks of one training are started."""
+"""Rank starters by name: they start the ranks of one training."""
 
 from __future__ import annotations
 
 import shutil
 
+from aiperf.registry import Registry
 from replica.trainer.starters.contract import RankRequest, RankStarter
-from replica.trainer.starters.horovodrun import start_with_horovodrun
-from replica.trainer.starters.mpirun import start_with_mpirun
-from replica.trainer.starters.none import start_alone
 
-STARTERS: dict[str, RankStarter] = {
-    "none": start_alone,
-    "horovodrun": start_with_horovodrun,
-    "mpirun": start_with_mpirun,
-}
+STARTERS: Registry[RankStarter] = Registry(
+    "rank starter",
+    {
+        "none": "replica.trainer.starters.none:start_alone",
+        "horovodrun": "replica.trainer.starters.horovodrun:start_with_horovodrun",
+        "mpirun": "replica.trainer.starters.mpirun:start_with_mpirun",
+    },
+)
 
 
 def choose_starter(configured: str, ranks: int, nodes: int) -> str:
-    """The starter's name: as configured, else none for one rank, mpirun over nodes (where there is one), horovodrun."""
+    """The starter's name: as configured, or by the numbers of ranks and nodes.
+
+    One rank needs none; several nodes take mpirun if it is installed; else it is horovodrun.
+    """
     if configured != "auto":
         return configured
     if ranks == 1:

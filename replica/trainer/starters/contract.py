@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """What to start: the command line of one rank, how many ranks, and where."""
+    """Ranks to start: the command line of one rank, their number and their nodes."""
 
     command: tuple[str, ...]
     ranks: int = 1
     hosts: tuple[str, ...] = ()
-    """Nodes that share the ranks evenly, this one first; empty: all ranks on this node."""
+    """Nodes that share the ranks evenly, this one first; if empty, all ranks run on this node."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that every rank gets."""
     interface: str | None = None
-    """Network interface between the nodes; None: the starter's choice, and the loopback on one node."""
+    """Network interface between the nodes; if None, the starter chooses.
+
+    The ranks of one node use the loopback.
+    """
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks of one node. Raises ValueError where the nodes cannot share them evenly."""
+        """Ranks of one node. Raises ValueError if the nodes cannot share them evenly."""
         nodes = max(1, len(self.hosts))
         if self.ranks % nodes:
             raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {nodes} nodes")
@@ -29,4 +32,7 @@ class RankRequest:
 
 
 RankStarter = Callable[[RankRequest], list[str]]
-"""Gives the argument list that starts all ranks. Raises ValueError for a request that it cannot serve."""
+"""Gives the argument list that starts all ranks.
+
+Raises ValueError if it cannot serve the request.
+"""

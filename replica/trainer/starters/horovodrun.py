@@ -1,4 +1,4 @@
-"""Ranks through `horovodrun` with Gloo: needs nothing but Horovod; nodes other than this one are reached by ssh."""
+"""Ranks started by `horovodrun` with Gloo, which reaches other nodes by ssh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from replica.trainer.starters.contract import RankRequest
 
 
 def start_with_horovodrun(request: RankRequest) -> list[str]:
-    """Horovod's own launcher, that of this very Python environment."""
+    """Start with Horovod's own launcher, from the environment of the running Python."""
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
     slots = ",".join(f"{host}:{request.ranks_per_host}" for host in hosts)

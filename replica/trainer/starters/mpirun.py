@@ -1,4 +1,4 @@
-"""Ranks through Open MPI's `mpirun`, on this node or, inside a SLURM step or by ssh, on several."""
+"""Ranks started by Open MPI's `mpirun`: on one node, or on several by SLURM or ssh."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from replica.trainer.starters.contract import RankRequest
 HOROVOD = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 
 YIELD = ("--mca", "mpi_yield_when_idle", "1")
-"""Ranks that wait poll: they must give way to those that compute on the same cores, such as the next trial's."""
+"""Waiting ranks poll.
+
+They must yield to ranks that compute on the same cores, such as the next trial's.
+"""
 
 
 def start_with_mpirun(request: RankRequest) -> list[str]:
-    """One rank a slot, unbound: a rank's threads are set by the trainer, not by MPI."""
+    """Start one rank a slot, unbound: the trainer sets the threads of a rank, not MPI."""
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
     variables = ["PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", *request.environment]

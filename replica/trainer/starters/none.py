@@ -1,4 +1,4 @@
-"""One rank, started directly: no Horovod, no MPI."""
+"""One rank, started directly, without Horovod or MPI."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from replica.trainer.starters.contract import RankRequest
 
 
 def start_alone(request: RankRequest) -> list[str]:
-    """The command itself. Raises ValueError for more than one rank."""
+    """Start the command itself. Raises ValueError for more than one rank."""
     if request.ranks != 1:
         raise ValueError(f"the starter 'none' starts 1 rank, not {request.ranks}")
     return list(request.command)

@@ -1,4 +1,4 @@
-"""Several ranks, one process each, through Horovod (Sergeev and Del Balso 2018) on MPI, Gloo or NCCL.
+"""Several ranks through Horovod (Sergeev and Del Balso 2018), on MPI, Gloo or NCCL.
 
 Only plain tensors travel: Horovod's object broadcasts would unpickle what they receive.
 """
@@ -27,11 +27,15 @@ def _others_may_die() -> Iterator[None]:
 
 
 class HorovodCollective:
-    """The ranks that one starter has started together."""
+    """The ranks that one starter has started together.
+
+    Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
+    lacks the MPI that it is asked to use.
+    """
 
     def __init__(self, ranks: int) -> None:
         if os.environ.get("HOROVOD_CONTROLLER") == "mpi" and not hvd.mpi_built():
-            # Horovod itself crashes where it is told to use what it does not have.
+            # Horovod itself crashes if it is asked to use what it does not have.
             reason = "Horovod was built without MPI: install Open MPI, then build it again (make horovod)"
             raise TrialFailedError("start", reason)
         with _others_may_die():
@@ -43,7 +47,7 @@ class HorovodCollective:
         self.local_rank: int = hvd.local_rank()
 
     def broadcast(self, data: bytes) -> bytes:
-        """What rank 0 passed, as a length and then so many bytes."""
+        """Give every rank the bytes that rank 0 passed: first their number, then the bytes."""
         with _others_may_die():
             length = int(hvd.broadcast(tf.constant(len(data), tf.int64), root_rank=0, name="length"))
             own = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(length, np.uint8)
@@ -72,5 +76,5 @@ class HorovodCollective:
         return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum, name=name))
 
     def close(self) -> None:
-        """Leave the others."""
+        """Leave the other ranks."""
         hvd.shutdown()

@@ -2,82 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.model import objectives
+from replica.trainer.updates import UPDATES, choose_update
+from workloads.contract import Workload
 
-Step = Callable[[Any, Any], Any]
 
+class TensorFlowSteps:
+    """Steps as `tf.function`s, traced once for batches of any size (`CompiledSteps`)."""
 
-class Steps:
-    """Compiled steps on batches of any size, also none at all: (N, H, W, C) float32 and (N, classes) float32.
-
-    Every rank calls the same steps in the same order. A rank that has run out of images passes empty batches,
-    so that all ranks take part in every all-reduce.
-    """
-
-    def __init__(self, model: Any, optimizer: Any, collective: Collective, request: TrainRequest) -> None:
+    def __init__(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> None:
         self._model = model
-        self._optimizer = optimizer
+        self._optimiser = optimiser
         self._collective = collective
-        self._smoothing = request.label_smoothing
-        compiled = _compiled(self._gradients, model, request.xla) if collective.size > 1 else self._gradients
-        self._compute = compiled
-        self.train = _compiled(self._train_alone if collective.size == 1 else self._train_together, model,
-                               request.xla and collective.size == 1)  # fmt: skip
-        """Loss summed over images, and images, of all ranks: (2,) float32."""
+        self._loss = objectives.find(workload.training_loss(request))
+        self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
+        self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
+        whole = self._update.compilable
+        self._gradients = self._own_gradients if whole else _compiled(self._own_gradients, model, request.xla)
+        self.train = _compiled(self._train, model, request.xla and whole)
         self._score = _compiled(self._evaluate, model, request.xla)
         self.evaluate = self._score if collective.size == 1 else _compiled(self._evaluate_together, model, False)
-        """Loss summed over images, hits, and images, of all ranks: (3,) float32."""
 
-    def _gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+    def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of its mean loss."""
         with tf.GradientTape() as tape:
-            outputs = self._model(images, training=True)
-            losses = keras.losses.categorical_crossentropy(labels, outputs, label_smoothing=self._smoothing)
-            loss = self._optimizer.scale_loss(tf.reduce_mean(losses))
-        return tf.reduce_sum(losses), tape.gradient(loss, self._model.trainable_variables)
+            losses = self._loss(labels, self._model(images, training=True))
+            loss = self._optimiser.scale_loss(tf.reduce_mean(losses))
+        sums = tf.stack([tf.reduce_sum(losses), tf.cast(tf.shape(images)[0], tf.float32)])
+        return sums, tape.gradient(loss, self._model.trainable_variables)
 
-    def _train_alone(self, images: Any, labels: Any) -> Any:
-        loss, gradients = self._compute(images, labels)
-        self._optimizer.apply(gradients, self._model.trainable_variables)
-        return tf.stack([loss, tf.cast(tf.shape(images)[0], tf.float32)])
-
-    def _train_together(self, images: Any, labels: Any) -> Any:
-        """Each rank's mean gradient weighs as many images as it saw: the same as one rank with all images.
-
-        Batch normalisation sees the images of its own rank only, as always in synchronous data parallelism.
-        """
+    def _train(self, images: Any, labels: Any) -> Any:
         variables = self._model.trainable_variables
-        count = tf.cast(tf.shape(images)[0], tf.float32)
-        loss, gradients = tf.cond(
-            count > 0,
-            lambda: self._compute(images, labels),
-            lambda: (tf.constant(0.0), [tf.zeros(variable.shape) for variable in variables]),
-        )
-        weighted = [gradient * count for gradient in gradients]
-        *summed, totals = self._collective.sum_tensors([*weighted, tf.stack([loss, count])], "gradients")
-        self._optimizer.apply([gradient / totals[1] for gradient in summed], variables)
-        return totals
+        if self._collective.size == 1:
+            sums, gradients = self._gradients(images, labels)
+        else:
+            # The mean over no images is not a number: without images there are no gradients.
+            sums, gradients = tf.cond(
+                tf.shape(images)[0] > 0,
+                lambda: self._gradients(images, labels),
+                lambda: (tf.zeros(2), [tf.zeros(variable.shape) for variable in variables]),
+            )
+        return self._update.apply(gradients, variables, sums)
 
     def _evaluate(self, images: Any, labels: Any) -> Any:
         outputs = self._model(images, training=False)
-        hits = tf.equal(tf.argmax(outputs, axis=-1), tf.argmax(labels, axis=-1))
-        losses = keras.losses.categorical_crossentropy(labels, outputs)
         count = tf.cast(tf.shape(images)[0], tf.float32)
-        return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(hits, tf.float32)), count])
+        return tf.stack([*(tf.reduce_sum(score(labels, outputs)) for score in self._scores), count])
 
     def _evaluate_together(self, images: Any, labels: Any) -> Any:
-        own = tf.cond(tf.shape(images)[0] > 0, lambda: self._score(images, labels), lambda: tf.zeros(3))
-        return self._collective.sum_tensors([own], "hits")[0]
+        nothing = tf.zeros(len(self._scores) + 1)
+        own = tf.cond(tf.shape(images)[0] > 0, lambda: self._score(images, labels), lambda: nothing)
+        return self._collective.sum_tensors([own], "scores")[0]
+
+    def add_up(self, sums: Sequence[Any]) -> NDArray[np.float64]:
+        """Wait for the steps that gave these sums, and add them up in doubles."""
+        total: NDArray[np.float64] = np.sum([each.numpy().astype(np.float64) for each in sums], axis=0)
+        return total
+
+    def learning_rate(self) -> float:
+        """The learning rate of the next training step."""
+        return float(self._optimiser.learning_rate)
+
+    def weights(self) -> list[NDArray[Any]]:
+        """Copies of the model's weights in Keras's order."""
+        return list(self._model.get_weights())
+
+    @property
+    def _variables(self) -> list[Any]:
+        return [*self._model.variables, *self._optimiser.variables]
+
+    def state(self) -> list[NDArray[Any]]:
+        """Copies of all variables of model and optimiser."""
+        return [variable.numpy() for variable in self._variables]
+
+    def restore(self, state: Sequence[NDArray[Any]]) -> None:
+        """Set all variables. Raises ValueError if the shapes are those of another model."""
+        variables = self._variables
+        if [tuple(variable.shape) for variable in variables] != [value.shape for value in state]:
+            raise ValueError("it is of another architecture")
+        for variable, value in zip(variables, state, strict=True):
+            variable.assign(value)
+
+    def share(self) -> None:
+        """Give every rank the weights and the optimiser's state of rank 0."""
+        self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
+
+    def average_statistics(self) -> None:
+        """Give every rank the mean of the weights that gradients do not train."""
+        self._collective.average_variables(self._model.non_trainable_weights)
 
 
 def _compiled(step: Callable[..., Any], model: Any, xla: bool) -> Any:
-    """The step as a graph, traced once for any batch size."""
+    """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors."""
     images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
     labels = tf.TensorSpec((None, model.output_shape[-1]), tf.float32)
     return tf.function(step, input_signature=(images, labels), jit_compile=xla or None)

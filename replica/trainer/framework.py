@@ -1,0 +1,80 @@
+"""The contract of a framework that trains Keras models, and of the steps that it compiles.
+
+Batches cross this seam as NumPy arrays or as tensors of the framework. Sources that make the
+framework's tensors hand them through untouched, so that nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from workloads.contract import Workload
+
+
+class CompiledSteps(Protocol):
+    """The training and the evaluation step of one rank, with their model and optimiser.
+
+    Batches have any size, also none at all: (N, H, W, C) float32 and labels of N rows, float32.
+    Every rank calls the same steps in the same order. A rank that has run out of images passes
+    empty batches, so that all ranks take part in every all-reduce. Weights that are set on the
+    Keras model before `share` are trained from.
+    """
+
+    def train(self, images: Any, labels: Any) -> Any:
+        """Do one update; give sums over all ranks, on the device: loss and images, (2,) float32."""
+
+    def evaluate(self, images: Any, labels: Any) -> Any:
+        """Sums over all ranks, on the device: loss, metrics, images, (2 + M,) float32."""
+
+    def add_up(self, sums: Sequence[Any]) -> NDArray[np.float64]:
+        """Wait for the steps that gave these sums, and add them up in doubles."""
+
+    def learning_rate(self) -> float:
+        """The learning rate of the next training step."""
+
+    def weights(self) -> list[NDArray[Any]]:
+        """Copies of the model's weights in Keras's order (`Model.get_weights`)."""
+
+    def state(self) -> list[NDArray[Any]]:
+        """Copies of all variables of model and optimiser."""
+
+    def restore(self, state: Sequence[NDArray[Any]]) -> None:
+        """Set all variables. Raises ValueError if the shapes are those of another model."""
+
+    def share(self) -> None:
+        """Give every rank the weights and the optimiser's state of rank 0."""
+
+    def average_statistics(self) -> None:
+        """Give every rank the mean of the weights without gradients (moving statistics)."""
+
+
+class Framework(Protocol):
+    """A framework. Its module is imported, and so chooses Keras's backend, before Keras is."""
+
+    def open_collective(self, ranks: int) -> Collective:
+        """Join the other ranks.
+
+        Raises TrialFailedError ("ranks") if their number is not `ranks`.
+        """
+
+    def configure(self, cpu_threads: int, local_rank: int) -> None:
+        """Set threads and take this rank's accelerator, if there is one.
+
+        Before the first tensor.
+        """
+
+    def compile(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> CompiledSteps:
+        """The steps for a Keras model and a built Keras optimiser."""
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind of failure ("out_of_memory", "data", "rank_lost") of an exception; None if
+        unknown.
+        """

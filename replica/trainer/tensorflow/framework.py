@@ -1,0 +1,55 @@
+"""TensorFlow as a framework: threads, devices, the kinds of its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.messages import TrainRequest
+from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.framework import CompiledSteps
+from replica.trainer.tensorflow.steps import TensorFlowSteps
+from workloads.contract import Workload
+
+KINDS = {
+    "ResourceExhaustedError": "out_of_memory",
+    "DataLossError": "data",
+    "HorovodInternalError": "rank_lost",
+}
+"""Kinds of failures by the name of TensorFlow's or Horovod's exception."""
+
+
+class TensorFlow:
+    """The framework that `FRAMEWORKS` has by the name "tensorflow"."""
+
+    def open_collective(self, ranks: int) -> Collective:
+        """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
+        return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
+
+    def configure(self, cpu_threads: int, local_rank: int) -> None:
+        """Set threads; on GPUs, take this rank's own and let its memory grow as needed."""
+        tf.config.threading.set_intra_op_parallelism_threads(cpu_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(cpu_threads)
+        devices = tf.config.list_physical_devices("GPU")
+        if devices:
+            own = devices[local_rank % len(devices)]
+            tf.config.set_visible_devices(own, "GPU")
+            # Another process may be training on it now: take only what is used.
+            tf.config.experimental.set_memory_growth(own, True)
+
+    def compile(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> CompiledSteps:
+        """The steps as graphs, with XLA if the request wants it."""
+        return TensorFlowSteps(model, optimiser, workload, collective, request)
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind by the exception's name.
+
+        TensorFlow passes Horovod's errors on as UnknownError.
+        """
+        name = type(error).__name__
+        if name == "UnknownError" and "horovod" in str(error).lower():
+            return "rank_lost"
+        return KINDS.get(name)

@@ -1,0 +1,29 @@
+"""The contract of an update: what happens to the gradients of a training step.
+
+Updates use only the arithmetic operators of tensors, the collective and the Keras optimiser, so
+that one implementation serves every framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from replica.trainer.collectives.contract import Collective
+
+
+class Update(Protocol):
+    """Applies gradients, inside the compiled training step."""
+
+    compilable: bool
+    """Whether XLA can compile it into the step; it cannot compile an all-reduce by a library."""
+
+    def __init__(self, optimiser: Any, collective: Collective) -> None:
+        """Update with a built Keras optimiser."""
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
+        """Update the variables; give the step's sums over all ranks.
+
+        `gradients` are of the mean loss over this rank's images, `sums` is its (2,) float32 tensor
+        of the loss, summed, and the number of images.
+        """

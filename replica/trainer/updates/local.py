@@ -1,0 +1,22 @@
+"""One rank applies its own gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from replica.trainer.collectives.contract import Collective
+
+
+class LocalUpdate:
+    """The update of a rank that trains alone."""
+
+    compilable = True
+
+    def __init__(self, optimiser: Any, collective: Collective) -> None:
+        self._optimiser = optimiser
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
+        """Apply the gradients as they are."""
+        self._optimiser.apply(gradients, variables)
+        return sums

@@ -1,0 +1,29 @@
+"""All ranks apply the mean gradient over the images of all ranks: one all-reduce a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from replica.trainer.collectives.contract import Collective
+
+
+class SynchronousUpdate:
+    """Synchronous data parallelism (Goyal et al. 2017).
+
+    Each rank's mean gradient weighs as much as its images: the result is that of one rank with all
+    images. Batch normalisation sees the images of its own rank only.
+    """
+
+    compilable = False
+
+    def __init__(self, optimiser: Any, collective: Collective) -> None:
+        self._optimiser = optimiser
+        self._collective = collective
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
+        """Average the gradients over the images of all ranks and apply them."""
+        weighted = [gradient * sums[1] for gradient in gradients]
+        *summed, totals = self._collective.sum_tensors([*weighted, sums], "gradients")
+        self._optimiser.apply([gradient / totals[1] for gradient in summed], variables)
+        return totals

@@ -1,0 +1,15 @@
+"""Workloads: the data, model, loss, quality measure and target of a training, by name."""
+
+from __future__ import annotations
+
+from aiperf.registry import Registry
+from workloads.contract import Workload
+
+WORKLOADS: Registry[Workload] = Registry(
+    "workload", {"classification": "workloads.classification.workload:CLASSIFICATION"}
+)
+
+DEFAULT_WORKLOAD = "classification"
+"""The workload that AIPerf trains."""
+
+__all__ = ["DEFAULT_WORKLOAD", "WORKLOADS", "Workload"]

@@ -1,0 +1,1 @@
+"""Image classification, the workload of the AIPerf paper."""

@@ -1,0 +1,74 @@
+"""Image classification: one-hot labels, categorical cross-entropy, top-1 accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.config.datasets import Dataset, find_dataset
+from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.messages import TrainRequest
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture
+from aiperf.rules.table import MAXIMUM_ERROR
+from workloads.contract import Batch, PerExample, Sums
+
+TOP_1 = PerExample("categorical_accuracy")
+"""1 if the class with the highest output is the labelled one, else 0."""
+
+
+class Classification:
+    """Images (S, S, 3) to probabilities of classes (paper, section 4.3 and Table 4)."""
+
+    target_quality = 1 - MAXIMUM_ERROR
+    metrics = (TOP_1,)
+
+    def training_loss(self, request: TrainRequest) -> PerExample:
+        """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7)."""
+        return PerExample("categorical_crossentropy", {"label_smoothing": request.label_smoothing})
+
+    def validation_loss(self, request: TrainRequest) -> PerExample:
+        """Cross-entropy with the labels as they are."""
+        return PerExample("categorical_crossentropy")
+
+    def dataset(self, request: TrainRequest) -> Dataset:
+        """The images that a request names. Raises DatasetError."""
+        return find_dataset(request.dataset, request.data_dir)
+
+    def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
+        """The network that a request names.
+
+        Raises ArchitectureError, or TrialFailedError ("build").
+        """
+        architecture = read_architecture(Path(request.architecture_path))
+        wanted = ((dataset.image_size, dataset.image_size, 3), (dataset.classes,))
+        found = (architecture.input_shape, architecture.output_shape)
+        if wanted != found:
+            raise TrialFailedError(
+                "build",
+                f"the architecture maps {found[0]} to {found[1]}; the data set needs {wanted[0]} to {wanted[1]}",
+            )
+        return architecture
+
+    def blank(self, examples: int, dataset: Dataset) -> Batch:
+        """Black images of the first class: (N, S, S, 3) and one-hot (N, classes)."""
+        labels = np.zeros((examples, dataset.classes), np.float32)
+        labels[:, 0] = 1
+        return np.zeros((examples, dataset.image_size, dataset.image_size, 3), np.float32), labels
+
+    def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
+        """The facts of a completed epoch, with the number of images whose top-1 class is right."""
+        return EpochFacts(
+            epoch=epoch,
+            images_trained=trained.examples,
+            images_evaluated=evaluated.examples,
+            correct=round(evaluated.metrics[0]),
+            loss=trained.loss / trained.examples,
+            validation_loss=evaluated.loss / evaluated.examples,
+            learning_rate=learning_rate,
+        )
+
+
+CLASSIFICATION = Classification()

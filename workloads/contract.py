@@ -1,0 +1,81 @@
+"""The contract of a workload.
+
+It imports no framework: losses and metrics are Keras functions by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.config.datasets import Dataset
+from aiperf.facts import EpochFacts
+from aiperf.messages import TrainRequest
+from aiperf.network.architecture import Architecture
+
+Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Inputs and labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerExample:
+    """A function of `keras.losses` or `keras.metrics` that gives one number per example: (N,).
+
+    It is called with labels, outputs and the settings. Keras 3 computes it on every framework.
+    """
+
+    name: str
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over the examples of one epoch, of all ranks."""
+
+    examples: int
+    loss: float
+    metrics: tuple[float, ...] = ()
+    """In the order of `Workload.metrics`; empty after training, which computes none."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> Sums:
+        """From the values that compiled steps give: loss, metrics, examples."""
+        loss, *metrics, examples = values.tolist()
+        return cls(round(examples), loss, tuple(metrics))
+
+
+class Workload(Protocol):
+    """One kind of training."""
+
+    @property
+    def target_quality(self) -> float:
+        """The quality (`EpochFacts.quality`) that a valid result must reach."""
+
+    @property
+    def metrics(self) -> tuple[PerExample, ...]:
+        """Summed over the validation examples, next to the loss."""
+
+    def training_loss(self, request: TrainRequest) -> PerExample:
+        """The loss that is minimised."""
+
+    def validation_loss(self, request: TrainRequest) -> PerExample:
+        """The loss that is reported for the validation examples."""
+
+    def dataset(self, request: TrainRequest) -> Dataset:
+        """The data set that a request names. Raises DatasetError."""
+
+    def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
+        """The architecture that a request names.
+
+        Raises ArchitectureError, and TrialFailedError ("build") if it does not fit the data set.
+        """
+
+    def blank(self, examples: int, dataset: Dataset) -> Batch:
+        """A batch of this many blank examples with valid labels: to warm up with, or empty."""
+
+    def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
+        """The facts of a completed epoch; the losses become means per example."""
