@@ -1,5 +1,4 @@
-"""The score (spec: OPS over wall time; regulated score): pure functions of the work done and its
-times.
+"""The score (spec: OPS over wall time; regulated score): pure functions of work and its times.
 
 Work done = images trained x (forward + backward) + images evaluated x forward. A completed epoch
 counts whatever becomes of its trial; an unfinished epoch counts, up to its last progress report,
