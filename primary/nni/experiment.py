@@ -209,7 +209,7 @@ def _manager_environment(config: RunConfig) -> Iterator[None]:
     Changes the environment of this process meanwhile, since NNI hands it on; not for use in several
     threads.
     """
-    # Else a file such as json.py in the working directory shadows a module of NNI's processes.
+    # Else a json.py where NNI starts its tuner, in its log directory, would shadow a module.
     changes = dict(SAFE_PATH)
     if config.nni.listen == "loopback":
         options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"

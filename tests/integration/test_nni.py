@@ -99,6 +99,11 @@ def process_with(output: Path, *words: str) -> psutil.Process:
     return next(process for process in processes_with(output) if {*words} <= set(command(process).split()))
 
 
+def succeeded(portal: Portal) -> int:
+    """Trials that have ended well."""
+    return [trial["status"] for trial in portal.trials().values()].count("SUCCEEDED")
+
+
 def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
@@ -116,8 +121,13 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     assert f"resume with: aiperf resume {output}" in err
     nothing_is_left(output, 40)
     before = len(raw_records(output))
+    # The working directories of NNI's trials and of its tuner.
+    for folder in (output, *tmp_path.glob("run-nni/*/log")):
+        fill(folder)
     with under_nni(home, "resume", output) as process:
         portal.wait_for(lambda: portal.status == "RUNNING" and len(raw_records(output)) > before + 20)
+        earlier = succeeded(portal)
+        portal.wait_for(lambda: succeeded(portal) > earlier)
         process_with(output, "--trace-uncaught").kill()
         code, out, err = end_of(process)
     assert code == 1, err
