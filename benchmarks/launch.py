@@ -24,7 +24,7 @@ from aiperf.history.files import HistoryReader
 from aiperf.history.records import PhaseBegan, RunReleased
 from aiperf.run_directory.paths import RunPaths
 from slurm.local_cluster import LocalCluster
-from tests.sshd import start_hosts
+from testing.sshd import start_hosts
 
 
 def first_steps(output: Path) -> tuple[int | None, dict[int, int]]:

@@ -22,8 +22,8 @@ from typing import Any
 from aiperf.history.files import HistoryReader
 from aiperf.history.records import PhaseBegan, TrialEnded
 from aiperf.run_directory.paths import RunPaths
-from tests.helpers import free_port
-from tests.processes import ask, command, family
+from testing.hand_made import free_port
+from testing.processes import ask, command, family
 
 MIB = 2**20
 DURATION_S = 60

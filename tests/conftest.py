@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
-from tests.needs import need
-from tests.sshd import Hosts, start_hosts
+from testing.needs import need
+from testing.sshd import Hosts, start_hosts
 
 # No deadlines: machines are shared. In CI the same examples every time, so that a red run is about the change.
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)

@@ -6,16 +6,26 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from testing.places import ROOT
 
 TOY = "toy-implementation"
 
 SEAMS = {
-    "primary.launchers:LAUNCHERS": "tests/contract/test_launchers.py",
-    "primary.managers:MANAGERS": "tests/contract/test_managers.py",
-    "primary.work:WORK_LISTS": "tests/contract/test_work_lists.py",
+    "primary.launchers:LAUNCHERS": "tests/contract/primary/test_launchers.py",
+    "primary.managers:MANAGERS": "tests/contract/primary/test_managers.py",
+    "primary.work:WORK_LISTS": "tests/contract/primary/test_work_lists.py",
+    "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",
+    "replica.search.tuners:TUNERS": "tests/contract/search/test_tuners.py",
+    "replica.trainer.programs:TRAINERS": "tests/contract/trainer/test_trainers.py",
+    "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/test_frameworks.py",
+    "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",
+    "replica.trainer.starters:STARTERS": "tests/contract/trainer/test_rank_starters.py",
+    "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
+    "replica.trainer.data:SOURCES": "tests/contract/trainer/test_data_sources.py",
+    "workloads:WORKLOADS": "tests/contract/trainer/test_workloads.py",
 }
 """Every registry (module and name), and the suite that runs over it."""
 
@@ -26,8 +36,6 @@ for path in json.loads(os.environ["TOY_REGISTRIES"]):
     module, _, name = path.partition(":")
     getattr(importlib.import_module(module), name).add({TOY!r}, "no.such.module:Toy")
 """
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

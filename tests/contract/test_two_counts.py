@@ -19,7 +19,7 @@ from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.model_files import load_keras_file
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
-from tests.architectures import architectures
+from testing.architectures import architectures
 
 
 def both(architecture: Architecture) -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from testing.processes import command, family, lives, processes_with
 from tests.faults.recount import operations_total
-from tests.processes import command, family, lives, processes_with
 
 KILLS_PER_RUN = 20
 ENDING_S = 2.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.cli.verbs import VERBS
+from testing.places import ROOT
 from tools.make_docs import stale
 
-ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 
 

@@ -1,0 +1,208 @@
+"""One suite for every registered input pipeline: each image once over all ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from aiperf.config.dataset_manifest import FileEntry
+from aiperf.errors import DatasetError, TrialFailedError
+from replica.datasets.check import describe
+from replica.trainer.data import SOURCES
+from replica.trainer.data.contract import DataSource, RankShare
+from replica.trainer.data.digits import bilinear
+from replica.trainer.data.epochs import Epochs
+from replica.trainer.data.images import MEAN, train_image, validation_image
+from replica.trainer.data.tfrecord import pieces
+from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent, source_for
+
+SHUFFLED = [name for name in SOURCES if name != "synthetic"]
+"""Sources whose images differ: all but those of one repeated batch."""
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards") / "data"
+    make_shards(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("folders")
+    make_folders(folder)
+    describe(folder, SIDE, silent, workers=1)
+    return folder
+
+
+def open_by(name: str, shards: Path, folders: Path) -> DataSource:
+    """The source of that name, opened as in a training. Raises KeyError if the suite lacks it."""
+    settings: dict[str, dict[str, Any]] = {
+        "digits": {"dataset": "digits"},
+        "synthetic": {"dataset": "digits", "synthetic_input": True},
+        "tfrecord": {"dataset": "images", "data_dir": shards},
+        "folder": {"dataset": "images", "data_dir": folders},
+    }
+    source = source_for(**settings[name])
+    assert isinstance(source, SOURCES.load(name))
+    return source
+
+
+def counted(batches: Iterable[tuple[Any, Any]]) -> tuple[list[int], set[bytes]]:
+    sizes, images = [], set()
+    for pixels, labels in batches:
+        # NumPy arrays or tensors of the framework: both become arrays without a copy.
+        found, classes = np.asarray(pixels), np.asarray(labels)
+        assert found.dtype == classes.dtype == np.float32
+        assert found.shape[0] == classes.shape[0]
+        assert classes.sum() == classes.shape[0]
+        sizes.append(found.shape[0])
+        images |= {image.tobytes() for image in found}
+    return sizes, images
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int, shards: Path, folders: Path) -> None:
+    source = open_by(name, shards, folders)
+    facts, batch = source.dataset, 8
+    for images, validation in ((facts.train_images, False), (facts.validation_images, True)):
+        total, seen = 0, set[bytes]()
+        for rank in range(ranks):
+            share = RankShare(rank, ranks)
+            batches = (
+                source.validation_batches(batch, share) if validation else source.train_batches(batch, 1, 1, share)
+            )
+            sizes, own = counted(batches)
+            assert len(sizes) <= ceil(images / (batch * ranks))
+            assert all(size == batch for size in sizes[:-2])
+            total += sum(sizes)
+            seen |= own
+        assert total == images
+        if name != "synthetic":
+            # Distinct images may be equal to the last pixel; a dropped batch would be far more.
+            assert images - 5 < len(seen) <= images
+
+
+@pytest.mark.parametrize("name", SHUFFLED)
+def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path, folders: Path) -> None:
+    def first(seed: int, epoch: int) -> bytes:
+        source = open_by(name, shards, folders)
+        return np.asarray(next(iter(source.train_batches(8, seed, epoch, RankShare())))[0]).tobytes()
+
+    assert first(1, 1) == first(1, 1)
+    assert len({first(1, 1), first(1, 2), first(2, 1)}) == 3
+
+
+@pytest.mark.parametrize("name", ["tfrecord", "folder"])
+def test_sources_of_files_have_the_images_of_their_description(name: str, shards: Path, folders: Path) -> None:
+    source = open_by(name, shards, folders)
+    facts = source.dataset
+    assert (facts.train_images, facts.validation_images, facts.classes) == (TRAIN, VALIDATION, CLASSES)
+    pixels, labels = zip(*source.validation_batches(8, RankShare()), strict=True)
+    everything = np.concatenate(pixels)
+    assert everything.shape == (VALIDATION, SIDE, SIDE, 3)
+    # Normalised: not 0 to 255, not 0 to 1.
+    assert everything.min() < -0.5
+    assert 0.5 < everything.max() < 4
+    counts = np.concatenate(labels).sum(axis=0)
+    assert sorted(counts) == [4, 4, 5], "13 images of 3 classes"
+
+
+def test_a_validation_image_is_resized_and_its_centre_taken() -> None:
+    # A white disc in the middle of a wide black image: the crop is central and keeps the shape.
+    y, x = np.mgrid[0:128, 0:256]
+    disc = np.where((y - 64) ** 2 + (x - 128) ** 2 < 40**2, 255, 0).astype(np.uint8)
+    encoded = tf.io.encode_jpeg(np.repeat(disc[..., None], 3, axis=2), quality=100)
+    image = validation_image(encoded, 56).numpy()[..., 0]
+    assert image.shape == (56, 56)
+    # 128 -> 64 by the short side, of which 56: half size, so a radius of 20 around the centre.
+    yy, xx = np.mgrid[0:56, 0:56]
+    radius = np.hypot(yy - 27.5, xx - 27.5)
+    assert image[radius < 18].min() > 200
+    assert image[radius > 22].max() < 50
+
+
+def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
+    # Colour encodes the place, so that a crop shows its own position and size.
+    y, x = np.mgrid[0:200, 0:300]
+    ramp = np.stack([x * 255 // 299, y * 255 // 199, np.zeros_like(x)], axis=2).astype(np.uint8)
+    encoded = tf.io.encode_jpeg(ramp, quality=100)
+    areas, aspects, mirrored = [], [], 0
+    for seed in range(120):
+        image = train_image(encoded, 64, tf.constant([seed, 1], tf.int64)).numpy()
+        assert image.shape == (64, 64, 3)
+        left, right = image[:, 0, 0].mean(), image[:, -1, 0].mean()
+        mirrored += left > right
+        width, height = abs(right - left) / 255 * 300, (image[-1, :, 1].mean() - image[0, :, 1].mean()) / 255 * 200
+        areas.append(width * height / (200 * 300))
+        aspects.append(width / height)
+    assert 0.05 < min(areas) < 0.2
+    assert 0.8 < max(areas) < 1.02
+    assert min(aspects) > 0.65
+    assert max(aspects) < 1.55
+    assert 35 < mirrored < 85
+
+
+def test_digits_are_resized_as_tensorflow_resizes() -> None:
+    # Neither a multiple nor a square: a wrong pixel centre or edge would show.
+    images = np.random.default_rng(1).uniform(0, 16, (3, 8, 5))
+    found = bilinear(8, 32) @ images @ bilinear(5, 13).T
+    wanted = tf.image.resize(images[..., None].astype(np.float32), (32, 13)).numpy()[..., 0]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_digits_load_no_framework() -> None:
+    program = (
+        "import sys; from replica.trainer.data import SOURCES; SOURCES.load('digits')(); "
+        "print(sorted({'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_normalisation_uses_the_mean_of_imagenet() -> None:
+    assert pytest.approx([0.485, 0.456, 0.406]) == [value / 255 for value in MEAN]
+
+
+def test_shares_of_files_cover_them_and_name_each_image_once() -> None:
+    files = [FileEntry(name=str(n), images=n, size_bytes=0, sha256="") for n in (5, 0, 3, 7)]
+    found = [(p.file, i) for rank in range(4) for p in pieces(files, RankShare(rank, 4).of(15))
+             for i in range(p.skip, p.skip + p.take)]  # fmt: skip
+    assert found == [(file.name, i) for file in files for i in range(file.images)]
+
+
+def test_a_damaged_shard_ends_the_trial_and_says_where_to_look(tmp_path: Path) -> None:
+    make_shards(tmp_path / "data")
+    victim = tmp_path / "data" / "train-00002-of-00004"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    victim.write_bytes(data)
+    source = source_for("images", tmp_path / "data")
+    with pytest.raises(TrialFailedError, match=r"data: .*corrupted record.*aiperf dataset check"):
+        list(source.train_batches(8, 1, 1, RankShare()))
+    victim.unlink()
+    with pytest.raises(DatasetError, match=r"1 shard\(s\) are missing, such as train-00002-of-00004"):
+        source_for("images", tmp_path / "data")
+
+
+def test_a_directory_without_description_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"dataset\.json: No such file.*aiperf dataset prepare.*--write-manifest"):
+        source_for("images", tmp_path)
+
+
+def test_epochs_are_opened_ahead_and_their_failures_come_when_they_are_used(shards: Path) -> None:
+    request = request_for("images", shards)
+    epochs = Epochs(source_for("images", shards), request, RankShare())
+    epochs.open(1)
+    assert sum(counted(epochs.train(1))[0]) == TRAIN
+    assert sum(counted(epochs.validation())[0]) == VALIDATION
+    assert sum(counted(epochs.validation())[0]) == VALIDATION

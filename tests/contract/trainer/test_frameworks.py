@@ -1,0 +1,149 @@
+"""One suite for every registered framework: its steps, on NumPy arrays and on its tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from aiperf.clock import SystemClock
+from aiperf.facts import EpochFacts
+from aiperf.messages import Begin, Phase
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from replica.trainer.channel import RankReporter
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.framework import CompiledSteps
+from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.model.builder import build_model, set_up
+from replica.trainer.model.optimisers import build_optimiser
+from replica.trainer.ready import ReadyTraining
+from testing.images import request_for
+from workloads.classification.workload import CLASSIFICATION
+
+SIDE, CLASSES = 8, 3
+
+TINY = Architecture(
+    (
+        Node("in", Input(SIDE, SIDE, 3)),
+        Node("conv", Conv(4, stride=(2, 2)), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("fc", Dense(CLASSES), ("flat",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+
+def compiled(name: str) -> tuple[CompiledSteps, Any]:
+    request = request_for("digits")
+    set_up("float32", seed=1)
+    model = build_model(TINY)
+    optimiser = build_optimiser(model, request, steps_per_epoch=10)
+    framework = FRAMEWORKS.load(name)()
+    return framework.compile(model, optimiser, CLASSIFICATION, AloneCollective(), request), model
+
+
+def batch(images: int, seed: int = 1) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    labels = np.eye(CLASSES, dtype=np.float32)[rng.integers(CLASSES, size=images)]
+    return rng.normal(size=(images, SIDE, SIDE, 3)).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_numpy_arrays_and_tensors_train_the_same(name: str) -> None:
+    found = []
+    for convert in (np.asarray, keras.ops.convert_to_tensor):
+        steps, model = compiled(name)
+        sums = [steps.train(*map(convert, batch(size))) for size in (6, 6, 2)]
+        scores = steps.evaluate(*map(convert, batch(5)))
+        found.append((steps.add_up(sums), steps.add_up([scores]), model.get_weights()))
+    (trained, scored, weights), (others, other_scores, other_weights) = found
+    assert trained[-1] == 14, "images"
+    assert scored[-1] == 5
+    assert scored.shape == (2 + len(CLASSIFICATION.metrics),)
+    np.testing.assert_array_equal(trained, others)
+    np.testing.assert_array_equal(scored, other_scores)
+    for mine, other in zip(weights, other_weights, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_evaluation_counts_hits_and_sums_losses(name: str) -> None:
+    steps, model = compiled(name)
+    images, labels = batch(7)
+    outputs = np.asarray(keras.ops.convert_to_numpy(model(images, training=False)))
+    loss, hits, count = steps.add_up([steps.evaluate(images, labels)])
+    assert (hits, count) == ((outputs.argmax(1) == labels.argmax(1)).sum(), 7)
+    assert loss == pytest.approx(-np.log((outputs * labels).sum(axis=1)).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_a_kept_state_gives_the_same_training_again(name: str) -> None:
+    steps, _ = compiled(name)
+    steps.train(*batch(4))
+    state, rate, weights = steps.state(), steps.learning_rate(), steps.weights()
+    first = steps.add_up([steps.train(*batch(4, seed)) for seed in (2, 3)])
+    assert steps.learning_rate() < rate
+    assert any((a != b).any() for a, b in zip(steps.weights(), weights, strict=True))
+    steps.restore(state)
+    assert steps.learning_rate() == rate
+    for mine, other in zip(steps.weights(), weights, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    again = steps.add_up([steps.train(*batch(4, seed)) for seed in (2, 3)])
+    np.testing.assert_allclose(again, first, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_a_state_of_another_model_is_refused_and_changes_nothing(name: str) -> None:
+    steps, _ = compiled(name)
+    before = steps.state()
+    for wrong in (before[:-1], [np.zeros((1, 2, 3)), *before[1:]]):
+        with pytest.raises(ValueError, match="of another architecture"):
+            steps.restore(wrong)
+    for mine, other in zip(steps.state(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+class Kept(RankReporter):
+    """Records the reports."""
+
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+        self.epochs: list[EpochFacts] = []
+
+    def phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def epoch(self, facts: EpochFacts) -> None:
+        self.epochs.append(facts)
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_a_whole_training_warms_up_without_a_trace_and_keeps_its_best_weights(name: str, tmp_path: Path) -> None:
+    digits = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)),
+                           Node("fc", Dense(10), ("flat",)), Node("softmax", Softmax(), ("fc",))))  # fmt: skip
+    (tmp_path / "architecture.json").write_text(to_json(digits))
+    request = request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=2)
+    reports = []
+    for _ in range(2):
+        framework = FRAMEWORKS.load(name)()
+        training = ReadyTraining(framework, CLASSIFICATION, request, framework.open_collective(1), SystemClock())
+        kept = Kept()
+        assert not training.run(Begin(trial=1, save_weights_path=str(tmp_path / "weights.npz")), kept)
+        reports.append(kept)
+    assert reports[0].phases == ["train", "evaluate", "train", "evaluate", "checkpoint"]
+    assert [epoch.images_trained for epoch in reports[0].epochs] == [1437, 1437]
+    assert [epoch.learning_rate for epoch in reports[0].epochs] == pytest.approx([0.1, 0.075])
+    assert [epoch.correct for epoch in reports[0].epochs] == [epoch.correct for epoch in reports[1].epochs]
+    assert (tmp_path / "weights.npz").exists()
+
+
+def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:
+    framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
+    assert framework.kind_of(RuntimeError("x")) is None

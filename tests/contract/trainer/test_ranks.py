@@ -1,0 +1,192 @@
+"""Several ranks on real Horovod: every image once, the weights of one rank, no process left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from aiperf.config.datasets import DIGITS
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.messages import Begin, FromTrainer, TrainerEpoch, TrainerProgress, TrainRequest
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
+from replica.trainer.__main__ import kind_of
+from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.starters import STARTERS
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+from testing.needs import need
+from testing.processes import ask, processes_with, words_of
+
+# Without batch normalisation, whose statistics are those of a rank's own images.
+PLAIN = Architecture(
+    (
+        Node("in", Input(32, 32, 3)),
+        Node("conv", Conv(8, stride=(4, 4), bias=True), ("in",)),
+        Node("relu", ReLU(), ("conv",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("fc", Dense(10), ("flat",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+SEVERAL = [name for name in STARTERS if name != "none"]
+"""Starters of several ranks: each trains what one rank trains."""
+
+
+def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
+    path = tmp_path / "architecture.json"
+    path.write_text(to_json(PLAIN))
+    fields: dict[str, Any] = {
+        "architecture_path": str(path), "dataset": "digits", "batch_size": 32, "epochs": 2, "max_epochs": 4,
+        "patience": 9, "seed": 3, "learning_rate": 0.02, "momentum": 0.9, "label_smoothing": 0.1,
+        "precision": "float32", "xla": False, "progress_interval_s": 0.02,
+    }  # fmt: skip
+    return TrainRequest(**{**fields, **changes})
+
+
+def config_with(starter: str) -> RunConfig:
+    return load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
+
+
+async def train(
+    starter: str, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None
+) -> list[FromTrainer]:
+    if starter == "mpirun":
+        need("mpirun")
+    log = folder / f"{starter}-{ranks}.log"
+    trainer = await TrainerProcess.start(RankSetup(config_with(starter), ranks), request, log)
+    try:
+        await trainer.until_ready(120)
+        await trainer.begin(Begin(trial=1, save_weights_path=str(save) if save else None))
+        return [message async for message in trainer.messages(120)]
+    finally:
+        await trainer.end()
+
+
+def epochs_of(messages: list[FromTrainer]) -> list[EpochFacts]:
+    return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EpochFacts], Path]:
+    folder = tmp_path_factory.mktemp("alone")
+    weights = folder / "weights.npz"
+    return epochs_of(asyncio.run(train("none", 1, request_for(folder, batch_size=64), folder, weights))), weights
+
+
+@pytest.mark.parametrize("starter", SEVERAL)
+def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
+    starter: str, alone: tuple[list[EpochFacts], Path], tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights.npz"
+    messages = asyncio.run(train(starter, 2, request_for(tmp_path), tmp_path, weights))
+    wanted, wanted_weights = alone
+    for one, two in zip(wanted, epochs_of(messages), strict=True):
+        assert (two.images_trained, two.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
+        assert two.correct == one.correct, "validation over all ranks is that of one process"
+        assert two.loss == pytest.approx(one.loss, rel=1e-4)
+        assert two.learning_rate == one.learning_rate
+    with np.load(weights) as found, np.load(wanted_weights) as expected:
+        for name in expected.files:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: Path) -> None:
+    # 1,437 = 2 x (4 x 179) + 5 and 360 = 716 x 0 + 360: the last steps are of 2, 1, 1, 1 and of 90 images a rank.
+    messages = asyncio.run(train("horovodrun", 4, request_for(tmp_path, batch_size=179), tmp_path))
+    for epoch in epochs_of(messages):
+        assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
+    counts = [m.facts.images_trained for m in messages if isinstance(m, TrainerProgress)]
+    assert counts
+    assert all(0 < count <= DIGITS.train_images for count in counts)
+
+
+def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None:
+    # 1,437 = 1 x (4 x 359) + 1: in the second step three ranks have nothing.
+    messages = asyncio.run(train("mpirun", 4, request_for(tmp_path, batch_size=359, epochs=1), tmp_path))
+    assert [epoch.images_trained for epoch in epochs_of(messages)] == [DIGITS.train_images]
+
+
+def ranks() -> list[psutil.Process]:
+    """The rank processes of this test."""
+    found = processes_with("-P -m replica.trainer")
+    return [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
+
+
+def rank_number(process: psutil.Process) -> int:
+    environment = ask(process.environ, dict[str, str]())
+    return int(environment.get("OMPI_COMM_WORLD_RANK", environment.get("HOROVOD_RANK", "-1")))
+
+
+@pytest.mark.parametrize(
+    ("starter", "number", "victim"),
+    [
+        ("horovodrun", signal.SIGKILL, 1),
+        ("mpirun", signal.SIGKILL, 1),
+        ("mpirun", signal.SIGKILL, 0),
+        ("horovodrun", signal.SIGSTOP, 1),
+    ],
+)
+def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
+    starter: str, number: signal.Signals, victim: int, tmp_path: Path
+) -> None:
+    if starter == "mpirun":
+        need("mpirun")
+
+    async def scenario() -> None:
+        request = request_for(tmp_path, epochs=1000, max_epochs=1000)
+        log = tmp_path / "log"
+        trainer = await TrainerProcess.start(RankSetup(config_with(starter), 2), request, log)
+        try:
+            await trainer.until_ready(120)
+            await trainer.begin(Begin(trial=1))
+            hit = False
+            with pytest.raises(TrialFailedError, match="hang" if number == signal.SIGSTOP else "rank_lost|crash"):
+                async for message in trainer.messages(12 if number == signal.SIGSTOP else 60):
+                    if isinstance(message, TrainerEpoch) and not hit:
+                        os.kill(next(rank.pid for rank in ranks() if rank_number(rank) == victim), number)
+                        hit = True
+        finally:
+            await trainer.end()
+
+    asyncio.run(scenario())
+    assert ranks() == []
+
+
+def test_a_failure_of_another_rank_is_reported_with_its_reason(tmp_path: Path) -> None:
+    # Every rank sees the same sum, so all fail alike; which of them is the first to say so is chance.
+    with pytest.raises(TrialFailedError, match=r"nan: (rank 1: )?the loss is nan in epoch 1"):
+        asyncio.run(train("horovodrun", 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Horovod has been shut down.", "rank_lost"),
+        ("horovod_grouped_allreduce [gloo/transport/tcp/pair.cc:589] Connection reset by peer", "rank_lost"),
+        ("something else", "error"),
+    ],
+)
+def test_the_end_of_another_rank_is_recognised_in_the_errors_of_every_library(message: str, kind: str) -> None:
+    unknown = type("UnknownError", (Exception,), {})
+    assert kind_of(unknown(message), FRAMEWORKS.load("tensorflow")()) == kind
+    assert kind_of(MemoryError(), None) == "out_of_memory"
+
+
+def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from replica.trainer.tensorflow.horovod import HorovodCollective
+
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
+    monkeypatch.setattr("horovod.tensorflow.mpi_built", lambda: False)
+    with pytest.raises(TrialFailedError, match="start: Horovod was built without MPI"):
+        HorovodCollective(2)

@@ -1,0 +1,320 @@
+"""One suite for every trainer program: they all speak the same protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aiperf.config.datasets import DIGITS
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.messages import (
+    Begin,
+    FromTrainer,
+    InheritedWeights,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerPhase,
+    TrainerProgress,
+    TrainRequest,
+)
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from replica.trainer.programs import TRAINERS
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+from search_space.morph_json import morph_data
+from search_space.morphisms import Deepen
+from testing.processes import all_end
+
+TINY = Architecture(
+    (
+        Node("in", Input(32, 32, 3)),
+        Node("conv", Conv(8, stride=(4, 4)), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("fc", Dense(10), ("flat",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+
+@pytest.fixture(params=list(TRAINERS))
+def config(request: pytest.FixtureRequest) -> RunConfig:
+    return load_config(overrides={"run.dataset": "digits", "training.trainer": request.param})
+
+
+BEGIN = Begin(trial=1)
+
+MakeRequest = Callable[..., TrainRequest]
+
+
+@pytest.fixture
+def make_request(tmp_path: Path) -> MakeRequest:
+    def make(architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
+        path = tmp_path / "architecture.json"
+        path.write_text(to_json(architecture))
+        fields: dict[str, Any] = {
+            "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
+            "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
+            "label_smoothing": 0.1, "precision": "float32", "xla": False,
+            "progress_interval_s": 0.02,
+        }  # fmt: skip
+        return TrainRequest(**{**fields, **changes})
+
+    return make
+
+
+async def collect(
+    config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, ranks: int = 1
+) -> list[FromTrainer]:
+    trainer = await TrainerProcess.start(RankSetup(config, ranks, cpu_threads=2), request, log)
+    try:
+        phases: list[FromTrainer] = [phase async for phase in trainer.warm_up(120)]
+        await trainer.begin(begin)
+        return phases + [message async for message in trainer.messages(120)]
+    finally:
+        await trainer.end()
+
+
+def epochs_of(messages: Sequence[FromTrainer]) -> list[EpochFacts]:
+    return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
+
+
+def quality_of(epoch: EpochFacts) -> float:
+    assert epoch.quality is not None
+    return epoch.quality
+
+
+def test_a_training_reports_phases_progress_and_every_image_once(
+    config: RunConfig, make_request: MakeRequest, tmp_path: Path
+) -> None:
+    messages = asyncio.run(collect(config, make_request(), tmp_path / "log"))
+    epochs = epochs_of(messages)
+    assert [epoch.epoch for epoch in epochs] == [1, 2]
+    for epoch in epochs:
+        # 1,437 = 22 x 64 + 29: the partial batch is trained and counted too.
+        assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
+        assert 0 <= quality_of(epoch) <= 1
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([0.1, 0.075])
+    phases = [message.phase for message in messages if isinstance(message, TrainerPhase)]
+    assert phases == ["start", "build", "train", "evaluate", "train", "evaluate"]
+    progress = [message for message in messages if isinstance(message, TrainerProgress)]
+    assert progress
+    assert all(0 < report.facts.images_trained <= DIGITS.train_images for report in progress)
+    times = [message.monotonic_ms for message in messages]
+    assert times == sorted(times)
+    done = messages[-1]
+    assert isinstance(done, TrainerDone)
+    assert not done.early
+
+
+def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    messages = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log"))
+    epochs = epochs_of(messages)
+    assert epochs[-1].loss < epochs[0].loss - 0.1
+    assert quality_of(epochs[-1]) > 0.5, "ten classes: chance is 0.1"
+
+
+@pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}])
+def test_the_real_trainer_learns_in_every_setting(
+    make_request: MakeRequest, tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    messages = asyncio.run(collect(config, make_request(epochs=4, max_epochs=4, **setting), tmp_path / "log"))
+    epochs = epochs_of(messages)
+    assert [epoch.images_trained for epoch in epochs] == [DIGITS.train_images] * 4
+    assert quality_of(epochs[-1]) > 0.5
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_training_leaves_no_temporary_files(
+    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    seen = 0
+
+    async def scenario() -> None:
+        nonlocal seen
+        config = load_config(overrides={"run.dataset": "digits"})
+        trainer = await TrainerProcess.start(RankSetup(config, cpu_threads=2), make_request(), tmp_path / "log")
+        await trainer.until_ready(120)
+        await trainer.begin(BEGIN)
+        async for message in trainer.messages(120):
+            if isinstance(message, TrainerEpoch):
+                seen = max(seen, len(list(folder.rglob("*.py"))))
+                if killed:
+                    break
+        left = list(folder.iterdir())
+        assert bool(left) == killed, "a rank that ends in order has removed its files itself"
+        await trainer.end()
+
+    asyncio.run(scenario())
+    assert seen > 0, "TensorFlow has made some"
+    assert list(folder.iterdir()) == []
+
+
+def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
+    make_request: MakeRequest, tmp_path: Path
+) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    kept = tmp_path / "weights.npz"
+    begin = Begin(trial=1, save_weights_path=str(kept))
+    parent = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log", begin))
+    (tmp_path / "parent.json").write_text(to_json(TINY))
+    morph = Deepen("relu")
+    inherited = InheritedWeights(
+        architecture_path=str(tmp_path / "parent.json"),
+        weights_path=str(kept),
+        morphs=(morph_data(morph),),
+        noise=0.0,
+    )
+    # A learning rate of next to nothing: what the child knows, it has inherited.
+    request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9)
+    child = asyncio.run(collect(config, request, tmp_path / "log", Begin(trial=2, inherited=inherited)))
+    best = max(map(quality_of, epochs_of(parent)))
+    first = quality_of(epochs_of(child)[0])
+    assert first > 0.8 * best, "batch statistics of the new block are those of one epoch"
+    assert [message.phase for message in parent if isinstance(message, TrainerPhase)][-1] == "checkpoint"
+
+
+def test_patience_ends_a_training_early(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
+    # With this learning rate nothing improves; the simulated curve is flat over a million epochs.
+    request = make_request(epochs=30, max_epochs=1_000_000, patience=1, learning_rate=1e-12)
+    done = asyncio.run(collect(config, request, tmp_path / "log"))[-1]
+    assert isinstance(done, TrainerDone)
+    assert done.early
+
+
+def test_a_killed_trainer_is_a_crash_with_the_signal_and_the_log(
+    config: RunConfig, make_request: MakeRequest, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        request = make_request(epochs=1000, max_epochs=1000)
+        trainer = await TrainerProcess.start(RankSetup(config), request, tmp_path / "log")
+        await trainer.until_ready(120)
+        await trainer.begin(Begin(trial=1))
+        with pytest.raises(TrialFailedError, match=r"crash: the trainer ended with killed by SIGKILL; end of .*log"):
+            async for message in trainer.messages(120):
+                if isinstance(message, TrainerEpoch):
+                    os.kill(trainer.pid, signal.SIGKILL)
+        await trainer.end()
+
+    asyncio.run(scenario())
+
+
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from aiperf.config.settings import RunConfig
+from aiperf.messages import Begin, TrainerEpoch, TrainRequest
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+
+async def main():
+    setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))
+    request = TrainRequest.model_validate_json(sys.argv[2])
+    trainer = await TrainerProcess.start(setup, request, Path(sys.argv[3]))
+    await trainer.until_ready(120)
+    await trainer.begin(Begin(trial=1))
+    async for message in trainer.messages(120):
+        if isinstance(message, TrainerEpoch):
+            print(trainer.pid, flush=True)
+
+asyncio.run(main())
+"""
+"""An agent that trains and prints its trainer's process id after every epoch."""
+
+
+def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
+    request = make_request(epochs=1000, max_epochs=1000)
+    words = [sys.executable, "-c", ORPHAN, config.model_dump_json(), request.model_dump_json(), str(tmp_path / "log")]
+    with subprocess.Popen([*words, "1"], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        trainer = psutil.Process(int(agent.stdout.readline()))
+        agent.kill()
+        assert all_end([trainer])
+
+
+def test_a_corrupt_architecture_fails_the_trial(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
+    request = make_request()
+    Path(request.architecture_path).write_text("{")
+    with pytest.raises(TrialFailedError):
+        asyncio.run(collect(config, request, tmp_path / "log"))
+
+
+def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
+    make_request: MakeRequest, tmp_path: Path
+) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    nodes = tuple(Node(n.name, Dense(12) if n.name == "fc" else n.layer, n.inputs) for n in TINY.nodes)
+    with pytest.raises(TrialFailedError, match=r"build: the architecture maps .* to \(12,\); the data set needs"):
+        asyncio.run(collect(config, make_request(Architecture(nodes)), tmp_path / "log"))
+
+
+def test_the_real_trainer_ends_at_a_loss_that_is_not_a_number(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
+        asyncio.run(collect(config, make_request(learning_rate=3e38), tmp_path / "log"))
+
+
+def test_the_real_trainer_resumes_after_its_last_epoch(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    request = make_request(epochs=4, max_epochs=4)
+    whole = asyncio.run(collect(config, request, tmp_path / "log"))
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
+
+    async def interrupted() -> list[TrainerEpoch]:
+        trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, tmp_path / "log")
+        seen = []
+        try:
+            await trainer.until_ready(120)
+            await trainer.begin(begin)
+            async for message in trainer.messages(120):
+                if isinstance(message, TrainerEpoch):
+                    seen.append(message)
+                if len(seen) == 2 and isinstance(message, TrainerPhase) and message.phase == "train":
+                    while not (tmp_path / "checkpoint.npz").exists():
+                        await asyncio.sleep(0.01)
+                    os.kill(trainer.pid, signal.SIGKILL)
+        except TrialFailedError as error:
+            assert error.kind == "crash"
+        finally:
+            await trainer.end()
+        return seen
+
+    first = asyncio.run(interrupted())
+    rest = asyncio.run(collect(config, request, tmp_path / "log", begin))
+    resumed = epochs_of(rest)
+    assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
+    wanted = epochs_of(whole)
+    for found in resumed:
+        expected = wanted[found.epoch - 1]
+        assert found.learning_rate == pytest.approx(expected.learning_rate)
+        assert found.loss == pytest.approx(expected.loss, rel=0.05)
+    assert resumed[-1].epoch == 4
+    assert len(first) >= 2
+
+
+def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), checkpoint_interval_s=1e9)
+    messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
+    assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
+    assert "cannot be used" in (tmp_path / "log").read_text()

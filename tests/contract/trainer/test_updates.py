@@ -1,0 +1,65 @@
+"""One suite for every registered update: gradient descent on the mean over all ranks' images.
+
+tests/contract/trainer/test_ranks.py compares several ranks with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.updates import UPDATES, choose_update
+
+
+class WithAnother(AloneCollective):
+    """Sums as if a second rank had taken part: with one image, a gradient of 5 and a loss of 2."""
+
+    def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
+        *gradients, sums = tensors
+        return [*(gradient + 5.0 for gradient in gradients), sums + tf.constant([2.0, 1.0])]
+
+
+def updated(name: str, collective: AloneCollective) -> tuple[float, list[float]]:
+    """The variable, from 1, after a rank's mean gradient of 2 over three images; and the sums."""
+    variable = keras.Variable(1.0)
+    optimiser = keras.optimizers.SGD(0.5)
+    optimiser.build([variable])
+    update = UPDATES.load(name)(optimiser, collective)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step() -> Any:
+        return update.apply([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
+
+    sums = step().numpy().tolist()
+    return float(variable.numpy()), sums
+
+
+@pytest.mark.parametrize("name", list(UPDATES))
+def test_one_rank_takes_its_own_gradient(name: str) -> None:
+    value, sums = updated(name, AloneCollective())
+    assert value == pytest.approx(1 - 0.5 * 2)
+    assert sums == [6.0, 3.0]
+
+
+def test_a_synchronous_update_weighs_ranks_by_their_images() -> None:
+    value, sums = updated("synchronous", WithAnother())
+    # Three images with a mean gradient of 2 and one with 5: 11 / 4.
+    assert value == pytest.approx(1 - 0.5 * 11 / 4)
+    assert sums == [8.0, 4.0]
+
+
+@pytest.mark.parametrize("name", list(UPDATES))
+def test_an_update_that_xla_may_compile_communicates_with_no_rank(name: str) -> None:
+    value, _ = updated(name, WithAnother())
+    alone, _ = updated(name, AloneCollective())
+    assert UPDATES.load(name).compilable == bool(np.isclose(value, alone))
+
+
+def test_several_ranks_train_synchronously() -> None:
+    assert [choose_update(ranks) for ranks in (1, 2, 8)] == ["local", "synchronous", "synchronous"]

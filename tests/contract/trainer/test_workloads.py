@@ -1,0 +1,93 @@
+"""One suite for every registered workload, and the numbers of image classification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from aiperf.errors import TrialFailedError
+from aiperf.messages import TrainRequest
+from aiperf.network.json_files import to_json
+from replica.trainer.model import objectives
+from replica.trainer.model.builder import build_model
+from search_space.resnet import resnet
+from testing.images import request_for
+from workloads import DEFAULT_WORKLOAD, WORKLOADS
+from workloads.classification.workload import CLASSIFICATION
+from workloads.contract import PerExample, Sums
+
+REQUESTS: dict[str, dict[str, Any]] = {"classification": {"dataset": "digits"}}
+"""A small request of each workload.
+
+A workload that is missing here fails every test of the suite.
+"""
+
+
+def small_request(name: str, tmp_path: Path) -> TrainRequest:
+    path = tmp_path / "architecture.json"
+    path.write_text(to_json(resnet(50, 32, 10)))
+    return request_for(**REQUESTS[name], architecture_path=str(path))
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_blank_batches_fit_the_model_and_give_every_sum(name: str, tmp_path: Path) -> None:
+    workload, request = WORKLOADS.load(name), small_request(name, tmp_path)
+    dataset = workload.dataset(request)
+    model = build_model(workload.architecture(request, dataset))
+    for examples in (0, 1, 3):
+        inputs, labels = workload.blank(examples, dataset)
+        assert {inputs.dtype, labels.dtype} == {np.dtype(np.float32)}
+        assert len(inputs) == len(labels) == examples
+        if examples == 0:
+            continue
+        outputs = model(inputs)
+        for function in (workload.training_loss(request), workload.validation_loss(request), *workload.metrics):
+            values = np.asarray(objectives.find(function)(labels, outputs))
+            assert values.shape == (examples,)
+            assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_facts_have_means_and_a_quality_that_can_reach_the_target(name: str) -> None:
+    workload = WORKLOADS.load(name)
+    metrics = tuple(10.0 for _ in workload.metrics)
+    facts = workload.facts(3, 0.01, Sums(40, 20.0), Sums(10, 30.0, metrics))
+    assert (facts.epoch, facts.learning_rate) == (3, 0.01)
+    assert (facts.images_trained, facts.images_evaluated) == (40, 10)
+    assert (facts.loss, facts.validation_loss) == (0.5, 3.0)
+    assert facts.quality is not None
+    assert facts.quality >= workload.target_quality, "every metric is perfect"
+
+
+def test_classification_is_what_is_trained_until_something_else_is_configured() -> None:
+    assert DEFAULT_WORKLOAD in WORKLOADS
+    assert WORKLOADS.load(DEFAULT_WORKLOAD) is CLASSIFICATION
+    assert CLASSIFICATION.target_quality == pytest.approx(0.7), "an error of 30 % at most"
+
+
+def test_top_1_and_smoothed_cross_entropy_by_hand(tmp_path: Path) -> None:
+    request = small_request("classification", tmp_path).model_copy(update={"label_smoothing": 0.1})
+    labels = np.array([[1, 0], [0, 1], [0, 1]], np.float32)
+    outputs = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]], np.float32)
+    (top_1,) = CLASSIFICATION.metrics
+    assert np.asarray(objectives.find(top_1)(labels, outputs)).tolist() == [1, 0, 1]
+    plain = objectives.find(CLASSIFICATION.validation_loss(request))(labels, outputs)
+    np.testing.assert_allclose(np.asarray(plain), -np.log([0.9, 0.2, 0.6]), rtol=1e-5)
+    smoothed = objectives.find(CLASSIFICATION.training_loss(request))(labels, outputs)
+    wanted = [-0.95 * np.log(a) - 0.05 * np.log(b) for a, b in ((0.9, 0.1), (0.2, 0.8), (0.6, 0.4))]
+    np.testing.assert_allclose(np.asarray(smoothed), wanted, rtol=1e-5)
+
+
+def test_a_loss_that_keras_lacks_is_named() -> None:
+    with pytest.raises(TrialFailedError, match="build: Keras has no loss or metric 'soft_focal'"):
+        objectives.find(PerExample("soft_focal"))
+    assert not hasattr(keras.losses, "soft_focal")
+
+
+def test_sums_are_read_from_the_order_of_the_steps() -> None:
+    found = Sums.of(np.array([12.5, 7.0, 3.0, 20.0]))
+    assert found == Sums(examples=20, loss=12.5, metrics=(7.0, 3.0))

@@ -1,0 +1,220 @@
+"""Runs on a real SLURM cluster: inside and outside allocations, dying nodes, cancelled runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.clock import SystemClock
+from aiperf.config.settings import load_config
+from primary.launchers import ReplicaSpec, make_launcher
+from replica.agent import slots_of_nodes
+from replica.trainer.starters import STARTERS, RankRequest
+from slurm.local_cluster import LocalCluster
+from testing.hand_made import SIMULATED, aiperf
+from testing.needs import need
+from testing.processes import all_end, ask, listening
+from testing.runs import begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
+
+SLURM = ("--launcher", "slurm")
+
+
+def queue(*options: str) -> list[str]:
+    words = ["squeue", "--noheader", "--format=%i %j %T", *options]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, replicas: int) -> None:
+    output = tmp_path / "run"
+    result = aiperf("run", *SIMULATED, *SLURM, "--replicas", replicas, "--duration", "6s", "--output", output)
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    assert (found["replicas"], found["accelerators"], found["ended"]) == (replicas, replicas, "deadline")
+    assert all(detail["operations"] > 0 for detail in found["replica_details"])
+    assert f"replicas={replicas} " in result.stdout.splitlines()[-1]
+    assert steps(allocation) == [], "no step is left behind"
+
+
+def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
+    need("mpirun")
+    output = tmp_path / "run"
+    words = ["run", "--dataset", "digits", *SLURM, "--replicas", "1", "--duration", "10m", "--output", str(output)]
+    settings = ["replica.nodes=2", "replica.cpu_threads=1", "training.max_epochs=4", "replica.warm_up=false"]
+    command = [sys.executable, "-m", "aiperf", *words, *(word for each in settings for word in ("--set", each))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_epochs(output, timeout_s=240)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    found = report(output)
+    assert found["accelerators"] == 2, out
+    (trial,) = found["trials"]
+    assert (trial["images_trained"], trial["images_evaluated"]) == (1437, 360)
+    assert steps(allocation) == []
+
+
+def steps(allocation: str) -> list[str]:
+    return queue("--steps", f"--jobs={allocation}")
+
+
+def test_ranks_of_further_nodes_end_with_their_replica_even_if_they_hang(allocation: str, tmp_path: Path) -> None:
+    need("mpirun")
+    overrides = {"run.dataset": "digits", "run.launcher": "slurm", "run.replicas": 2, "replica.nodes": 2}
+
+    async def scenario() -> None:
+        launcher = make_launcher(load_config(overrides=overrides), SystemClock())
+        first = await launcher.start(asleep(0, ("n1", "n2"), tmp_path))
+        await asyncio.to_thread(wait_for, lambda: len(steps(allocation)) == len(mpi_daemons()) == 2)
+        daemons = mpi_daemons()
+        second = await launcher.start(asleep(1, ("n3", "n4"), tmp_path))
+        await asyncio.to_thread(wait_for, lambda: len(steps(allocation)) == len(mpi_daemons()) == 4)
+        for daemon in daemons:
+            daemon.suspend()
+        await first.cancel(1)
+        assert len(steps(allocation)) == 2, "the other replica's"
+        assert len(mpi_daemons()) == 2
+        await second.cancel(1)
+
+    asyncio.run(scenario())
+    assert steps(allocation) == []
+    assert all_end(mpi_daemons(), 5)
+
+
+def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
+    """A replica whose ranks sleep, whatever options they get."""
+    ranks = STARTERS.load("mpirun")(RankRequest(("sh", "-c", "sleep 600"), ranks=len(hosts), hosts=hosts))
+    slots = [f"{name}={value}" for name, value in slots_of_nodes(hosts, len(hosts)).items()]
+    return ReplicaSpec(replica, ("env", *slots, *ranks), folder / f"{replica}.log")
+
+
+def mpi_daemons() -> list[psutil.Process]:
+    """Open MPI's, one on each node."""
+    return [process for process in psutil.process_iter() if ask(process.name, "") == "orted"]
+
+
+def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path) -> None:
+    output, script = tmp_path / "run", tmp_path / "job.sh"
+    made = aiperf(
+        "slurm", "script", *SIMULATED, "--replicas", 3, "--duration", "6s", "--name", "odd name",
+        "--output", output, "--file", script, "--log", tmp_path / "job.log", "--set", "slurm.time=00:05:00",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert "3 node(s); submit it with: sbatch" in made.stdout
+    subprocess.run(["sbatch", str(script)], check=True)
+    wait_for(lambda: queue() == [])
+    found = report(output)
+    assert (found["name"], found["ended"], found["replicas"]) == ("odd name", "deadline", 3)
+    assert (tmp_path / "job.log").read_text().splitlines()[-1].startswith("AIPerf: score=")
+
+
+def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: LocalCluster, tmp_path: Path) -> None:
+    output, script = tmp_path / "run", tmp_path / "job.sh"
+    made = aiperf("slurm", "script", *SIMULATED, "--duration", "10m", "--output", output, "--file", script,
+                  "--log", tmp_path / "job.log")  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    submitted = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=True)
+    wait_for_epochs(output)
+    subprocess.run(["scancel", "--batch", "--signal=TERM", submitted.stdout.strip()], check=True)
+    wait_for(lambda: queue() == [])
+    assert report(output)["ended"] == "interrupted"
+    assert "status=FAILED" in (tmp_path / "job.log").read_text().splitlines()[-1]
+
+
+def start(output: Path, *words: object) -> subprocess.Popen[str]:
+    return begin(output, *SLURM, *words)
+
+
+def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: LocalCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 4, "--duration", "16s", "--set", "run.replica_silence=4s") as process:
+        wait_for_epochs(output, 9)
+        slurm.kill_node("n3")
+        _, err = process.communicate(timeout=90)
+    try:
+        assert process.returncode == 0, err
+        details = report(output)["replica_details"]
+        assert [detail["state"] for detail in details] == ["finished", "finished", "lost", "finished"]
+        assert all(detail["operations"] > 0 for detail in details)
+        assert report(output)["ended"] == "deadline"
+        assert "replica 2 LOST" in err
+    finally:
+        slurm.start_node("n3")
+        wait_for(lambda: "n3" in ready_nodes())
+
+
+def ready_nodes() -> str:
+    words = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return " ".join(line for line in lines if line.endswith(("idle", "allocated", "mixed")))
+
+
+def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: LocalCluster, tmp_path: Path) -> None:
+    blocker = subprocess.Popen(["srun", "--nodes=2", "--exclusive", "sleep", "600"])
+    wait_for(lambda: any("RUNNING" in line for line in queue()))
+    output = tmp_path / "run"
+    with start(output, "--replicas", 3, "--duration", "20s", "--set", "slurm.exclusive=true",
+               "--set", "run.start_timeout=3s") as process:  # fmt: skip
+        wait_for(lambda: "run_released" in history(output))
+        assert len([line for line in queue("--states=PENDING") if "aiperf" in line]) == 1
+        subprocess.run(["scancel", "--name=sleep"], check=True)
+        blocker.wait()
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "1 replica(s) not ready within 3 s; starting without" in err
+    assert all(detail["operations"] > 0 for detail in report(output)["replica_details"]), "the late one joined"
+    wait_for(lambda: queue() == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_cancelled_run_leaves_no_job_behind(slurm: LocalCluster, tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "10m", "--set", "replica.nodes=2") as process:
+        wait_for_epochs(output)
+        assert len(queue("--states=RUNNING")) == 2
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    wait_for(lambda: queue() == [])
+    nothing_is_left(output, 60)
+    assert aiperf("report", output).returncode == 0
+
+
+def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: LocalCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 1, "--duration", "10m", "--set", "replica.restarts=0") as process:
+        wait_for_epochs(output)
+        job = queue("--states=RUNNING")[0].split()[0]
+        subprocess.run(["scancel", job], check=True)
+        process.communicate(timeout=90)
+    assert process.returncode == 1
+    (detail,) = report(output)["replica_details"]
+    assert detail["state"] == "lost"
+    assert f"SLURM job {job} is CANCELLED: it was cancelled" in detail["reason"]
+
+
+def test_an_allocation_that_is_too_small_is_reported(allocation: str, tmp_path: Path) -> None:
+    result = aiperf("run", *SIMULATED, *SLURM, "--replicas", 5, "--duration", "4s", "--output", tmp_path / "run")
+    assert "too few nodes for replica 4: SLURM job" in report(tmp_path / "run")["replica_details"][4]["reason"]
+    assert result.returncode == 0
+
+
+def test_slurm_s_variables_in_the_environment_have_no_effect(slurm: LocalCluster, tmp_path: Path) -> None:
+    confusing = {"SLURM_NTASKS": "9", "SLURM_NNODES": "7", "SALLOC_PARTITION": "none", "SBATCH_PARTITION": "none",
+                 "SLURM_PARTITION": "none"}  # fmt: skip
+    result = aiperf("run", *SIMULATED, *SLURM, "--duration", "4s", "--output", tmp_path / "run", environment=confusing)
+    assert result.returncode == 0, result.stderr
+
+
+def test_nothing_listens_but_slurms_own_programs(allocation: str, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "6s") as process:
+        wait_for_epochs(output)
+        seen = own_processes(output)
+        assert [listening(member) for member in seen] == [set()] * len(seen)
+        assert len(seen) >= 3, "the primary and two agents"
+        process.communicate(timeout=60)

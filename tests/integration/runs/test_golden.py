@@ -1,0 +1,94 @@
+"""What an earlier version wrote and proposed: a run directory still reads and resumes, proposals are the same."""
+
+from __future__ import annotations
+
+from testing.places import GOLDEN
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.config.settings import RunConfig
+from aiperf.messages import Job
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import RunPaths, open_run
+from replica.search.planner import Memory, Planner
+from search_space.morph_json import morph_data
+from testing.hand_made import aiperf
+from testing.runs import report
+
+PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.json").read_text())
+REPORT: dict[str, Any] = json.loads((GOLDEN / "run-0.1.0.report.json").read_text())
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> RunPaths:
+    """An interrupted simulated run of version 0.1.0 with two replicas and 36 trials."""
+    with tarfile.open(GOLDEN / "run-0.1.0.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return open_run(tmp_path / "run-0.1.0")
+
+
+def test_an_old_run_has_the_same_report(old_run: RunPaths) -> None:
+    assert aiperf("report", old_run.root, "--format", "json").returncode in (0, 1)
+    found = report(old_run.root)
+    for name, value in REPORT.items():
+        if name != "trials":
+            assert found[name] == value, name
+    for trial, expected in zip(found["trials"], REPORT["trials"], strict=True):
+        assert {name: trial[name] for name in expected} == expected
+
+
+def test_an_old_run_verifies_and_resumes(old_run: RunPaths) -> None:
+    assert aiperf("verify", old_run.root).returncode == 0
+    manifest = json.loads(old_run.run.read_text())
+    manifest["config"]["run"]["duration"] = 6.0
+    old_run.run.write_text(json.dumps(manifest))
+    done = aiperf("resume", old_run.root, "--new-clock")
+    assert done.returncode == 0, done.stderr
+    found = report(old_run.root)
+    assert found["ended"] == "deadline"
+    assert len(found["trials"]) > len(REPORT["trials"])
+    assert aiperf("verify", old_run.root).returncode == 0
+
+
+def choose(config: RunConfig, strategy: str, hpo: str) -> RunConfig:
+    return config.model_copy(update={"search": config.search.model_copy(update={"strategy": strategy, "hpo": hpo})})
+
+
+@pytest.mark.parametrize("strategy", ["bayesian", "random"])
+def test_plans_of_an_old_history_are_the_same(old_run: RunPaths, strategy: str) -> None:
+    shutil.rmtree(old_run.candidates)
+    old_run.candidates.mkdir()
+    config = read_manifest(old_run).config
+    planners: dict[int, Planner] = {}
+    for expected in PROPOSALS["plans"]:
+        if expected["strategy"] != strategy:
+            continue
+        chosen = choose(config, strategy, expected["hpo"])
+        replica = expected["replica"]
+        planner = planners.setdefault(replica, Planner(replica, chosen, old_run, Memory()))
+        plan = planner.plan(Job(**expected["job"]))
+        assert plan.proposal.architecture.hash == expected["architecture"]
+        assert plan.proposal.parent == expected["parent"]
+        assert [morph_data(morph) for morph in plan.proposal.morphs] == expected["morphs"]
+        assert plan.hyperparameters == expected["point"]
+
+
+@pytest.mark.parametrize("strategy", ["bayesian", "random"])
+def test_the_search_proposes_the_same(strategy: str) -> None:
+    done = aiperf("search", "--steps", 10, "--objective", "peak", "--strategy", strategy, "--seed", 3,
+                  "--format", "json")  # fmt: skip
+    found = [{name: value for name, value in row.items() if name != "seconds"} for row in json.loads(done.stdout)]
+    assert found == PROPOSALS[f"search_{strategy}"]
+
+
+@pytest.mark.parametrize("strategy", ["tpe", "random"])
+def test_the_tuner_suggests_the_same(strategy: str) -> None:
+    done = aiperf("hpo", "--steps", 30, "--objective", "rastrigin", "--strategy", strategy, "--seed", 3,
+                  "--format", "json")  # fmt: skip
+    assert json.loads(done.stdout) == PROPOSALS[f"hpo_{strategy}"]

@@ -1,0 +1,104 @@
+"""A run with real training, and its score recomputed by hand from the raw lines of its records."""
+
+from __future__ import annotations
+
+from testing.places import GOLDEN
+
+import json
+from datetime import datetime
+from math import log
+from pathlib import Path
+
+import pytest
+
+from aiperf.network.json_files import read_architecture
+from replica.counting.keras_operations import count_model
+from replica.trainer.model.builder import build_model
+from testing.hand_made import aiperf
+from testing.runs import raw_records, report
+
+NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = tmp_path_factory.mktemp("real") / "run"
+    # One replica of one epoch a round: three trials are out of reach in this time, two are certain.
+    finished = aiperf(
+        "run", "--dataset", "digits", "--replicas", 1, "--duration", "50s", "--output", result,
+        "--set", "training.max_epochs=1", "--set", "search.initial_weights=inherit", timeout_s=200,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    return result
+
+
+def milliseconds(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_score_and_regulated_score_recomputed_by_hand_are_exact(output: Path) -> None:
+    records = raw_records(output)
+    found = report(output)
+    released = next(record for record in records if record["type"] == "run_released")
+    start_ms = milliseconds(released["time"])
+    end_ms = start_ms + 50_000
+    golden = NETWORKS["resnet50_v1_32_10"]
+    costs = {1: (golden["total"], golden["fp"])}
+    for trial in found["trials"][1:]:
+        if trial["architecture"]:
+            costs[trial["id"]] = grown_cost(output, trial["architecture"])
+    operations = 0
+    for trial, (train, evaluate) in costs.items():
+        own = [r for r in records if r.get("trial") == trial and milliseconds(r["time"]) <= end_ms]
+        epochs = {r["epoch"]: r for r in own if r["type"] == "epoch"}
+        open_reports = [r for r in own if r["type"] == "progress" and r["epoch"] not in epochs]
+        counted = [*epochs.values(), *open_reports[-1:]]
+        operations += sum(r["images_trained"] * train + r["images_evaluated"] * evaluate for r in counted)
+    correct = max(r["correct"] for r in records if r["type"] == "epoch" and milliseconds(r["time"]) <= end_ms)
+    error = (360 - correct) / 360
+    assert found["operations_total"] == operations
+    assert found["score_ops"] == operations / 50
+    assert found["error"] == error
+    assert found["regulated_score_ops"] == -log(error) * (operations / 50)
+
+
+def grown_cost(output: Path, name: str) -> tuple[int, int]:
+    """Training and evaluation cost of a grown architecture, counted the other way: from the Keras
+    model.
+    """
+    counted = count_model(build_model(read_architecture(output / "models" / name / "architecture.json")))
+    return counted.operations.total, counted.operations.forward
+
+
+def test_the_training_is_real(output: Path) -> None:
+    records = raw_records(output)
+    epochs = [record for record in records if record["type"] == "epoch"]
+    assert epochs
+    assert all(record["images_trained"] == 1437 and record["images_evaluated"] == 360 for record in epochs)
+    assert all(0.1 < record["loss"] < 50 for record in epochs)
+    found = report(output)
+    assert "trainer" not in {violation["rule"] for violation in found["violations"]}
+    assert found["replica_details"][0]["phases_s"]["train"] > 5
+
+
+def test_children_start_from_the_kept_weights_of_their_parents(output: Path) -> None:
+    found = report(output)
+    first, second = found["trials"][:2]
+    assert (first["state"], first["weights_from"], first["morphs"]) == ("completed", None, [])
+    assert (second["parent"], second["weights_from"]) == (first["architecture"], 1)
+    assert 1 <= len(second["morphs"]) <= 4
+    assert second["failure_reason"] is None
+    assert (output / "models" / first["architecture"] / "weights-000001.npz").exists()
+    assert list(output.glob("models/*/.*")) == [], "no temporary file is left behind"
+    assert list((output / "candidates").iterdir()) != []
+    assert found["replica_details"][0]["phases_s"]["checkpoint"] > 0
+
+
+def test_progress_is_recorded_at_least_every_ten_seconds_of_training(output: Path) -> None:
+    moments = [
+        milliseconds(record["time"])
+        for record in raw_records(output)
+        if record["type"] in ("progress", "epoch", "phase", "trial_started", "trial_ended")
+    ]
+    gaps = [later - earlier for earlier, later in zip(sorted(moments), sorted(moments)[1:], strict=False)]
+    assert max(gaps) <= 15_000, "10 s, and the import of TensorFlow on a busy machine"

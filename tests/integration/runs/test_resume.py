@@ -1,0 +1,201 @@
+"""Interrupted runs are resumed for the rest of their time, by one primary at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.campaign import campaign
+from testing.hand_made import HandMadeRun, aiperf
+from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
+
+
+def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
+    return begin(output, "--replicas", 2, "--duration", duration, *words)
+
+
+def interrupt(output: Path, duration: str, number: signal.Signals = signal.SIGKILL) -> None:
+    with start(output, duration) as process:
+        wait_for_epochs(output, 4)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    nothing_is_left(output, 60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_run_is_resumed_for_the_time_that_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "run"
+    interrupt(output, "16s", number)
+    before = history(output)
+    result = aiperf("resume", output)
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    assert (found["ended"], found["duration_s"]) == ("deadline", 16.0)
+    assert "of 16 s have passed" in result.stderr
+    assert history(output).count('"type":"run_released"') == 1, "the clock is the first part's"
+    assert set(before.splitlines()) <= set(history(output).splitlines()), "what was written stays as it was"
+    numbers = [trial["id"] for trial in found["trials"]]
+    assert numbers == sorted(set(numbers))
+    assert len([trial for trial in found["trials"] if trial["epochs"]]) > 3
+    resumed = re.findall(r'"type":"trial_started".*?"resumes":(\d+)', history(output))
+    assert resumed, "trainings in progress are resumed"
+    assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
+    assert aiperf("verify", output).stdout.splitlines() == [f"{output}: 0 problem(s)"]
+    again = aiperf("resume", output)
+    assert (again.returncode, "has reached its deadline" in again.stderr) == (2, True)
+
+
+def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    interrupt(output, "6s")
+    first = report_of(output)
+    result = aiperf("resume", output, "--new-clock")
+    assert result.returncode == 0, result.stderr
+    found = report(output)
+    assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
+    assert {"rule": "clock", "found": "2 part(s)"}.items() <= next(
+        v for v in found["violations"] if v["rule"] == "clock"
+    ).items()
+    early = {trial["id"] for trial in first["trials"]}
+    assert all(trial["operations"] == 0 for trial in found["trials"] if trial["id"] in early)
+
+
+def report_of(output: Path) -> dict[str, list[dict[str, int]]]:
+    aiperf("report", output)
+    return report(output)
+
+
+def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "10m") as process:
+        wait_for_epochs(output)
+        second = aiperf("resume", output)
+        assert second.returncode == 3
+        assert f"another primary has this run: process {process.pid} on" in second.stderr
+        assert "since 20" in second.stderr
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert not (output / "primary.claim").exists()
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "10m", "--set", "run.stop_grace=10m") as process:
+        wait_for_epochs(output)
+        for agent in agents(output):
+            agent.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    nothing_is_left(output)
+    assert aiperf("report", output).returncode == 0
+
+
+def test_a_damaged_run_is_not_resumed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1)
+    run.at(5).epoch(1, 1)
+    file = run.paths.history_file("replica-0000-1")
+    file.write_bytes(file.read_bytes().replace(b'"correct":300', b'"correct":301'))
+    result = aiperf("resume", run.paths.root)
+    assert result.returncode == 2
+    assert "1 damaged record(s)" in result.stderr
+    assert "aiperf verify" in result.stderr
+
+
+def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "8s") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stderr.close()
+        wait_for(lambda: '"type":"run_ended"' in history(output))
+        assert process.stdout is not None
+        out = process.stdout.read()
+    assert process.returncode == 0
+    assert out.splitlines()[-1].startswith("AIPerf: score=")
+
+
+@pytest.mark.parametrize(("trainer", "kills", "seed"), [("simulated", 10, 5), ("keras", 2, 1)])
+def test_a_short_fault_campaign_loses_and_doubles_nothing(trainer: str, kills: int, seed: int) -> None:
+    toll = campaign(kills, seed, trainer)
+    assert toll.kills >= kills
+    assert toll.clean, str(toll)
+
+
+def damage_bytes(run: HandMadeRun) -> None:
+    file = run.paths.history_file("replica-0000-1")
+    file.write_bytes(file.read_bytes().replace(b'"correct":300', b'"correct":301'))
+
+
+def drop_line(run: HandMadeRun) -> None:
+    file = run.paths.history_file("replica-0000-1")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:1] + lines[2:]))
+
+
+def append(file: Path, data: bytes) -> None:
+    file.write_bytes(file.read_bytes() + data)
+
+
+DAMAGES: dict[str, tuple[Callable[[HandMadeRun], object], str]] = {
+    "a flipped byte": (damage_bytes, r"replica-0000-1.jsonl line 2: the checksum does not fit"),
+    "a deleted line": (drop_line, r"replica-0000-1.jsonl: 1 record\(s\) are missing, the first is number 1"),
+    "a deleted file": (
+        lambda run: run.paths.history_file("replica-0000-1").unlink(),
+        r"replica-0000-1.jsonl: the history of replica 0 is missing",
+    ),
+    "a foreign file": (lambda run: (run.paths.root / "notes.txt").write_text("x"), "notes.txt: does not belong"),
+    "a temporary file": (
+        lambda run: (run.paths.models / ".weights.npz.1.tmp").write_text("x"),
+        "models/.weights.npz.1.tmp: a temporary file that was left behind",
+    ),
+    "another architecture": (
+        lambda run: run.paths.architecture(run.architecture.hash).write_text("{"),
+        r"models/[0-9a-f]{16}/architecture.json: ",
+    ),
+    "broken weights": (
+        lambda run: run.paths.weights(run.architecture.hash, 1).write_bytes(b"PK no"),
+        r"weights-000001.npz: cannot be read",
+    ),
+    "an unfinished line": (
+        lambda run: append(run.paths.history_file("primary-1"), b'{"half'),
+        "primary-1.jsonl: ends in an unfinished line",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_verify_finds_and_names(tmp_path: Path, name: str) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1)
+    run.at(5).epoch(1, 1).at(9).epoch(1, 2).end_trial(1).end(100)
+    clean = aiperf("verify", run.paths.root)
+    assert (clean.returncode, clean.stdout.splitlines()[-1][-14:]) == (0, ": 0 problem(s)")
+    damage, pattern = DAMAGES[name]
+    damage(run)
+    found = aiperf("verify", run.paths.root)
+    assert found.returncode == 1
+    assert re.search(pattern, found.stdout), found.stdout
+    assert "Traceback" not in found.stderr
+
+
+def test_a_newer_version_of_records_is_named(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(100)
+    file = run.paths.history_file("primary-1")
+    import zlib
+
+    line = file.read_bytes().splitlines()[0]
+    head = line[: line.rindex(b',"crc32"')].replace(b'"version":1', b'"version":2')
+    file.write_bytes(
+        head + b',"crc32":"%08x"}\n' % zlib.crc32(head) + b"\n".join(file.read_bytes().splitlines()[1:]) + b"\n"
+    )
+    assert "record version 2; this program reads version 1" in aiperf("verify", run.paths.root).stdout
+    assert json.loads(run.paths.run.read_text())["schema_version"] == 1

@@ -1,0 +1,183 @@
+"""The command line: help without TensorFlow, and one clear message for every mistake."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.cli.command import Command
+from aiperf.cli.verbs import FOLLOW_UPS, VERBS
+from aiperf.registry import Registry
+from testing.hand_made import SIMULATED, HandMadeRun, aiperf
+
+
+def test_help_imports_no_tensorflow_nor_any_other_large_library() -> None:
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "aiperf", "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert not imported & {"tensorflow", "keras", "numpy", "pydantic", "rich"}
+    assert all(verb in result.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help_with_an_example(verb: str) -> None:
+    result = aiperf(verb, "--help")
+    assert result.returncode == 0
+    assert f"example:\n  aiperf {verb} " in result.stdout
+
+
+def test_no_verb_an_unknown_verb_and_the_version() -> None:
+    assert aiperf().returncode == 2
+    unknown = aiperf("rnu")
+    assert unknown.returncode == 2
+    assert unknown.stderr == "aiperf: unknown verb 'rnu'; did you mean 'run'? 'aiperf --help' lists all verbs\n"
+    assert aiperf("--version").stdout.startswith("aiperf ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--replicas", "0"], "run.replicas: Input should be greater than or equal to 1 (found 0)"),
+        (["--replicas", "-3"], "run.replicas: Input should be greater than or equal to 1 (found -3)"),
+        (["--replicas", "two"], "run.replicas: Input should be a valid integer (found 'two')"),
+        (["--duration", "soon"], "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h\n"),
+        (["--dataset", "cifar"], "unknown data set 'cifar'; known: digits, imagenet"),
+        (["--dataset", "images"], "data set 'images' needs the directory of its files"),
+        (["--set", "training.batchsize=3"], "training.batchsize: unknown key (did you mean batch_size?); valid here:"),
+        (["--set", "nonsense"], "overrides are written section.key=value"),
+        (["--preset", "fast"], "unknown preset 'fast'; known: official, quick"),
+        (["missing.toml"], "missing.toml: cannot be read"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+    ],
+)
+def test_wrong_usage_gives_one_message_and_starts_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
+    output = tmp_path / "run"
+    result = aiperf("run", *SIMULATED, *arguments, "--output", output)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not output.exists()
+
+
+def test_several_wrong_values_are_reported_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[run]\nreplicas = 0\nduration = "x"\n[training]\nmomentum = 2\n[oops]\n')
+    result = aiperf("run", file, "--output", tmp_path / "run")
+    assert result.returncode == 2
+    assert "4 problem(s)" in result.stderr
+    assert all(key in result.stderr for key in ("run.replicas", "run.duration", "training.momentum", "oops"))
+
+
+def test_an_output_directory_with_another_run_is_left_alone(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    output.mkdir()
+    (output / "run.json").write_text("precious")
+    result = aiperf("run", *SIMULATED, "--output", output)
+    assert (result.returncode, "holds another run" in result.stderr) == (2, True)
+    assert [path.name for path in output.iterdir()] == ["run.json"]
+    assert (output / "run.json").read_text() == "precious"
+
+
+def test_a_place_that_cannot_be_written_is_an_environment_error() -> None:
+    result = aiperf("run", *SIMULATED, "--output", "/proc/aiperf-run")
+    assert result.returncode == 3
+    assert "/proc" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_too_little_disk_space_is_an_environment_error(tmp_path: Path) -> None:
+    result = aiperf("run", *SIMULATED, "--set", "run.min_free_disk_gib=1e9", "--output", tmp_path / "run")
+    assert (result.returncode, "too little disk space" in result.stderr) == (3, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
+    hide = tmp_path / "hide"
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *more: None if name == 'tensorflow' else find(name, *more)\n"
+    )
+    result = aiperf("run", "--dataset", "digits", "--output", tmp_path / "run", environment={"PYTHONPATH": str(hide)})
+    assert result.returncode == 3
+    assert "TensorFlow is not installed" in result.stderr
+    assert "pip install 'aiperf-hpc[tensorflow]'" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("verb", ["report", "status"])
+def test_a_path_that_is_not_a_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        result = aiperf(verb, path)
+        assert (result.returncode, str(path) in result.stderr) == (2, True)
+        assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    assert "Traceback" in aiperf("report", tmp_path, "--debug").stderr
+
+
+def one_run(folder: Path) -> Path:
+    run = HandMadeRun(folder / "run", {"training.trainer": "simulated", "run.duration": "3s"}).at(0).release(100)
+    return run.at(1).start_trial(1).at(60).epoch(1, 1).end(100).paths.root
+
+
+def interrupted_run(folder: Path) -> Path:
+    run = HandMadeRun(folder / "run", {"training.trainer": "simulated", "run.duration": "3s"}).at(0).release(100)
+    return run.at(1).start_trial(1).paths.root
+
+
+JSON: dict[str, Callable[[Path], list[object]]] = {
+    "run": lambda folder: [*SIMULATED, "--duration", "3s", "--output", folder / "run"],
+    "resume": lambda folder: [interrupted_run(folder), "--new-clock"],
+    "report": lambda folder: [one_run(folder)],
+    "status": lambda folder: [one_run(folder)],
+    "check": lambda folder: [one_run(folder)],
+    "rank": lambda folder: [one_run(folder)],
+    "compare": lambda folder: [one_run(folder), folder / "run"],
+    "scale": lambda folder: ["--from", one_run(folder)],
+    "search": lambda folder: ["--steps", 2],
+    "hpo": lambda folder: ["--steps", 3],
+    "ops": lambda folder: ["--architecture", "resnet50"],
+}
+ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py"}
+"""Verbs that need an SSH server or train: their own tests parse their JSON."""
+
+
+@pytest.mark.parametrize("verb", JSON)
+def test_json_is_all_that_standard_output_has(verb: str, tmp_path: Path) -> None:
+    done = aiperf(verb, *map(str, JSON[verb](tmp_path)), "--format", "json")
+    assert json.loads(done.stdout), done.stderr
+    assert ("\nAIPerf: score=" in f"\n{done.stderr}") == (verb in ("run", "resume", "report"))
+
+
+def test_the_json_of_every_verb_is_tested() -> None:
+    assert {verb for verb in VERBS if gives_json(verb)} == {*JSON, *ELSEWHERE}
+
+
+def gives_json(verb: str) -> bool:
+    """Whether a verb or one of its actions takes --format json."""
+    commands: Registry[Command] = Registry("verb", {verb: VERBS[verb][0]})
+    parsers = [argparse.ArgumentParser()]
+    commands.load(verb).configure(parsers[0])
+    for parser in parsers:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers.extend(action.choices.values())
+            elif "--format" in action.option_strings and "json" in (action.choices or ()):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("verb", FOLLOW_UPS)
+def test_second_halves_of_verbs_are_not_in_the_help_but_have_one(verb: str) -> None:
+    assert verb not in aiperf("--help").stdout
+    assert aiperf(verb, "--help").returncode == 0

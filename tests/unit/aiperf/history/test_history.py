@@ -1,0 +1,210 @@
+"""The history list: durable writers, readers that see each record once, and damage that is never hidden."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.errors import RecordDamagedError
+from aiperf.history import files as history
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.history.records import (
+    PhaseBegan,
+    ProgressMade,
+    Record,
+    TrialEnded,
+    decode_record,
+    encode_record,
+    scan_progress,
+)
+from aiperf.run_directory.paths import RunPaths
+from testing.hand_made import ManualClock
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    result = RunPaths(tmp_path)
+    result.create()
+    return result
+
+
+def progress(trained: int) -> ProgressMade:
+    return ProgressMade(trial=1, epoch=1, images_trained=trained, images_evaluated=0)
+
+
+def test_what_is_written_is_read_once_and_in_order(paths: RunPaths) -> None:
+    reader = HistoryReader(paths)
+    with HistoryWriter(paths, "replica-0001", ManualClock()) as writer:
+        written = [writer.append(progress(n)) for n in range(3)]
+        assert list(reader.read_new().records) == written
+        assert reader.read_new().records == ()
+        written.append(writer.append(TrialEnded(trial=1, reason="completed")))
+        assert list(reader.read_new().records) == written[3:]
+    assert [record.sequence for record in written] == [0, 1, 2, 3]
+
+
+def test_a_restarted_writer_takes_a_file_of_its_own(paths: RunPaths) -> None:
+    names = []
+    for _ in range(3):
+        with HistoryWriter(paths, "primary", ManualClock()) as writer:
+            names.append(writer.name)
+    assert names == ["primary-1", "primary-2", "primary-3"]
+
+
+def test_a_torn_last_line_is_left_for_later_at_every_byte(paths: RunPaths) -> None:
+    first, second = (encode_record(_record(n)) for n in range(2))
+    file = paths.history_file("replica-0000-1")
+    for cut in range(len(second)):
+        reader = HistoryReader(paths)
+        file.write_bytes(first + second[:cut])
+        batch = reader.read_new()
+        assert [record.sequence for record in batch.records] == [0]
+        assert batch.damages == ()
+        assert reader.unfinished() == (["replica-0000-1.jsonl"] if cut else [])
+        file.write_bytes(first + second)
+        assert [record.sequence for record in reader.read_new().records] == [1]
+
+
+def _record(sequence: int, writer: str = "replica-0000-1") -> Record:
+    return Record(writer, sequence, 1_700_000_000_123, 5, progress(sequence))
+
+
+@given(st.data())
+def test_any_flipped_byte_is_found(data: st.DataObject) -> None:
+    line = bytearray(encode_record(_record(7)))
+    place = data.draw(st.integers(0, len(line) - 2))
+    line[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(RecordDamagedError):
+        decode_record(bytes(line))
+
+
+@given(*[st.integers(0, 2**40)] * 5, st.integers(0, 4_000_000_000_000))
+def test_progress_is_scanned_exactly_as_it_is_written(
+    trial: int, epoch: int, trained: int, evaluated: int, sequence: int, time_ms: int
+) -> None:
+    body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
+    line = encode_record(Record("replica-0000-1", sequence, time_ms, -5, body)).removesuffix(b"\n")
+    assert scan_progress(line) == (trial, time_ms, body.position)
+    assert scan_progress(line.replace(b'"epoch":', b'"epoch":1')) is None, "its checksum does not fit"
+
+
+def test_only_progress_is_scanned() -> None:
+    other = Record("replica-0000-1", 0, 1_700_000_000_123, 5, TrialEnded(trial=1, reason="completed"))
+    assert scan_progress(encode_record(other).removesuffix(b"\n")) is None
+
+
+def test_damage_is_reported_with_its_place_and_the_rest_is_read(paths: RunPaths) -> None:
+    lines = [encode_record(_record(n)) for n in range(3)]
+    lines[1] = lines[1].replace(b'"epoch":1', b'"epoch":2')
+    paths.history_file("replica-0000-1").write_bytes(b"".join(lines))
+    batch = HistoryReader(paths).read_new()
+    assert [record.sequence for record in batch.records] == [0, 2]
+    assert [str(damage) for damage in batch.damages] == [
+        "replica-0000-1.jsonl line 2: the checksum does not fit: the line was changed or torn"
+    ]
+
+
+def test_a_record_in_a_foreign_file_and_a_newer_version_are_damage(paths: RunPaths) -> None:
+    paths.history_file("replica-0009-1").write_bytes(encode_record(_record(0)))
+    newer = encode_record(_record(0)).replace(b'{"version":1', b'{"version":2')
+    paths.history_file("replica-0000-1").write_bytes(_with_checksum(newer))
+    reasons = [damage.reason for damage in HistoryReader(paths).read_new().damages]
+    assert reasons[0] == "record version 2; this program reads version 1"
+    assert "replica-0000-1's, not this file's" in reasons[1]
+
+
+def _with_checksum(line: bytes) -> bytes:
+    import zlib
+
+    head = line[: line.index(b',"crc32"')]
+    return head + b',"crc32":"%08x"}\n' % zlib.crc32(head)
+
+
+def test_a_failed_write_leaves_no_half_record(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(0))
+        real_write = os.write
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda fd, data: real_write(fd, data[:10]))
+            patch.setattr(writer, "patience_s", 0.0)
+            with pytest.raises(OSError, match="short write"):
+                writer.append(progress(1))
+        writer.append(progress(2))
+    batch = HistoryReader(paths).read_new()
+    assert batch.damages == ()
+    assert [(r.sequence, r.body.images_trained) for r in batch.records if isinstance(r.body, ProgressMade)] == [
+        (0, 0),
+        (1, 2),
+    ]
+
+
+def test_records_carry_the_given_moment(paths: RunPaths) -> None:
+    with HistoryWriter(paths, "primary", ManualClock(500)) as writer:
+        record = writer.append(PhaseBegan(replica=0, trial=None, phase="idle"), at_monotonic_ms=321)
+    assert (record.time_ms, record.monotonic_ms) == (321, 321)
+    assert decode_record(encode_record(record)) == record
+
+
+def test_a_full_disk_is_waited_for_and_nothing_is_damaged(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts: list[int] = []
+    real_write = os.write
+
+    def full_at_first(descriptor: int, data: bytes) -> int:
+        attempts.append(real_write(descriptor, data[:7]) if len(attempts) < 3 else real_write(descriptor, data))
+        if len(attempts) <= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return attempts[-1]
+
+    monkeypatch.setattr(history, "RETRY_S", 0.001)
+    monkeypatch.setattr(os, "write", full_at_first)
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(0))
+        writer.append(progress(1))
+    monkeypatch.undo()
+    batch = HistoryReader(paths).read_new()
+    assert batch.damages == ()
+    assert len(batch.records) == 2
+    assert [r.getMessage().split(" (")[0] for r in caplog.records] == [
+        "primary-1 cannot be written",
+        "primary-1 can be written again",
+    ]
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC])
+def test_what_does_not_pass_is_an_error_in_the_end(paths: RunPaths, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(code, "refused")
+
+    monkeypatch.setattr(history, "RETRY_S", 0.001)
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.patience_s = 0.003
+        monkeypatch.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match="refused"):
+            writer.append(progress(0))
+        monkeypatch.undo()
+        writer.append(progress(1))
+    assert len(HistoryReader(paths).read_new().records) == 1
+
+
+def test_a_file_that_is_listed_and_not_there_yet_is_read_later(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(0))
+    reader, real_open = HistoryReader(paths), Path.open
+
+    def stale(self: Path, *arguments: Any, **more: Any) -> Any:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "open", stale)
+    assert reader.read_new() == history.Batch((), ())
+    monkeypatch.setattr(Path, "open", real_open)
+    assert len(reader.read_new().records) == 1

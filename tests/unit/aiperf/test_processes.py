@@ -1,0 +1,54 @@
+"""The end of child processes and of their own children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from aiperf.processes import end_group, spawn
+from testing.processes import lives
+from testing.runs import wait_for
+
+# A child in a group of its own (as salloc starts its command) that keeps the pipes open and does not end.
+STUBBORN_CHILD = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen(
+    [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"],
+    process_group=0,
+)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_end_reaches_children_in_groups_of_their_own(tmp_path: Path) -> None:
+    async def scenario() -> tuple[int, int]:
+        process = await spawn([sys.executable, "-c", STUBBORN_CHILD], tmp_path / "log")
+        assert process.stdout is not None
+        child = int(await process.stdout.readline())
+        return child, await end_group(process, 1)
+
+    child, code = asyncio.run(scenario())
+    assert code == -signal.SIGTERM
+    wait_for(lambda: not lives(child), 10)
+
+
+def test_the_end_does_not_wait_for_a_process_that_keeps_the_pipes_open(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        ignoring = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        away = ignoring + STUBBORN_CHILD.replace("process_group=0", "start_new_session=True")
+        process = await spawn([sys.executable, "-c", away], tmp_path / "log")
+        assert process.stdout is not None
+        child = int(await process.stdout.readline())
+        async with asyncio.timeout(20):
+            code = await end_group(process, 1)
+        assert lives(child)
+        os.kill(child, signal.SIGKILL)
+        while await process.stdout.read():
+            pass  # the pipes are free now
+        return code
+
+    assert asyncio.run(scenario()) == -signal.SIGKILL

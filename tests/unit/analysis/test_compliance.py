@@ -1,0 +1,209 @@
+"""Every rule broken in turn on an official run; results that are damaged, foreign or not what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from aiperf.config.datasets import IMAGENET
+from aiperf.errors import RunDirectoryError
+from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
+from aiperf.network.store import ArchitectureStore
+from aiperf.rules.table import RULES
+from aiperf.run_directory.paths import open_run
+from analysis.output.artifacts import write_report
+from analysis.output.systems import mlperf_system
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.results.archive import write_archive
+from analysis.results.compliance import check_result
+from analysis.results.source import read_result
+from search_space.resnet import resnet
+from testing.hand_made import T0_MS, HandMadeRun
+
+HOUR_S = 3600
+
+
+@dataclass
+class Story:
+    """What happens in a run that is official unless something is changed."""
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+    precision: str = "mixed_bfloat16"
+    depth: int = 50
+    images: int = IMAGENET.train_images
+    correct: int = 38_000
+    replicas: int = 1
+    trained: bool = True
+    reason: Literal["deadline", "interrupted"] = "deadline"
+    new_clock: bool = False
+    damage: bool = False
+
+    def write(self, root: Path) -> HandMadeRun:
+        run = HandMadeRun(root, {"run.dataset": "imagenet", "run.duration": HOUR_S, **self.overrides})
+        run.architecture = resnet(self.depth, 224, 1000)
+        ArchitectureStore(run.paths).save(run.architecture)
+        run.at(0).release(HOUR_S, self.replicas)
+        if self.new_clock:
+            run.primary.append(RunResumed(new_clock=True))
+            run.at(1).release_again(HOUR_S)
+        if self.trained:
+            self._train(run)
+        end_ms = T0_MS + (HOUR_S + (1 if self.new_clock else 0)) * 1000
+        run.at(HOUR_S + 2).primary.append(RunEnded(reason=self.reason, end_ms=end_ms))
+        if self.damage:
+            file = run.paths.history_file("replica-0000-1")
+            file.write_bytes(file.read_bytes().replace(b"38000", b"49000"))
+        return run
+
+    def _train(self, run: HandMadeRun) -> None:
+        run.at(2).primary.append(JobIssued(trial=1, replica=0, round=1, seed=1))
+        run.replicas[0].append(
+            TrialStarted(trial=1, replica=0, round=1, architecture=run.architecture.hash, parent=None,
+                         hyperparameters={}, epochs=15, precision=self.precision)
+        )  # fmt: skip
+        body = EpochCompleted(trial=1, epoch=1, images_trained=self.images, images_evaluated=50_000,
+                              correct=self.correct, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
+        run.at(1000).replicas[0].append(body)
+
+
+BROKEN: dict[str, Story] = {
+    "arrangement": Story(replicas=0, trained=False),
+    "records": Story(damage=True),
+    "completion": Story(reason="interrupted"),
+    "clock": Story(new_clock=True),
+    "work": Story(trained=False),
+    "dataset": Story({"run.dataset": "digits"}),
+    "epochs": Story(images=1_280_000),
+    "trainer": Story({"training.trainer": "simulated"}),
+    "initial architecture": Story(depth=101),
+    "NAS": Story({"search.strategy": "random"}),
+    "HPO": Story({"search.hpo": "none"}),
+    "search space": Story(),
+    "precision": Story(precision="float8"),
+    "input": Story({"training.input": "synthetic"}),
+    "duration": Story({"run.duration": HOUR_S - 1}),
+    "error": Story(correct=34_999),
+}
+
+
+def test_a_run_by_the_rules_is_official(tmp_path: Path) -> None:
+    Story().write(tmp_path)
+    compliance = check_result(tmp_path)
+    assert [rule.rule for rule in compliance.report.rules if not rule.passed] == []
+    assert (compliance.report.verdict, compliance.valid, compliance.recomputed) == ("official", True, True)
+
+
+def test_there_is_a_run_for_every_rule() -> None:
+    assert set(BROKEN) == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_path: Path) -> None:
+    story = BROKEN[rule]
+    if rule == "search space":
+        own = tmp_path / "space.json"
+        own.write_text(json.dumps({"batch_size": {"_type": "choice", "_value": [448]}}))
+        story = Story({"search.space": str(own)})
+    story.write(tmp_path / "run")
+    report = check_result(tmp_path / "run").report
+    broken = {item.rule: item for item in report.violations}
+    allowed = {"arrangement": {"work", "error"}, "work": {"error"}, "records": {"work", "error"}}.get(rule, set())
+    assert rule in broken
+    assert set(broken) - {rule} <= allowed
+    assert broken[rule].found and broken[rule].required
+    assert report.verdict != "official"
+
+
+def reported(root: Path, story: Story) -> Path:
+    run = story.write(root)
+    data = read_run(run.paths)
+    write_report(run.paths.report, data, build_report(data))
+    return root
+
+
+def test_a_report_that_was_edited_is_found(tmp_path: Path) -> None:
+    root = reported(tmp_path / "run", Story())
+    assert check_result(root).differences == ()
+    file = open_run(root).report_json
+    document = json.loads(file.read_text())
+    document["score_ops"] *= 2
+    file.write_text(json.dumps(document))
+    compliance = check_result(root)
+    assert not compliance.valid
+    assert compliance.differences[0].startswith("report.json: score_ops is ")
+
+
+def pack(root: Path, target: Path) -> Path:
+    write_archive(open_run(root), target, mlperf_system(build_report(read_run(open_run(root)))))
+    return target
+
+
+def test_an_archive_gives_the_same_numbers_elsewhere(tmp_path: Path) -> None:
+    root = reported(tmp_path / "run", Story())
+    archive = pack(root, tmp_path / "run.tar.gz")
+    again = pack(root, tmp_path / "again" / "run.tar.gz")
+    assert archive.read_bytes() == again.read_bytes(), "the same run, the same bytes"
+    here = read_result(root).report
+    shutil.rmtree(root)
+    there = check_result(archive)
+    assert there.valid
+    assert there.report == here
+
+
+def repack(archive: Path, change: Callable[[Path], object], folder: Path) -> None:
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    root = next(folder.iterdir())
+    change(root)
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(root, root.name)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "is not what SHA256SUMS says": lambda root: (root / "history" / "primary-1.jsonl").write_text("{}"),
+    "is missing": lambda root: (root / "system.json").unlink(),
+    "is not in SHA256SUMS": lambda root: (root / "history" / "replica-0009-1.jsonl").write_text(""),
+    "it has no SHA256SUMS": lambda root: (root / "SHA256SUMS").unlink(),
+}
+
+
+@pytest.mark.parametrize("message", CHANGES)
+def test_an_archive_that_was_changed_is_refused(message: str, tmp_path: Path) -> None:
+    run = Story().write(tmp_path / "run")
+    run.paths.system.write_text("{}")
+    archive = pack(tmp_path / "run", tmp_path / "run.tar.gz")
+    repack(archive, CHANGES[message], tmp_path / "unpacked")
+    with pytest.raises(RunDirectoryError, match=message):
+        check_result(archive)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a run directory, archive or report.json"),
+        (b'{"score_ops": 1', "is not a run directory, archive or report.json"),
+        (b"[" * 100_000, "is not a run directory, archive or report.json"),
+        (b'{"loss": [1, 2]}', "not a report of aiperf"),
+        (b'{"rules_version": "aiperf-0"}', "its rules are 'aiperf-0'"),
+        (b'{"rules_version": "aiperf-1"}', "not a report of this version"),
+        (b"\x1f\x8bnot really gzip", "cannot be unpacked"),
+    ],
+)
+def test_damaged_and_foreign_input_gives_a_clear_message(content: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "what.json"
+    file.write_bytes(content)
+    with pytest.raises(RunDirectoryError, match=message):
+        check_result(file)
+
+
+def test_a_directory_that_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+        check_result(tmp_path)

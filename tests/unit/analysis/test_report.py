@@ -1,0 +1,194 @@
+"""Reports of hand-made runs, with every number worked out by hand from the records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from math import log
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from aiperf.errors import RunDirectoryError
+from aiperf.history.records import PhaseBegan, TrialStarted
+from aiperf.messages import Phase
+from aiperf.network.operations import count
+from aiperf.run_directory.paths import RunPaths, open_run
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.model import Report
+from search_space.resnet import resnet
+from testing.hand_made import HandMadeRun
+
+COST = count(resnet(50, 32, 10)).operations
+EPOCH = 1437 * COST.total + 360 * COST.forward
+
+
+def report(run: HandMadeRun) -> Report:
+    return build_report(read_run(open_run(run.paths.root)))
+
+
+def two_epochs(root: Path, end_s: float) -> HandMadeRun:
+    run = HandMadeRun(root).at(0).release(end_s).at(1).start_trial(1)
+    return run.at(30).epoch(1, 1, correct=180).at(60).epoch(1, 2, correct=324).end(end_s)
+
+
+def test_score_and_regulated_score_by_hand(tmp_path: Path) -> None:
+    result = report(two_epochs(tmp_path, 100))
+    assert result.operations_total == 2 * EPOCH
+    assert result.score_ops == 2 * EPOCH / 100
+    assert result.error == (360 - 324) / 360
+    assert result.regulated_score_ops == -log((360 - 324) / 360) * (2 * EPOCH / 100)
+    assert (result.images_trained, result.images_evaluated) == (2 * 1437, 2 * 360)
+    assert (result.duration_s, result.replicas, result.accelerators) == (100.0, 1, 1)
+    assert result.trials[0].best_accuracy == 324 / 360
+    assert result.trials[0].operations == 2 * EPOCH
+
+
+def test_doubling_the_pause_at_the_end_lowers_the_score_accordingly(tmp_path: Path) -> None:
+    short, long = report(two_epochs(tmp_path / "a", 100)), report(two_epochs(tmp_path / "b", 140))
+    assert long.score_ops == short.operations_total / 140
+    assert long.operations_total == short.operations_total
+    assert long.error == short.error
+
+
+def test_work_after_the_deadline_does_not_count(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(50).at(1).start_trial(1)
+    run.at(40).epoch(1, 1).at(49).progress(1, 2, 500).at(51).progress(1, 2, 600).at(55).epoch(1, 2, correct=360)
+    result = report(run.end(50))
+    assert result.operations_total == EPOCH + 500 * COST.total
+    assert result.error == 60 / 360
+    assert result.images_trained == 1437 + 500
+
+
+def test_an_unfinished_epoch_of_a_failed_trial_or_a_lost_replica_does_not_count(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1).start_trial(2, replica=1)
+    run.at(20).epoch(1, 1).epoch(2, 1, replica=1)
+    run.at(30).progress(1, 2, 400).progress(2, 2, 500, replica=1).at(35).fail_trial(1).at(36).lose(1)
+    result = report(run.end(100))
+    assert result.operations_total == 2 * EPOCH
+    failed, lost = result.trials
+    assert (failed.state, failed.failure_reason, failed.lost_operations) == ("failed", "crash: gone", 400 * COST.total)
+    assert (lost.state, lost.failure_reason, lost.lost_operations) == ("lost", "power cut", 500 * COST.total)
+    assert [detail.state for detail in result.replica_details] == ["finished", "lost"]
+
+
+def test_clocks_that_are_minutes_apart_give_the_same_score(tmp_path: Path) -> None:
+    right = report(two_epochs(tmp_path / "right", 100))
+    run = HandMadeRun(tmp_path / "wrong").at(0).release(100, offset_ms=300_000)
+    run.at(301).start_trial(1).at(330).epoch(1, 1, correct=180).at(360).epoch(1, 2, correct=324)
+    wrong = report(run.end(100))
+    assert (wrong.score_ops, wrong.error, wrong.timeline) == (right.score_ops, right.error, right.timeline)
+
+
+def test_a_run_without_any_epoch_fails_and_says_why(tmp_path: Path) -> None:
+    result = report(HandMadeRun(tmp_path).at(0).release(10).end(10))
+    assert (result.status, result.score_ops, result.regulated_score_ops, result.error) == ("FAILED", 0.0, 0.0, 1.0)
+    assert "work" in [violation.rule for violation in result.violations]
+
+
+def test_a_run_that_was_never_released_and_one_that_never_ended(tmp_path: Path) -> None:
+    never = report(HandMadeRun(tmp_path / "a"))
+    assert (never.status, never.started, never.duration_s, never.timeline) == ("FAILED", None, 0.0, ())
+    unfinished = report(HandMadeRun(tmp_path / "b").at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1))
+    assert (unfinished.ended, unfinished.duration_s, unfinished.status) == ("unfinished", 30.0, "FAILED")
+    assert unfinished.trials[0].state == "running"
+
+
+def test_damaged_records_and_missing_architectures_fail_the_run(tmp_path: Path) -> None:
+    run = two_epochs(tmp_path, 100)
+    file = run.paths.history_file("replica-0000-1")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:1], lines[1].replace(b"180", b"190"), *lines[2:]]))
+    result = report(run)
+    assert result.status == "FAILED"
+    assert "replica-0000-1.jsonl line 2" in result.damages[0]
+    run.paths.architecture(run.architecture.hash).unlink()
+    assert len(report(run).damages) == 2
+    assert report(run).score_ops == 0.0
+
+
+def test_the_final_line_is_stable(tmp_path: Path) -> None:
+    line = report(two_epochs(tmp_path, 100)).final_line
+    assert line == (
+        f"AIPerf: score={2 * EPOCH / 100:.6e} regulated={-log(0.1) * 2 * EPOCH / 100:.6e} error=0.100000 "
+        "duration=100.000 replicas=1 status=UNOFFICIAL"
+    )
+
+
+def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    phases_began: list[tuple[int, Phase]] = [(10, "search"), (15, "train"), (60, "evaluate"), (70, "train")]
+    for t_s, phase in phases_began:
+        run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
+    replica = report(run.end(100)).replica_details[0]
+    assert replica.busy_fraction == 1.0, "from the first step on nothing but training and evaluation"
+    phases = replica.phases_s
+    assert phases == {"idle": 10.0, "search": 5.0, "train": 75.0, "evaluate": 10.0}
+
+
+def test_reports_fit_their_schema_and_the_schema_is_the_models(tmp_path: Path) -> None:
+    schema = json.loads(resources.files("analysis").joinpath("report.schema.json").read_text())
+    assert schema == Report.model_json_schema(mode="serialization"), "run: make schema"
+    for run in (two_epochs(tmp_path / "a", 500), HandMadeRun(tmp_path / "b")):
+        jsonschema.validate(json.loads(report(run).model_dump_json()), schema)
+
+
+def test_every_property_of_the_schema_is_described() -> None:
+    def undescribed(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from (name for name, about in schema.get("properties", {}).items() if not about.get("description"))
+            schema = list(schema.values())
+        if isinstance(schema, list):
+            for inner in schema:
+                yield from undescribed(inner)
+
+    assert [*undescribed(Report.model_json_schema(mode="serialization"))] == []
+    assert [*undescribed({"properties": {"x": {"title": "X"}}})] == ["x"], "the search itself finds what is missing"
+
+
+def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path)
+    facts = {"0": {"host": "n1", "memory_bytes": 2**33, "tensorflow-cpu": None, "a_later_fact": 1.5}}
+    run.paths.system.write_text(json.dumps(facts))
+    assert report(run).system == facts
+    run.paths.system.write_text(json.dumps({"0": {"host": ["n1"]}}))
+    assert report(run).system == {}, "a damaged file does not spoil the report"
+
+
+def test_foreign_directories_are_refused(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "none", "is not a directory"), (tmp_path, "has no run.json")):
+        with pytest.raises(RunDirectoryError, match=message):
+            open_run(path)
+    (tmp_path / "run.json").write_text('{"rules_version": "aiperf-1"}')
+    with pytest.raises(RunDirectoryError, match="is not a run of this program"):
+        read_run(RunPaths(tmp_path))
+    run = HandMadeRun(tmp_path / "old")
+    run.paths.run.write_text(run.paths.run.read_text().replace('"aiperf-1"', '"aiperf-0"'))
+    with pytest.raises(RunDirectoryError, match="rules version is 'aiperf-0'"):
+        read_run(run.paths)
+
+
+def test_a_pause_after_the_first_step_is_not_busy(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    began: list[tuple[int, Phase]] = [(20, "train"), (60, "idle"), (70, "build"), (80, "train"), (90, "evaluate")]
+    for t_s, phase in began:
+        run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
+    assert report(run.end(100)).replica_details[0].busy_fraction == pytest.approx(60 / 80)
+    nothing = HandMadeRun(tmp_path / "b").at(0).release(10)
+    assert report(nothing.end(10)).replica_details[0].busy_fraction is None
+
+
+def test_the_precision_of_every_trial_is_checked(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(50)
+    started = TrialStarted(
+        trial=1, replica=0, round=1, architecture=run.architecture.hash, parent=None, hyperparameters={}, epochs=1,
+        precision="mixed_float8",
+    )  # fmt: skip
+    run.at(1).replicas[0].append(started)
+    result = report(run.at(9).epoch(1, 1).end(50))
+    assert result.trials[0].precision == "mixed_float8"
+    assert next(v.found for v in result.violations if v.rule == "precision") == "mixed_float8"

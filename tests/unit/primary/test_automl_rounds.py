@@ -1,0 +1,98 @@
+"""AutoML rounds: schedules, resumed trainings, limits, and the start of a resumed run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiperf.config.settings import load_config
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import RunResumed, TrialEnded
+from aiperf.messages import Finished, Job
+from primary.work import WorkList, open_work
+from primary.work.automl import MAX_RESUMPTIONS
+from testing.hand_made import HandMadeRun
+
+CONFIG = load_config(overrides={"run.dataset": "digits"})
+
+
+def done(job: Job, completed: bool = True, kind: str = "") -> Finished:
+    return Finished(trial=job.trial, completed=completed, reason="", kind=kind)
+
+
+def test_every_replica_follows_its_own_schedule() -> None:
+    work = open_work(CONFIG)
+    a, b = work.next_job(0), work.next_job(1)
+    assert (a.trial, a.round, b.trial, b.round) == (1, 1, 2, 1)
+    assert a.seed != b.seed
+    work.finished(0, a, done(a))
+    assert work.next_job(0).round == 2
+
+
+def test_a_crashed_training_is_resumed_by_the_next_free_replica_a_limited_number_of_times() -> None:
+    work = open_work(CONFIG)
+    job = work.next_job(0)
+    seeds = {job.seed}
+    for attempt in range(MAX_RESUMPTIONS):
+        work.finished(attempt % 2, job, done(job, False, "crash"))
+        resumed = work.next_job(1 - attempt % 2)
+        assert (resumed.resumes, resumed.round) == (job.trial, 1)
+        seeds.add(resumed.seed)
+        job = resumed
+    assert len(seeds) == 1
+    work.finished(0, job, done(job, False, "crash"))
+    following = work.next_job(0)
+    assert following.resumes is None
+    assert following.round == 2, "the replica moved on when its training was taken over"
+
+
+def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
+    work = open_work(CONFIG)
+    job = work.next_job(0)
+    work.finished(0, job, done(job, False, "out_of_memory"))
+    again = work.next_job(0)
+    assert (again.resumes, again.round, again.seed != job.seed) == (None, 1, True)
+
+
+def test_a_lost_replicas_training_goes_to_another() -> None:
+    work = open_work(CONFIG)
+    job = work.next_job(0)
+    work.lost(0, job)
+    assert work.next_job(5).resumes == job.trial
+
+
+def ledger_of(run: HandMadeRun) -> Ledger:
+    ledger = Ledger()
+    ledger.add(HistoryReader(run.paths).read_new().records)
+    return ledger
+
+
+def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=3)
+    run.at(1).start_trial(1, 0).start_trial(2, 1).start_trial(3, 2)
+    run.at(9).epoch(1, 1).end_trial(1).epoch(2, 1, replica=1).fail_trial(3, replica=2)
+    run.at(10).start_trial(4, 0, round_number=2)
+    run.at(12).replicas[0].append(TrialEnded(trial=4, reason="stopped"))
+    run.at(20).primary.append(RunResumed())
+    ledger = ledger_of(run)
+    assert [trial.trial for trial in ledger.broken_off()] == [2, 4]
+    work: WorkList = open_work(CONFIG, ledger)
+    assert [work.next_job(0).resumes, work.next_job(1).resumes] == [2, 4]
+    jobs = [work.next_job(replica) for replica in range(3)]
+    assert [job.round for job in jobs] == [3, 2, 1]
+    assert jobs[-1].trial == 9
+    # The work of the interrupted epochs does not count, completed epochs do.
+    assert ledger.died_ms(ledger.trials[4]) is not None
+    assert len(ledger.trials[2].epochs) == 1
+
+
+def test_the_fold_does_not_depend_on_the_order_of_losses_and_returns(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    run.at(1).start_trial(1).at(5).lose(0)
+    records = HistoryReader(run.paths).read_new().records
+    for order in (records, records[::-1]):
+        ledger = Ledger()
+        ledger.add(order)
+        lost = ledger.replica(0).lost
+        assert lost is not None
+        assert ledger.died_ms(ledger.trials[1]) == lost.time_ms

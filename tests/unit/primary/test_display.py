@@ -1,0 +1,44 @@
+"""The live view and its summary."""
+
+from __future__ import annotations
+
+import io
+
+from aiperf.messages import Progress
+from primary.display.state import ReplicaView, RunView
+from primary.display.terminal import LineDisplay, TerminalDisplay, format_ops, summary
+from testing.hand_made import ManualClock
+
+
+def view() -> RunView:
+    replica = ReplicaView(0, "working", 2)
+    replica.take(Progress(trial=1, phase="train", epoch=1, epochs=2, accuracy=0.9, operations=3 * 10**12))
+    replica.take(Progress(trial=2, phase="evaluate", epoch=1, epochs=4, accuracy=0.5, operations=10**12))
+    return RunView(100.0, [replica, *(ReplicaView(n) for n in range(1, 50))], elapsed_s=40.0)
+
+
+def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
+    assert view().ops == 1e11
+    assert summary(view()) == (
+        "40s passed, 1m00s left | 1 replicas working, 0 trials done | best accuracy 0.9000 | 100.000 GOPS so far"
+    )
+    assert format_ops(194.53e15) == "194.530 POPS"
+    assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replicas answered"
+
+
+def test_displays_write_to_their_stream() -> None:
+    lines = io.StringIO()
+    clock = ManualClock()
+    plain = LineDisplay(lines, clock)
+    plain.event("something")
+    for _ in range(16):  # every second; a line every 15 s
+        plain.refresh(view())
+        clock.pause(1)
+    plain.close()
+    assert lines.getvalue().splitlines() == ["something", *[summary(view())] * 2]
+    screen = io.StringIO()
+    terminal = TerminalDisplay(screen)
+    terminal.event("something")
+    terminal.refresh(view())
+    terminal.close()
+    assert "something" in screen.getvalue()

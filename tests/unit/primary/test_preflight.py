@@ -1,0 +1,44 @@
+"""Checks before a run starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aiperf.config.settings import load_config
+from aiperf.errors import EnvironmentNotReadyError, UsageError
+from primary import preflight
+from testing.hand_made import HandMadeRun
+
+
+def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = load_config(overrides={"run.dataset": "digits"})
+    preflight.check(digits, tmp_path / "new" / "deep")
+    preflight.check(digits, tmp_path)
+    with pytest.raises(UsageError, match="needs the directory of its files"):
+        preflight.check(load_config(), tmp_path)
+    run = HandMadeRun(tmp_path / "run")
+    with pytest.raises(UsageError, match="holds another run"):
+        preflight.check(digits, run.paths.root)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is not a directory"):
+        preflight.check(digits, tmp_path / "file")
+    with pytest.raises(UsageError, match="is not empty"):
+        preflight.check(digits, tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    with pytest.raises(
+        EnvironmentNotReadyError, match=r"(?s)TensorFlow is not installed.*too little disk space"
+    ) as error:
+        preflight.check(digits, tmp_path / "new")
+    assert len(error.value.problems) == 2
+
+
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(EnvironmentNotReadyError, match="is not writable"):
+        preflight.check(load_config(overrides={"run.dataset": "digits"}), tmp_path / "new")

@@ -1,0 +1,51 @@
+"""The Gaussian process over architectures."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from aiperf.network.architecture import Architecture
+from replica.search.demo.architectures import random_history
+from replica.search.distance import DistanceTable
+from replica.search.observations import Observation
+from replica.search.surrogate import Surrogate
+from search_space.limits import growth_limits
+from search_space.resnet import resnet
+
+INITIAL = resnet(50, 32, 10)
+
+
+LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)
+
+
+POOL = random_history(INITIAL, LIMITS, 60, random.Random(1))
+
+
+def observations(values: list[float], architectures: list[Architecture] | None = None) -> tuple[Observation, ...]:
+    return tuple(map(Observation, architectures or POOL, values))
+
+
+def test_the_kernel_is_positive_semi_definite_and_the_surrogate_interpolates() -> None:
+    rng = random.Random(4)
+    data = observations([rng.random() for _ in range(40)])
+    surrogate = Surrogate(data, DistanceTable())
+    covariance = surrogate.covariance()
+    assert np.linalg.eigvalsh(covariance).min() > -1e-9
+    assert covariance.shape == (40, 40), "no observation is dropped"
+
+
+def test_duplicates_and_equal_accuracies_do_no_harm() -> None:
+    same = observations([0.5] * 6, [INITIAL] * 3 + POOL[1:4])
+    bounds = Surrogate(same, DistanceTable()).upper_confidence_bounds([INITIAL, POOL[5]])
+    assert np.all(np.isfinite(bounds))
+    assert bounds[1] > bounds[0], "the unknown has the higher bound"
+
+
+def test_a_pending_trial_lowers_the_bound_around_it() -> None:
+    data = observations([0.4, 0.6, 0.5])
+    free, near = DistanceTable(), POOL[20]
+    alone = Surrogate(data, free).upper_confidence_bounds([near])[0]
+    lied = Surrogate((*data, Observation(near, 0.5)), free).upper_confidence_bounds([near])[0]
+    assert lied < alone

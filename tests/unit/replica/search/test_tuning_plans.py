@@ -1,0 +1,95 @@
+"""Points of a round in the plans of a replica."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.config.space import Hyperparameters
+from aiperf.history.records import TrialEnded, TrialFailed, TrialStarted
+from aiperf.messages import Job
+from replica.search.knowledge import Knowledge
+from replica.search.planner import Memory, Planner
+from search_space.hyperparameters import (
+    apply_hyperparameters,
+)
+from search_space.limits import training_memory
+from testing.hand_made import HandMadeRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> HandMadeRun:
+    return HandMadeRun(tmp_path, {"run.replicas": 1}).at(0).release(100)
+
+
+def start(run: HandMadeRun, trial: int, hyperparameters: Hyperparameters, number: int, base: int | None = None) -> None:
+    run.replicas[0].append(
+        TrialStarted(
+            trial=trial, replica=0, round=4, architecture=run.architecture.hash, parent=None,
+            hyperparameters=hyperparameters, epochs=2, point=number, base=base,
+        )
+    )  # fmt: skip
+
+
+def planner(run: HandMadeRun) -> Planner:
+    return Planner(0, run.config, run.paths, Memory())
+
+
+def test_a_point_trains_the_architecture_of_its_base_with_suggested_hyperparameters(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    plan = planner(run).plan(Job(trial=2, round=4, seed=1, point=1, base=1))
+    assert plan.hyperparameters["batch_size"] in (32, 48, 64, 96)
+    assert plan.hyperparameters["kernel_size"] in (2, 3, 4, 5)
+    assert plan.hyperparameters["learning_rate"] == 0.1
+    assert plan.proposal.architecture == apply_hyperparameters(run.architecture, plan.hyperparameters)
+
+
+def test_a_rounds_own_training_has_the_best_hyperparameters_of_its_parent(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64, "learning_rate": 0.1}, 0)
+    run.at(2).epoch(1, 1, correct=100).end_trial(1)
+    start(run, 2, {"batch_size": 32, "learning_rate": 0.1, "kernel_size": 3}, 1, base=1)
+    run.at(3).epoch(2, 1, correct=200).end_trial(2)
+    plan = planner(run).plan(Job(trial=3, round=5, seed=1))
+    assert plan.proposal.parent == run.architecture.hash
+    assert plan.hyperparameters == {"batch_size": 32, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
+
+
+def test_out_of_memory_points_are_known_to_all(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    start(run, 2, {"batch_size": 48, "kernel_size": 3}, 1, base=1)
+    run.replicas[0].append(TrialFailed(trial=2, replica=0, kind="out_of_memory", reason="no room"))
+    for trial in range(3, 9):
+        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=2, base=1)).hyperparameters["batch_size"] == 32
+
+
+def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeRun) -> None:
+    # ResNet-50 itself has no block that takes the kernel size: only the batch size makes a
+    # difference.
+    start(run, 1, {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    for trial in range(2, 12):
+        assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"] != 64
+
+
+def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    memory = training_memory(run.architecture, 50, 4)
+    plans = Planner(0, run.config, run.paths, Memory(memory))
+    for trial in range(2, 10):
+        assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"]) <= 48
+
+
+def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(run: HandMadeRun) -> None:
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1, correct=180)
+    run.replicas[0].append(TrialEnded(trial=1, reason="completed", predicted_accuracy=0.8))
+    start(run, 2, {"batch_size": 32}, 1, base=1)
+    run.at(3).epoch(2, 1, correct=90).end_trial(2)
+    knowledge = Knowledge(run.paths)
+    knowledge.read()
+    (observation,) = knowledge.observations().completed
+    assert observation.accuracy == 0.8
