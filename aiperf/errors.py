@@ -65,7 +65,7 @@ class RecordDamagedError(AiperfError):
 
 
 class RunDirectoryError(UsageError):
-    """A path is not a run directory, or holds another run. Raised by `aiperf.paths` and the readers."""
+    """A path is not a run directory, or holds another run. Raised by `aiperf.run_directory` and the readers."""
 
 
 class RunFailedError(AiperfError):
@@ -73,7 +73,7 @@ class RunFailedError(AiperfError):
 
 
 class RunHeldError(AiperfError):
-    """Another primary drives the run. Raised by `aiperf.claim`; retry when that one has ended."""
+    """Another primary drives the run. Raised by `aiperf.run_directory.claim`; retry when that one has ended."""
 
     exit_code = EXIT_ENVIRONMENT
 

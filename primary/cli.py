@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import Clock, SystemClock
-from aiperf.config.options import add_run_options, read_run_options
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically

@@ -14,9 +14,6 @@ TRAINED_COPIES = 3
 WEIGHT_BYTES = 4
 """Weights, gradients and momentum are float32 also in mixed precision."""
 
-KEPT_KINDS = frozenset({"conv", "relu"})
-"""Layers whose outputs the backward pass needs: inputs of normalisations and convolutions."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -63,6 +60,6 @@ def training_memory(architecture: Architecture, batch_size: int, activation_byte
     """Estimated bytes of a training: weights three times, and outputs for the backward pass."""
     kept = 0
     for node in architecture.nodes:
-        if node.layer.kind in KEPT_KINDS:
+        if node.layer.kept_for_backward:
             kept += prod(architecture.shapes[node.name])
     return TRAINED_COPIES * WEIGHT_BYTES * count(architecture).parameters + batch_size * activation_bytes * kept

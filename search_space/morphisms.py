@@ -187,7 +187,7 @@ def _can_skip(architecture: Architecture, source: str, target: str) -> bool:
         return False
     (read,) = architecture.by_name[target].inputs
     reader = architecture.by_name[read]
-    if source == read or (reader.layer.kind == "add" and source in reader.inputs):
+    if source == read or (reader.layer.commutes and source in reader.inputs):
         return False
     return _strides(architecture, source, read) is not None
 

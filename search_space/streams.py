@@ -13,8 +13,6 @@ from functools import lru_cache
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Conv
 
-KEEPS_CHANNELS = frozenset({"batchnorm", "relu", "maxpool", "globalpool", "dropout", "zeropad", "add", "softmax"})
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -55,7 +53,7 @@ def _roots(architecture: Architecture) -> dict[str, str]:
 
     for node in architecture.nodes:
         parents[node.name] = node.name
-        if node.layer.kind in KEEPS_CHANNELS:
+        if node.layer.keeps_channels:
             for source in node.inputs:
                 parents[find(node.name)] = find(source)
     return {name: find(name) for name in parents}
@@ -63,11 +61,11 @@ def _roots(architecture: Architecture) -> dict[str, str]:
 
 def _stream(architecture: Architecture, members: list[Node], roots: dict[str, str]) -> Stream | None:
     root = roots[members[0].name]
-    producers = [node for node in members if node.layer.kind not in KEEPS_CHANNELS]
+    producers = [node for node in members if not node.layer.keeps_channels]
     consumers = [
         node
         for node in architecture.nodes
-        if node.layer.kind not in KEEPS_CHANNELS and any(roots[name] == root for name in node.inputs)
+        if not node.layer.keeps_channels and any(roots[name] == root for name in node.inputs)
     ]
     plain = all(isinstance(node.layer, Conv) and node.layer.groups == 1 for node in producers)
     known = all(

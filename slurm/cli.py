@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command
+from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
-from aiperf.config.options import add_run_options, read_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
 from slurm.configure import gres_conf, read_inventory, slurm_conf

@@ -56,11 +56,11 @@ RUNS = Path("runs")
 """Runs are put here unless `--output` says otherwise."""
 
 
-def add_run(parser: argparse.ArgumentParser, metavar: str = "DIR") -> None:
-    """The argument `run`: a run directory, by default the newest one below `runs/`."""
+def add_run(parser: argparse.ArgumentParser, name: str = "run", metavar: str = "DIR") -> None:
+    """The argument for a run directory: by default the newest one below `runs/`."""
     # A default that is text goes through `type` as well, but only if the argument is missing.
     parser.add_argument(
-        "run", nargs="?", type=_run_path, default="", metavar=metavar, help="the run (default: the newest below runs/)"
+        name, nargs="?", type=_run_path, default="", metavar=metavar, help="the run (default: the newest below runs/)"
     )
 
 

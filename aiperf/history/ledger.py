@@ -175,7 +175,7 @@ class Ledger:
     def _ended_by_itself(trial: TrialLedger) -> bool:
         return trial.ended is not None and trial.ended.body.reason != "stopped"
 
-    def broken_off(self) -> list[TrialLedger]:
+    def interrupted(self) -> list[TrialLedger]:
         """Trials that died through no fault of their own and were not resumed since, by id."""
         resumed = {t.issued.resumes for t in self.trials.values() if t.issued is not None}
         return [

@@ -72,7 +72,7 @@ class Layer:
     has_kernel: ClassVar[bool] = False
     """Has a weight matrix, and counts towards the depth of a network."""
     kept_for_backward: ClassVar[bool] = False
-    """Its output stays in memory until the backward pass (an estimate for the limits of growth)."""
+    """The backward pass needs its output: the input of a normalisation or of a convolution."""
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, add_run
 from aiperf.cli.console import open_console
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
@@ -22,7 +22,7 @@ from analysis.results.verify import verify
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="DIR", help="run directory")
+    add_run(parser)
     add_format(parser)
 
 

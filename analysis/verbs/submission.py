@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, add_run
 from aiperf.cli.console import open_console
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import open_run
@@ -20,7 +20,7 @@ from analysis.results.compliance import Compliance, check_result
 
 
 def _configure_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("result", type=Path, metavar="DIR|ARCHIVE|report.json", help="the result to check")
+    add_run(parser, "result", "DIR|ARCHIVE|report.json")
     add_format(parser)
 
 

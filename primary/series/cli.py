@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
-from aiperf.config.options import add_run_options, read_run_options, words_of
+from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, UsageError
 from primary.series.runs import run_series
 

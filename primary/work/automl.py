@@ -77,7 +77,7 @@ def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment
 
 
 def _interrupted_jobs(ledger: Ledger) -> Iterator[Job]:
-    for trial in ledger.broken_off():
+    for trial in ledger.interrupted():
         if trial.issued is not None:
             issued = trial.issued
             yield Job(trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base)

@@ -75,7 +75,7 @@ def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
     run.at(12).replicas[0].append(TrialEnded(trial=4, reason="stopped"))
     run.at(20).primary.append(RunResumed())
     ledger = ledger_of(run)
-    assert [trial.trial for trial in ledger.broken_off()] == [2, 4]
+    assert [trial.trial for trial in ledger.interrupted()] == [2, 4]
     work: WorkList = open_work(CONFIG, ledger)
     assert [work.next_job(0).resumes, work.next_job(1).resumes] == [2, 4]
     jobs = [work.next_job(replica) for replica in range(3)]

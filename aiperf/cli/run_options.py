@@ -1,4 +1,4 @@
-"""The options by which a verb takes the configuration of a run; `aiperf run` and `aiperf slurm script` share them."""
+"""Options for the configuration of a run, shared by the verbs that start runs or write job scripts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.command import suggest
+from aiperf.config.datasets import DATASETS
 from aiperf.config.settings import PRESETS, RunConfig, load_config, parse_override
 from aiperf.errors import ConfigError
 
 SHORTHANDS = {
     "replicas": ("run.replicas", "N", "number of replicas"),
     "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm or ssh"),
-    "manager": ("run.manager", "NAME", "what drives the run: native or nni (needs the extra [nni])"),
+    "manager": ("run.manager", "NAME", "when replicas get jobs: native, or nni (needs the extra [nni])"),
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),
     "seed": ("run.seed", "N", "everything random is folded from it"),
     "name": ("run.name", "TEXT", "name of the run, for reports"),
 }
-"""Options that stand for keys of the configuration: key, placeholder, what it is."""
+"""Options that stand for keys of the configuration: key, placeholder, meaning."""
+
+SUGGESTED = {"launcher": ("local", "slurm", "ssh"), "manager": ("native", "nni"), "dataset": DATASETS}
+"""Values that the shell completes."""
 
 NUMBERS = frozenset({"replicas", "seed"})
 
@@ -27,10 +32,12 @@ NUMBERS = frozenset({"replicas", "seed"})
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """The configuration file, presets, shorthands and --set."""
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
-    parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset instead of the defaults")
+    preset = parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset, not the defaults")
+    suggest(preset, PRESETS)
     for name, (_, placeholder, meaning) in SHORTHANDS.items():
         kind = _number if name in NUMBERS else str
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=placeholder, help=meaning)
+        option = parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=placeholder, help=meaning)
+        suggest(option, SUGGESTED.get(name, ()))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="any key of the configuration, such as training.batch_size=64; repeatable")  # fmt: skip
 
