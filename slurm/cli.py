@@ -39,10 +39,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     configure.add_argument("--cluster", default="aiperf", metavar="NAME", help="name of the cluster (%(default)s)")
     configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
     cluster = actions.add_parser("testcluster", help="a real SLURM cluster of several nodes on this machine")
-    cluster.add_argument("what", choices=("start", "stop", "status"))
-    cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes n1, n2, ... (%(default)s)")
-    cluster.add_argument("--cpus", type=int, default=os.cpu_count() or 1, metavar="N", help="claimed CPUs of a node")
-    cluster.add_argument("--folder", type=Path, default=default_folder(), metavar="DIR", help="(%(default)s)")
+    cluster.add_argument("what", choices=("start", "stop", "status"), help="the action")
+    cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes n1, n2, ... (default: %(default)s)")
+    cluster.add_argument(
+        "--cpus",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="claimed CPUs of a node (default: as many as this machine has)",
+    )
+    cluster.add_argument(
+        "--folder",
+        type=Path,
+        default=default_folder(),
+        metavar="DIR",
+        help="files of the cluster (default: below the temporary folder)",
+    )
 
 
 def _execute(arguments: argparse.Namespace) -> int:

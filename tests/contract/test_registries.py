@@ -6,9 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from aiperf.config.settings import RunConfig
+from aiperf.registry import Registry
+from primary.launchers import LAUNCHERS
+from primary.managers import MANAGERS
+from replica.search.strategies import STRATEGIES
+from replica.search.tuners import TUNERS
+from replica.trainer.programs import TRAINERS
+from replica.trainer.starters import STARTERS
 from testing.places import ROOT
 
 TOY = "toy-implementation"
@@ -59,3 +68,23 @@ def test_a_registered_implementation_is_collected_by_the_suite_of_its_seam(regis
     suite = SEAMS[registry]
     toys = [line for line in collected if line.startswith(f"{suite}::") and TOY in line.partition("[")[2]]
     assert toys, f"{suite} does not run over {registry}"
+
+
+CHOICES: dict[str, Registry[Any]] = {
+    "run.launcher": LAUNCHERS,
+    "run.manager": MANAGERS,
+    "search.strategy": STRATEGIES,
+    "search.hpo": TUNERS,
+    "training.trainer": TRAINERS,
+    "replica.rank_starter": STARTERS,
+}
+"""Settings that choose an implementation by name, and the registry that has it."""
+
+NOT_IMPLEMENTATIONS = {"auto", "none"}
+
+
+@pytest.mark.parametrize("key", CHOICES)
+def test_a_setting_offers_what_the_registry_has(key: str) -> None:
+    section, _, name = key.partition(".")
+    schema = getattr(RunConfig(), section).model_json_schema()["properties"][name]
+    assert set(schema["enum"]) - NOT_IMPLEMENTATIONS == set(CHOICES[key]) - NOT_IMPLEMENTATIONS

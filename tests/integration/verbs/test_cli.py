@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,3 +182,57 @@ def gives_json(verb: str) -> bool:
 def test_second_halves_of_verbs_are_not_in_the_help_but_have_one(verb: str) -> None:
     assert verb not in aiperf("--help").stdout
     assert aiperf(verb, "--help").returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["report", "status", "check"])
+def test_without_a_run_the_newest_below_runs_is_taken(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "there is no run below runs/" in aiperf(verb).stderr
+    for age, name in enumerate(["newest", "older"]):
+        run = HandMadeRun(tmp_path / "runs" / name).at(0).release(100).at(1).start_trial(1).at(9).epoch(1, 1).end(100)
+        os.utime(run.paths.run, (1e9 - age, 1e9 - age))
+    result = aiperf(verb)
+    assert result.stderr.startswith("aiperf: the newest run is runs/newest\n")
+    assert "Traceback" not in result.stderr
+
+
+def complete(line: str) -> list[str]:
+    """The words that the shell would offer after a line."""
+    # The answer goes to file descriptor 8, everything else is of no interest to a shell.
+    words = (
+        "import os; os.dup2(1, 8); os.dup2(os.open(os.devnull, os.O_WRONLY), 1); "
+        "from aiperf.__main__ import main; main()"
+    )
+    environment = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    shown = subprocess.run(
+        [sys.executable, "-c", words], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    return [word.strip() for word in shown.stdout.split("\n")]
+
+
+def test_verbs_options_and_values_are_completed() -> None:
+    assert complete("aiperf re") == ["resume", "report"]
+    assert complete("aiperf run --repl") == ["--replicas"]
+    assert complete("aiperf run --preset ") == ["official", "quick"]
+    assert set(complete("aiperf help ")) >= set(VERBS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_a_script(shell: str) -> None:
+    script = aiperf("completion", shell).stdout
+    assert "aiperf" in script
+    assert "_ARGCOMPLETE" in script
+
+
+def test_help_of_a_verb_is_the_same_both_ways() -> None:
+    assert aiperf("help", "ops").stdout == aiperf("ops", "--help").stdout
+    assert aiperf("help").stdout == aiperf("--help").stdout
+
+
+def test_a_value_that_is_not_a_number_is_named_without_private_names() -> None:
+    wrong = aiperf("ops", "--batch", "x")
+    assert wrong.returncode == 2
+    assert "'x' is not a whole number of at least 1" in wrong.stderr
+    assert "_" not in wrong.stderr.splitlines()[-1].replace("--", "")
