@@ -1,7 +1,8 @@
-"""The vocabulary that all rooms share: networks and their cost, configuration, history list, rules, run directory.
+"""The vocabulary of all rooms: networks, configuration, history list, rules, run directory.
 
-For other programs it exports, each imported at its first use: `Architecture` and `resnet` (layer graphs), `count`
-(operations per image, rule set aiperf-1), `load_run` (a run as pandas frames). See docs/api.md.
+For other programs it exports, each imported at its first use: `Architecture` and `resnet` (layer
+graphs), `count` (operations per image, rule set aiperf-1), `load_run` (a run as pandas frames). See
+docs/api.md.
 """
 
 from __future__ import annotations

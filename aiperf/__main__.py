@@ -58,7 +58,8 @@ def _run_verb(verb: str, words: list[str]) -> int:
             raise
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of our output is gone, which is not our error: keep the interpreter from reporting it again.
+        # The reader of our output is gone, which is not our error: keep the interpreter from
+        # reporting it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:  # a file that cannot be read, a full disk: the machine's fault, not the program's

@@ -10,9 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of a process, and its way to let time pass: nothing else in the program reads or waits for time.
+    """The time of a process, and its way to let time pass: the only one in the program.
 
-    Deadlines inside asyncio (`asyncio.timeout`) are the event loop's, which a rehearsal replaces together with this.
+    Deadlines inside asyncio (`asyncio.timeout`) are the event loop's, which a rehearsal replaces
+    together with this.
     """
 
     def utc_ms(self) -> int:

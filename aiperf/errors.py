@@ -1,8 +1,8 @@
 """The exceptions of the project: what went wrong, who raises it, and what a user can do.
 
-Every error that a user can cause or meet derives from `AiperfError`. Its message names the offending
-value, what is allowed and what to do; its `exit_code` is what the command ends with:
-1 the run failed, 2 wrong usage or input, 3 the environment does not allow it.
+Every error that a user can cause or meet derives from `AiperfError`. Its message names the
+offending value, what is allowed and what to do; its `exit_code` is what the command ends with: 1
+the run failed, 2 wrong usage or input, 3 the environment does not allow it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class UsageError(AiperfError):
 
 
 class ConfigError(UsageError):
-    """The configuration is wrong. Raised by `aiperf.config`; carries every problem found, not only the first."""
+    """The configuration is wrong.
+
+    Raised by `aiperf.config`; carries every problem found, not only the first.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = tuple(problems)
@@ -49,7 +52,10 @@ class ArchitectureError(UsageError):
 
 
 class UncountedLayerError(UsageError):
-    """The operation count has no rule for a layer. Raised by the counters; names every such layer."""
+    """The operation count has no rule for a layer.
+
+    Raised by the counters; names every such layer.
+    """
 
     def __init__(self, layers: list[str]) -> None:
         self.layers = tuple(layers)
@@ -61,25 +67,40 @@ class UncountedLayerError(UsageError):
 
 
 class RecordDamagedError(AiperfError):
-    """A line of the history list is not what was written. Raised by `aiperf.history.records`; readers report it."""
+    """A line of the history list is not what was written.
+
+    Raised by `aiperf.history.records`; readers report it.
+    """
 
 
 class RunDirectoryError(UsageError):
-    """A path is not a run directory, or holds another run. Raised by `aiperf.run_directory` and the readers."""
+    """A path is not a run directory, or holds another run.
+
+    Raised by `aiperf.run_directory` and the readers.
+    """
 
 
 class RunFailedError(AiperfError):
-    """A run ended without a result. Raised by a series of runs (repeat the command) and under NNI (resume the run)."""
+    """A run ended without a result.
+
+    Raised by a series of runs (repeat the command) and under NNI (resume the run).
+    """
 
 
 class RunHeldError(AiperfError):
-    """Another primary drives the run. Raised by `aiperf.run_directory.claim`; retry when that one has ended."""
+    """Another primary drives the run.
+
+    Raised by `aiperf.run_directory.claim`; retry when that one has ended.
+    """
 
     exit_code = EXIT_ENVIRONMENT
 
 
 class DatasetError(UsageError):
-    """A directory of images is not what it should be. Raised by readers of data sets; repair the data and retry."""
+    """A directory of images is not what it should be.
+
+    Raised by readers of data sets; repair the data and retry.
+    """
 
 
 class MessageError(AiperfError):
@@ -91,7 +112,10 @@ class LaunchError(AiperfError):
 
 
 class TrialFailedError(AiperfError):
-    """A trial cannot be trained. Raised inside the trainer; the trial is recorded as failed, the run goes on."""
+    """A trial cannot be trained.
+
+    Raised inside the trainer; the trial is recorded as failed, the run goes on.
+    """
 
     def __init__(self, kind: str, reason: str) -> None:
         self.kind = kind

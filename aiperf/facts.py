@@ -1,4 +1,4 @@
-"""Facts of a training that messages, records and the score share, and the time that they are stamped with."""
+"""Facts of a training that messages, records and the score share, and their time stamps."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ProgressFacts:
 class EpochFacts:
     """A completed epoch, in whole images of all ranks; losses are means per image.
 
-    Of the evaluated images, `correct` had the right top-1 class. A workload that measures its quality in another way
-    leaves it out and gives `measured_quality`.
+    Of the evaluated images, `correct` had the right top-1 class. A workload that measures its
+    quality in another way leaves it out and gives `measured_quality`.
     """
 
     epoch: int
@@ -49,12 +49,12 @@ class EpochFacts:
 
     @property
     def accuracy(self) -> float | None:
-        """Top-1 accuracy on the validation images; None if none were evaluated or nothing was classified."""
+        """Top-1 accuracy on the validation images; None if nothing was evaluated or classified."""
         if self.correct is None or self.images_evaluated <= 0:
             return None
         return self.correct / self.images_evaluated
 
     @property
     def quality(self) -> float | None:
-        """The workload's measure of the model, which higher is better: top-1 accuracy if it classifies."""
+        """The workload's measure, higher is better: top-1 accuracy if it classifies."""
         return self.accuracy if self.measured_quality is None else self.measured_quality

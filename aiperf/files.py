@@ -12,9 +12,10 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content appears at `path` when the block ends: unique temporary name, fsync, rename.
+    """A stream whose content appears at `path` when the block ends (fsync and rename).
 
-    If the block or the file system fails, nothing is left behind and an old file stays. Raises OSError.
+    If the block or the file system fails, nothing is left behind and an old file stays. Raises
+    OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
@@ -37,7 +38,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_temporaries(folder: Path) -> int:
-    """Remove the files of killed writers below a folder to which no process writes; return their number."""
+    """Remove the files of killed writers below a folder that is not in use; return their number."""
     found = 0
     for file in folder.rglob(".*.tmp"):
         file.unlink(missing_ok=True)

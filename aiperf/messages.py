@@ -1,6 +1,7 @@
-"""Messages between primary and replica agent, and between agent and trainer: one JSON object a line.
+"""Messages between primary and agent, and agent and trainer: one JSON object per line.
 
-The pipe or socket authenticates and carries them; the end of the pipe means that the other side is gone.
+The pipe or socket authenticates and carries them; the end of the pipe means that the other side is
+gone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Message(BaseModel):
 
 
 class ClockRequest(Message):
-    """Primary to agent: report your clock. Answered at once, so that the round trip bounds the offset."""
+    """Primary to agent: report your clock.
+
+    Answered at once, so that the round trip bounds the offset.
+    """
 
     type: Literal["clock_request"] = "clock_request"
 
@@ -43,7 +47,10 @@ class ClockReply(Message):
 
 
 class Ready(Message):
-    """Agent to primary: this replica can take jobs. `node` describes the machine for system.json."""
+    """Agent to primary: this replica can take jobs.
+
+    `node` describes the machine for system.json.
+    """
 
     type: Literal["ready"] = "ready"
     writer: str
@@ -62,8 +69,8 @@ class Unable(Message):
 class Job(Message):
     """Primary to agent: do one training of a round. Only the primary issues trial ids.
 
-    `point` 0 is the round's own architecture with the parent's best hyperparameters; higher ones try other
-    hyperparameters on the architecture of trial `base`.
+    `point` 0 is the round's own architecture with the parent's best hyperparameters; higher ones
+    try other hyperparameters on the architecture of trial `base`.
     """
 
     type: Literal["job"] = "job"
@@ -73,11 +80,15 @@ class Job(Message):
     point: int = 0
     base: int | None = None
     resumes: int | None = None
-    """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch."""
+    """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch.
+    """
 
 
 class Cancel(Message):
-    """Primary to agent: end this trial as failed; the next job follows. A trial that is over already is left alone."""
+    """Primary to agent: end this trial as failed; the next job follows.
+
+    A trial that is over already is left alone.
+    """
 
     type: Literal["cancel"] = "cancel"
     trial: int
@@ -92,7 +103,7 @@ class Stop(Message):
 
 
 class Alive(Message):
-    """Agent to primary: a sign of life, sent at intervals, so that a node that vanishes is noticed."""
+    """Agent to primary: a heartbeat, so that a node that vanishes is noticed."""
 
     type: Literal["alive"] = "alive"
 
@@ -185,7 +196,10 @@ class Begin(Message):
 
 
 class TrainerPhase(Message):
-    """Trainer to agent: a phase begins. Times of trainer messages are on the node's monotonic clock."""
+    """Trainer to agent: a phase begins.
+
+    Times of trainer messages are on the node's monotonic clock.
+    """
 
     type: Literal["phase"] = "phase"
     monotonic_ms: int
@@ -224,7 +238,10 @@ class TrainerDone(Message):
 
 
 class TrainerFailed(Message):
-    """Trainer to agent: the training cannot continue. Ranks other than 0 write it into their log."""
+    """Trainer to agent: the training cannot continue.
+
+    Ranks other than 0 write it into their log.
+    """
 
     type: Literal["failed"] = "failed"
     monotonic_ms: int
@@ -273,7 +290,10 @@ def decode_begin(line: bytes) -> Begin:
 
 
 def decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
-    """A message of one of the kinds that `adapter` knows. Raises MessageError with what is wrong."""
+    """A message of one of the kinds that `adapter` knows.
+
+    Raises MessageError with what is wrong.
+    """
     try:
         return adapter.validate_json(line)
     except ValidationError as error:

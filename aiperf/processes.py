@@ -1,4 +1,4 @@
-"""Child processes in sessions of their own: output kept, and the whole group ended, never only its head.
+"""Child processes in sessions of their own: output kept, and the whole group ended.
 
 And their own side of the pipes.
 """
@@ -22,31 +22,34 @@ from aiperf.messages import MAX_LINE_BYTES, Message, encode
 LOG_TAIL_BYTES = 4000
 
 KILL_TIMEOUT_S = 5.0
-"""Longest wait for a killed process. Holders of its pipes are waited for too, and may be beyond reach."""
+"""Longest wait for a killed process.
+
+Holders of its pipes are waited for too, and may be beyond reach.
+"""
 
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""The environment's way to say -P, for interpreters that other programs start, such as `horovodrun`."""
+"""-P as an environment variable, for interpreters that other programs start (`horovodrun`)."""
 
 
 def python_module(module: str, *words: str, python: str | None = None) -> tuple[str, ...]:
     """The command line of one of this program's modules; `python` is another node's interpreter.
 
-    With -P, since `-m` alone puts the working directory first on the path: a user's `analysis.py` would be imported
-    in place of ours.
+    With -P, since `-m` alone puts the working directory first on the path: a user's `analysis.py`
+    would be imported in place of ours.
     """
     return (python or sys.executable, "-P", "-m", module, *words)
 
 
 class MessageOutput:
-    """Messages on the original standard output; all other output of this process goes to standard error."""
+    """Messages on the original standard output; all other output goes to standard error."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(self, message: Message) -> None:
-        """Write a message; no-op if the reader is gone, which the end of the input reports in order."""
+        """Write a message; no-op if the reader is gone, since the end of the input reports that."""
         with contextlib.suppress(BrokenPipeError):
             data = encode(message)
             while data:
@@ -63,7 +66,7 @@ async def open_input() -> asyncio.StreamReader:
 async def spawn(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> asyncio.subprocess.Process:
-    """Start a command with pipes for standard input and output; standard error is appended to `log`.
+    """Start a command with pipes for input and output; standard error is appended to `log`.
 
     Raises OSError if the program or the log cannot be opened.
     """
@@ -82,7 +85,10 @@ async def spawn(
 async def spawn_silent(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> asyncio.subprocess.Process:
-    """Start a command without standard input; all its output is appended to `log`. Raises OSError."""
+    """Start a command without standard input; all its output is appended to `log`.
+
+    Raises OSError.
+    """
     with log.open("ab") as stream:
         return await asyncio.create_subprocess_exec(
             *command,
@@ -114,13 +120,17 @@ def end_processes_with(word: str) -> int:
 
 
 async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
-    """Terminate the group of a spawned process, wait for `grace_s`, then kill its session. Gives the exit code."""
+    """Terminate the group of a spawned process, wait for `grace_s`, then kill its session.
+
+    Gives the exit code.
+    """
     ended = asyncio.ensure_future(process.wait())
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         await asyncio.wait({ended}, timeout=grace_s)
-    # Also after an orderly exit: children of the head may still be there, some in groups of their own, as salloc's are.
+    # Also after an orderly exit: children of the head may still be there, some in groups of their
+    # own, as salloc's are.
     _kill_session(process.pid)
     await asyncio.wait({ended}, timeout=KILL_TIMEOUT_S)
     ended.cancel()

@@ -9,6 +9,6 @@ SEED_BITS = 31
 
 
 def fold_seed(seed: int, purpose: str, trial: int, replica: int) -> int:
-    """A seed for one purpose of one trial of one replica: the same inputs give the same stream on any node."""
+    """A seed for one purpose of one trial of one replica, the same on any node."""
     text = f"{seed}/{purpose}/{trial}/{replica}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8]) >> (64 - SEED_BITS)

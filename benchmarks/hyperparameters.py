@@ -1,6 +1,7 @@
 """The tuner: best value after 40 suggestions, by TPE and by random search.
 
-python -m benchmarks.hyperparameters [--seeds 30] [--figure docs/figures/hyperparameters.svg] [--format json]
+python -m benchmarks.hyperparameters [--seeds 30] [--figure docs/figures/hyperparameters.svg]
+[--format json]
 """
 
 from __future__ import annotations

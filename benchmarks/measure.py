@@ -1,4 +1,4 @@
-"""Interleaved timing: candidates take turns, so that a machine whose speed drifts is fair to all of them."""
+"""Interleaved timing: candidates take turns, so that a drifting machine is fair to all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def median_values(candidates: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median of what each candidate gives (such as images/s) over so many rounds, after one uncounted round."""
+    """Median of each candidate's values (such as images/s) over rounds, the first uncounted."""
     found: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 1):
         for name, run in candidates.items():
@@ -21,9 +21,10 @@ def median_values(candidates: Mapping[str, Callable[[], float]], rounds: int) ->
 def median_seconds(
     candidates: Mapping[str, Callable[[], object]], rounds: int, repeats: Mapping[str, int] | None = None
 ) -> dict[str, float]:
-    """Median wall seconds of each candidate over so many rounds, after one uncounted round.
+    """Median wall seconds of each candidate over this many rounds, after one uncounted round.
 
-    A candidate takes `repeats` calls a turn (default 1), so that short ones are not timed on cold caches only.
+    A candidate takes `repeats` calls a turn (default 1), so that short ones are not timed on cold
+    caches only.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 1):

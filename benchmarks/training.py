@@ -20,7 +20,8 @@ from typing import Any
 PARTS = ("step_224", "step_32", "input", "busy")
 
 STEADY = ("run.dataset=digits", "search.hpo_first_round=1", "search.hpo_points=5", "training.max_epochs=16")
-"""Trainings of four epochs, one round of six: as many trials of 30 s and more as fit into the run."""
+"""Trainings of four epochs, one round of six: as many trials of 30 s and more as fit into the run.
+"""
 
 
 def call(module: str, *words: object) -> dict[str, float]:

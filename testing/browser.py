@@ -18,7 +18,7 @@ PHONE = (390, 844)
 
 @contextmanager
 def open_page(page: Path, size: tuple[int, int], dark: bool = False) -> Iterator[Chrome]:
-    """A page in a window of that many pixels; whatever the page tries to fetch from a network fails."""
+    """A page in a window of that many pixels, without a network."""
     need("chromium", "chromedriver")
     options = ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))

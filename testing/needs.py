@@ -1,4 +1,4 @@
-"""What a test needs beside Python: skipped loudly on a developer's machine that lacks it, failed in CI."""
+"""Programs that tests need: missing ones skip a test loudly, and fail it in CI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def need(*programs: str) -> None:
-    """Skip the test where a program is missing; `make test` as root installs them all."""
+    """Skip the test if a program is missing; `make test` as root installs them all."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     missing = [program for program in programs if shutil.which(program, path=path) is None]
     if not missing:

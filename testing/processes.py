@@ -1,4 +1,4 @@
-"""Processes as tests see them: one that ends while it is looked at has ended, and is no error."""
+"""Processes as tests see them: one that ends during a look has ended, which is not an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def ask(question: Callable[[], T], otherwise: T) -> T:
-    """What a process answers, or `otherwise` where it is gone."""
+    """A process's answer, or `otherwise` if it is gone."""
     try:
         return question()
     except psutil.NoSuchProcess:
@@ -19,7 +19,7 @@ def ask(question: Callable[[], T], otherwise: T) -> T:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """The command line, word by word; empty where the process is gone."""
+    """The command line, word by word; empty if the process is gone."""
     return ask(process.cmdline, list[str]())
 
 
@@ -29,7 +29,7 @@ def command(process: psutil.Process) -> str:
 
 
 def lives(process: psutil.Process | int) -> bool:
-    """Whether it runs. One that has ended and that nobody has waited for does not."""
+    """True if it runs. A process that has ended but was not waited for does not."""
     try:
         found = psutil.Process(process) if isinstance(process, int) else process
     except psutil.NoSuchProcess:

@@ -18,7 +18,7 @@ from testing.processes import ask, command, processes_with, words_of
 
 
 def begin(output: Path, *words: object) -> subprocess.Popen[str]:
-    """Start a run with the simulated trainer beside the test."""
+    """Start a run with the simulated trainer next to the test."""
     program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *map(str, words)]
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -29,7 +29,7 @@ def report(output: Path) -> dict[str, Any]:
 
 
 def history(output: Path) -> str:
-    """The text of all files of the history list, also of lines that are being written; empty before there are any."""
+    """The text of the whole history list, unfinished lines included."""
     return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
 
 
@@ -44,12 +44,12 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
-            pytest.fail("waited in vain")
+            pytest.fail("the condition did not become true in time")
         time.sleep(0.05)
 
 
 def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 60) -> None:
-    """Until so many epochs are recorded."""
+    """Wait until this many epochs are recorded."""
     wait_for(lambda: history(output).count('"type":"epoch"') >= count, timeout_s)
 
 

@@ -1,4 +1,4 @@
-"""Real sshd processes on the loopback: several hosts, each with its own port and host key, and a client's files."""
+"""Real sshd processes on the loopback: several hosts with ports and keys of their own."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Hosts:
         return [word for key, value in words.items() for word in ("--set", f"{key}={value}")]
 
     def drop_connections(self, name: str) -> None:
-        """Kill the server's ends of all connections to a host, and nothing that was started through them."""
+        """Kill the server's ends of all connections to a host, and nothing else."""
         for member in family(self.daemons[name].pid)[1:]:
             if ask(member.name, "").startswith("sshd"):
                 ask(member.kill, None)
 
     def stop(self) -> None:
-        """End the servers and whatever was started through them."""
+        """End the servers and all that was started through them."""
         for daemon in self.daemons.values():
             for process in family(daemon.pid) if daemon.poll() is None else []:
                 ask(process.kill, None)
@@ -57,7 +57,7 @@ class Hosts:
 
 
 def start_hosts(folder: Path, count: int) -> Hosts:
-    """Start sshd processes. Skips the test where there is no sshd."""
+    """Start sshd processes. Skips the test if there is no sshd."""
     need("sshd", "ssh-keygen")
     Path("/run/sshd").mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)

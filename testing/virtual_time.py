@@ -1,7 +1,7 @@
-"""A whole run in one process and in virtual time: the real primary, agents and search; only the training is modelled.
+"""A whole run in one process and in virtual time; only the training is modelled.
 
-The event loop's clock jumps to the next timer as soon as no task can run, so hours pass in seconds. Threads would
-run in real time; work for them is done at once instead.
+The event loop's clock jumps to the next timer as soon as no task can run, so hours pass in seconds.
+Threads would run in real time; work for them is done at once instead.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
 
 
 class VirtualTrainer(Trainer):
-    """Takes `epoch_s` for an epoch, reports it in halves, and reaches an accuracy that grows with the epochs."""
+    """Takes `simulated.epoch_seconds` per epoch, reported in halves; accuracy grows with epochs."""
 
     def __init__(self, request: TrainRequest, config: RunConfig, clock: Clock) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Settings of all tests, and what takes long to start: a SLURM cluster and ssh hosts, once for all tests."""
+"""Settings of all tests, and a SLURM cluster and ssh hosts that are started once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from slurm.local_cluster import LocalCluster
 from testing.needs import need
 from testing.sshd import Hosts, start_hosts
 
-# No deadlines: machines are shared. In CI the same examples every time, so that a red run is about the change.
+# No deadlines: machines are shared. In CI the same examples every time, so that a red run is about
+# the change.
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("shared")
 

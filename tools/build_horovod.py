@@ -1,8 +1,9 @@
 """Build Horovod for the installed TensorFlow, or give the wheel that was built before.
 
-Prints the path of the wheel. Horovod's last release (0.28.1) is older than today's TensorFlow and needs three
-settings that its own build does not make; docs/performance.md explains them. Environment variables of Horovod's
-build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_NCCL_HOME, HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
+Prints the path of the wheel. Horovod's last release (0.28.1) is older than today's TensorFlow and
+needs three settings that its own build does not make; docs/performance.md explains them.
+Environment variables of Horovod's build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_NCCL_HOME,
+HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FRAMEWORKS = {
 
 
 def settings() -> dict[str, str]:
-    """Horovod's build settings: TensorFlow and Gloo, MPI where it is installed, and what the user has set."""
+    """Horovod's build settings: TensorFlow, Gloo, MPI if installed, and the user's own."""
     mpi = {"HOROVOD_WITH_MPI": "1"} if shutil.which("mpicxx") else {"HOROVOD_WITHOUT_MPI": "1"}
     users = {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
     return {**FRAMEWORKS, **mpi, **users}
@@ -49,7 +50,7 @@ def tensorflow_version() -> str:
 
 
 def cache_folder() -> Path:
-    """Where wheels of this very combination lie: anything that changes the binary changes the folder."""
+    """Folder for wheels of this combination: all that changes the binary changes the folder."""
     key = repr((VERSION, tensorflow_version(), sys.implementation.cache_tag, sorted(settings().items())))
     key += Path(__file__).read_text(encoding="utf-8")
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
@@ -101,7 +102,7 @@ def build(source: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """Print the wheel's path, building it where the cache has none."""
+    """Print the wheel's path, building it if the cache has none."""
     cache = cache_folder()
     if not list(cache.glob("*.whl")):
         print("building Horovod (about 2 minutes) ...", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The sizes that go with readable code: lines of modules, classes and functions, modules of a folder."""
+"""Sizes of readable code: lines of modules, classes and functions, modules of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated references: module map, configuration, report and command line, each from the code that defines it.
+"""Generated references: modules, configuration, report and command line, from the code.
 
 `make docs` writes them; `--check` only compares, and exits with 1 if one is stale.
 """

@@ -20,7 +20,8 @@ FORMATS = ("table", "json")
 class Command:
     """A verb: its help, its options and its action.
 
-    `follow_up` may give the words of a verb to run next, which may live in a room that this one must not import.
+    `follow_up` may give the words of a verb to run next, which may live in a room that this one
+    must not import.
     """
 
     description: str
@@ -76,12 +77,15 @@ def _run_path(text: str) -> Path:
 
 
 def suggest(option: argparse.Action, values: Sequence[str]) -> None:
-    """Let the shell complete an option from these values; others stay allowed, and are judged elsewhere."""
+    """Let the shell complete an option from these values; others stay allowed."""
     option.completer = lambda **_: values  # type: ignore[attr-defined]
 
 
 def write_output(file: Path, text: str) -> None:
-    """Write a file that a user asked for. Raises EnvironmentNotReadyError if the file system refuses."""
+    """Write a file that a user asked for.
+
+    Raises EnvironmentNotReadyError if the file system refuses.
+    """
     try:
         write_atomically(file, text.encode())
     except OSError as error:

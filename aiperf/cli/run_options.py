@@ -1,4 +1,4 @@
-"""Options for the configuration of a run, shared by the verbs that start runs or write job scripts."""
+"""Options for the configuration of a run, for the verbs that start runs or write job scripts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(text: str) -> int | str:
-    """A whole number, or the text itself, which the configuration then reports with everything else."""
+    """A whole number, or the text itself, which the configuration then complains about."""
     try:
         return int(text)
     except ValueError:

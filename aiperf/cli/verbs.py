@@ -44,7 +44,7 @@ FOLLOW_UPS = {
     "report-scaling": "analysis.verbs.scaling:REPORT_SCALING",
     "report-profile": "analysis.verbs.profile:REPORT_PROFILE",
 }
-"""Second halves of verbs, which the first half hands over to (`Command.follow_up`); not in the help."""
+"""Second halves of verbs, reached by `Command.follow_up`; not in the help."""
 
 
 def unknown_verb(word: str) -> str:

@@ -1,1 +1,1 @@
-"""Settings of a run: sections and presets, the space of hyperparameters, data sets and placement."""
+"""Settings of a run: sections, presets, the space of hyperparameters, data sets, placement."""

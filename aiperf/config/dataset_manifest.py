@@ -1,4 +1,7 @@
-"""`dataset.json`: what a directory of images holds. Written by `aiperf dataset`, read by every trainer."""
+"""`dataset.json`: what a directory of images holds.
+
+Written by `aiperf dataset`, read by every trainer.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ class DatasetManifest(_Part):
 
 
 def read_dataset_manifest(data_dir: Path) -> DatasetManifest:
-    """Read dataset.json. Raises DatasetError naming what is missing and the command that makes it."""
+    """Read dataset.json.
+
+    Raises DatasetError naming what is missing and the command that makes it.
+    """
     path = data_dir / MANIFEST_NAME
     try:
         stamp = path.stat()

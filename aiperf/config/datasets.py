@@ -31,7 +31,7 @@ IMAGENET = Dataset("imagenet", 1_281_167, 50_000, 224, 1000, batch_size=448, max
 """ILSVRC2012 (Russakovsky et al. 2015); batch size and epochs from the AIPerf paper, Table 4."""
 
 DIGITS = Dataset("digits", 1_437, 360, 32, 10, batch_size=64, max_epochs=8, embedded=True)
-"""scikit-learn's 1,797 handwritten digits (UCI, Alpaydin and Kaynak 1998), 8 x 8 scaled up; 20 % validate."""
+"""scikit-learn's 1,797 digits (UCI, Alpaydin and Kaynak 1998), 8 x 8 scaled up; 20 % validate."""
 
 IMAGES = "images"
 """Any images in ImageNet's format: their directory gives sizes and classes. Never official."""

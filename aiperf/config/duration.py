@@ -9,7 +9,10 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds from a number of seconds or from text such as "1h30m". Raises ValueError with what is allowed."""
+    """Seconds from a number of seconds or from text such as "1h30m".
+
+    Raises ValueError with what is allowed.
+    """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"{text!r} is not a duration; use 90s, 5m, 1h30m or 12h")
     if isinstance(text, int | float):

@@ -37,7 +37,7 @@ TimeLimit = Annotated[str, BeforeValidator(_text_of_time)]
 
 
 class Section(BaseModel):
-    """Base of all sections: strict types, no unknown keys, and attribute docstrings as descriptions."""
+    """Base of all sections: strict types, no unknown keys, docstrings as descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -61,8 +61,7 @@ class RunSection(Section):
     launcher: Literal["local", "slurm", "ssh"] = "local"
     """Where replicas run ([clusters.md](clusters.md))."""
     manager: Literal["native", "nni"] = "native"
-    """When a replica gets its next job: at once (`native`), or when NNI asks for it
-    ([nni.md](nni.md))."""
+    """When a replica gets its next job: at once (`native`), or by NNI ([nni.md](nni.md))."""
     start_timeout: Duration = 600.0
     """How long the start waits for replicas that are not ready; late ones join the run."""
     replica_silence: Duration = Field(60.0, gt=0)
@@ -84,11 +83,11 @@ class SearchSection(Section):
     """The search for architectures and hyperparameters."""
 
     strategy: Literal["bayesian", "random"] = "bayesian"
-    """Network morphism guided by Bayesian optimisation ([search.md](search.md)), or random morphs
-    (unofficial)."""
+    """Morphs by Bayesian optimisation ([search.md](search.md)), or at random (unofficial)."""
     hpo: Literal["tpe", "random", "none"] = "tpe"
-    """Hyperparameters by tree-structured Parzen estimator ([hyperparameters.md](hyperparameters.md)),
-    at random (unofficial) or not at all (unofficial)."""
+    """Hyperparameters by tree-structured Parzen estimator
+    ([hyperparameters.md](hyperparameters.md)), at random (unofficial) or not at all (unofficial).
+    """
     hpo_first_round: int = Field(4, ge=1)
     """First round of a replica that tunes hyperparameters."""
     hpo_points: int = Field(2, ge=1)
@@ -98,13 +97,13 @@ class SearchSection(Section):
     initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = "resnet50"
     """First architecture; all but ResNet-50 are unofficial."""
     initial_weights: Literal["he", "inherit"] = "he"
-    """He et al. 2015, or `inherit`: a child starts from its parent's trained weights if they are kept."""
+    """He et al. 2015, or `inherit`: from the parent's trained weights if they are kept."""
     inherit_noise: float = Field(0.05, ge=0, lt=1)
     """Relative noise between the copies of a widened channel."""
     kept_weights: int = Field(8, ge=1)
     """With `inherit`: weights of this many of the most accurate trials of the run are kept."""
     max_growth: float = Field(4.0, ge=1)
-    """Most parameters, operations and layers with weights, in multiples of the initial architecture."""
+    """Most parameters, operations and layers, in multiples of the initial architecture."""
 
 
 class TrainingSection(Section):
@@ -115,8 +114,10 @@ class TrainingSection(Section):
     batch_size: int | None = Field(None, ge=1)
     """Images per accelerator and step; default: 448 for imagenet, 64 for the others."""
     max_epochs: int | None = Field(None, ge=1)
-    """Maximum of epochs of a trial; default: 60, and 8 for digits. Rounds 1 to 3 train a quarter, a
-    half and three quarters of it."""
+    """Maximum of epochs of a trial; default: 60, and 8 for digits.
+
+    Rounds 1 to 3 train a quarter, a half and three quarters of it.
+    """
     learning_rate: float = Field(0.1, gt=0)
     """At the first step; falls linearly to 0 over `max_epochs`, whatever stops a trial earlier."""
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -124,9 +125,11 @@ class TrainingSection(Section):
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Of the categorical cross-entropy."""
     precision: Precision | None = None
-    """Arithmetic of the layers, recorded with every trial; `mixed_float16` scales the loss. Default:
-    bfloat16 on NVIDIA GPUs from Ampere on and on CPUs with AVX512-BF16 or AMX, float16 on Volta and
-    Turing, else float32."""
+    """Arithmetic of the layers, recorded with every trial; `mixed_float16` scales the loss.
+
+    Default: bfloat16 on NVIDIA GPUs from Ampere on and on CPUs with AVX512-BF16 or AMX, float16 on
+    Volta and Turing, else float32.
+    """
     xla: bool = False
     """Compile the training step with XLA; worth trying on GPUs."""
     input: Literal["dataset", "synthetic"] = "dataset"
@@ -136,8 +139,7 @@ class TrainingSection(Section):
     shuffle_buffer: int = Field(8192, ge=1)
     """Encoded images that are shuffled together, per rank, on top of the random order of shards."""
     checkpoint_interval: Duration = 300.0
-    """Least time between checkpoints of a trial; they are taken at ends of epochs and written in the
-    background."""
+    """Least time between checkpoints of a trial, which are taken at ends of epochs."""
 
 
 class ReplicaSection(Section):
@@ -148,8 +150,9 @@ class ReplicaSection(Section):
     per_node: int = Field(1, ge=1)
     """Replicas that share a node (slurm, ssh); with the local launcher all replicas share it."""
     ranks: int | None = Field(None, ge=1)
-    """Ranks of a training, each with its own share of the images; default: one for each accelerator,
-    and one on nodes without accelerators."""
+    """Ranks of a training, each with its own share of the images; default: one for each
+    accelerator, and one on nodes without accelerators.
+    """
     rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = "auto"
     """`auto`: `none` for one rank, `horovodrun` (Gloo) on one node, `mpirun` over several nodes."""
     warm_up: bool = True
@@ -161,8 +164,9 @@ class ReplicaSection(Section):
     trial_silence: Duration = 600.0
     """A trainer that reports nothing for this long is ended."""
     accelerator_memory_gib: float | None = Field(None, gt=0)
-    """Limits how far architectures may grow, in GiB; default: what is found, without accelerators the
-    replica's share of main memory."""
+    """Limits how far architectures may grow, in GiB; default: what is found, without accelerators
+    the replica's share of main memory.
+    """
     restarts: int = Field(3, ge=0)
     """How often a replica that dies is started again."""
     retry_delay: Duration = 2.0
@@ -217,7 +221,8 @@ class EnvironmentSection(Section):
     activate: str | None = None
     """Shell line that makes the environment on a node, such as `module load ...`."""
     container: Words = ()
-    """Words before the replica's command, as a list, such as `["apptainer", "exec", "image.sif"]`."""
+    """Words before the replica's command, as a list, such as `["apptainer", "exec", "image.sif"]`.
+    """
 
 
 class TelemetrySection(Section):
@@ -239,7 +244,7 @@ class NniSection(Section):
 
 
 class SimulatedSection(Section):
-    """The simulated trainer (`training.trainer = "simulated"`): no training, made-up accuracies, never official."""
+    """The simulated trainer: no training, made-up accuracies, never official."""
 
     epoch_seconds: float = Field(0.2, gt=0)
     """Duration of a simulated epoch."""

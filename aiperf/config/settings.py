@@ -1,4 +1,4 @@
-"""The configuration of a run: TOML, command-line overrides and presets, checked at once and as a whole."""
+"""The configuration of a run: TOML, overrides and presets, checked as a whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class RunConfig(Section):
 
     @property
     def dataset(self) -> Dataset:
-        """Facts of the chosen data set. Raises DatasetError if its directory does not describe it."""
+        """Facts of the chosen data set.
+
+        Raises DatasetError if its directory does not describe it.
+        """
         return find_dataset(self.run.dataset, self.run.data_dir)
 
     @property
@@ -71,7 +74,7 @@ class RunConfig(Section):
 def load_config(
     file: Path | None = None, preset: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """The configuration from a preset, then a TOML file, then overrides by dotted key ("run.replicas").
+    """The configuration from a preset, a TOML file, and overrides by dotted key ("run.replicas").
 
     Raises ConfigError with all problems at once; each names the key, the value and what is allowed.
     """
@@ -119,7 +122,10 @@ def deviations_from_defaults(config: RunConfig) -> Iterator[tuple[str, Any, Any]
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split "section.key=value"; the value is read as TOML, or as text if it is not TOML. Raises ConfigError."""
+    """Split "section.key=value"; the value is read as TOML, or as text if it is not TOML.
+
+    Raises ConfigError.
+    """
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"\w+\.\w+", key.strip()):
         raise ConfigError([f"{text!r}: overrides are written section.key=value, such as run.replicas=4"])

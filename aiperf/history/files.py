@@ -148,7 +148,7 @@ class HistoryReader:
         )
 
     def read_files(self) -> Iterator[Batch]:
-        """As `read_new`, writer by writer: the history of a long run need not be in memory at once."""
+        """As `read_new`, writer by writer: a long history need not be in memory at once."""
         for file in sorted(file for role in self._roles for file in self._paths.history_files(role)):
             position = self._positions.setdefault(file.name, _Position())
             lines = _new_lines(file, position)
@@ -182,9 +182,7 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 
 def read_from(file: Path, offset: int = 0) -> bytes:
-    """The bytes of a file from an offset on; none if this node does not see it yet (network
-    caches).
-    """
+    """The bytes of a file from an offset on; none if this node does not see the file yet."""
     try:
         with file.open("rb") as stream:
             stream.seek(offset)

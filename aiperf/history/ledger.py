@@ -132,7 +132,7 @@ class Ledger:
 
     @property
     def segments(self) -> int:
-        """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
+        """Segments with clocks of their own: 1, plus 1 for each resumption with a new clock."""
         return 1 + sum(resumption.body.new_clock for resumption in self.resumptions)
 
     def add(self, records: Iterable[Record]) -> None:
@@ -159,7 +159,7 @@ class Ledger:
         return (self.trials[trial] for trial in sorted(self.trials) if self.trials[trial].ended is not None)
 
     def died_ms(self, trial: TrialLedger) -> int | None:
-        """Time of a trial's failure, or of its replica's or primary's loss, on the primary's clock."""
+        """When a trial failed or its replica or primary was lost, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed.time_ms))

@@ -43,7 +43,10 @@ class ReplicaReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ReplicaLost:
-    """Primary: a replica is gone before the end, or never came. Its unfinished trials died with it."""
+    """Primary: a replica is gone before the end, or never came.
+
+    Its unfinished trials died with it.
+    """
 
     type: Literal["replica_lost"] = "replica_lost"
     replica: int
@@ -188,7 +191,7 @@ _LINE: TypeAdapter[_Line] = TypeAdapter(_Line)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One record: its writer, its number among the writer's, its times on that clock, and its body."""
+    """One record: its writer, its number, its times on the writer's clock, and its body."""
 
     writer: str
     sequence: int

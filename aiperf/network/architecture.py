@@ -14,7 +14,7 @@ from aiperf.errors import ArchitectureError
 from aiperf.network.layers import Input, Layer, Shape, ShapeError
 
 HASH_DIGITS = 16
-"""Hexadecimal digits of an architecture's hash: 64 bits, a collision in 20,000 trials has odds of 1e-11."""
+"""Hexadecimal digits of a hash: with 64 bits, 20,000 trials collide with odds of 1e-11."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Node:
 class Architecture:
     """A graph of layers with one input node and one output node, in topological order.
 
-    Raises ArchitectureError, naming the node, where names repeat, an input is missing, the graph is cyclic,
-    a node leads nowhere, or shapes do not fit.
+    Raises ArchitectureError, naming the node, where names repeat, an input is missing, the graph is
+    cyclic, a node leads nowhere, or shapes do not fit.
     """
 
     nodes: tuple[Node, ...]
@@ -76,11 +76,11 @@ class Architecture:
 
     @cached_property
     def hash(self) -> str:
-        """Canonical hash: equal for equal graphs, independent of the names and the order of their nodes.
+        """Canonical hash: equal for equal graphs, whichever the names and order of their nodes.
 
-        Each node hashes its layer and the hashes of its inputs (sorted if the layer does not depend on
-        their order, as in an addition); the graph hashes the sorted node hashes, so a layer used twice
-        differs from two equal layers.
+        Each node hashes its layer and the hashes of its inputs (sorted if the layer does not depend
+        on their order, as in an addition); the graph hashes the sorted node hashes, so a layer used
+        twice differs from two equal layers.
         """
         digests: dict[str, bytes] = {}
         for node in self.nodes:
@@ -107,7 +107,7 @@ class Architecture:
 
     @cached_property
     def depth(self) -> int:
-        """Number of layers with a kernel, as the 50 of ResNet-50 counts them, those of projections included."""
+        """Number of layers with a kernel, as in ResNet-50, projections included."""
         return sum(node.layer.has_kernel for node in self.nodes)
 
 

@@ -1,7 +1,8 @@
 """Architectures as JSON files: one object with `schema`, `version` and the list of `nodes`.
 
-Every node is an object with `name`, `kind`, `inputs` and the parameters of its layer; parameters that are
-left out take the layer's defaults. Errors name the place: the line of broken JSON, or the node and the key.
+Every node is an object with `name`, `kind`, `inputs` and the parameters of its layer; parameters
+that are left out take the layer's defaults. Errors name the place: the line of broken JSON, or the
+node and the key.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def to_json(architecture: Architecture) -> str:
 def from_json(text: str, source: str = "architecture") -> Architecture:
     """Read an architecture from JSON text; `source` names it in errors.
 
-    Raises ArchitectureError with the place of the first problem, also if a recorded hash does not fit.
+    Raises ArchitectureError with the place of the first problem, also if a recorded hash does not
+    fit.
     """
     document = _document(text, source)
     nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))

@@ -1,4 +1,4 @@
-"""The layer types an architecture is made of: validated values that know their output and weight shapes.
+"""Layer types of architectures: validated values that know their output and weight shapes.
 
 A shape is (height, width, channels) for images and (channels,) for vectors; the batch is left out.
 """
@@ -57,7 +57,10 @@ def window_output(size: int, window: int, stride: int, padding: Padding) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Base of all layers. The class variables say what a kind of layer is, for every room that needs to know."""
+    """Base of all layers.
+
+    The class variables say what a kind of layer is, for every room that needs to know.
+    """
 
     kind: ClassVar[str] = ""
     """Name in JSON and in the operation count."""

@@ -1,10 +1,11 @@
-"""Operation counting: rule set `aiperf-1`, forward and backward operations per image of every layer.
+"""Operation counting by rule set `aiperf-1`: forward and backward, per image and layer.
 
-The rules follow the AIPerf paper (Ren et al. 2021, section 4.4, Tables 1 to 3). Operation weights: multiply-
-accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponential 8. All counts are integers.
+The rules follow the AIPerf paper (Ren et al. 2021, section 4.4, Tables 1 to 3). Operation weights:
+multiply- accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; exponential 8.
+All counts are integers.
 
-A rule is one small function from the shapes of a layer to its operations, registered under the layer's kind.
-The source of the shapes does not matter: `count` takes them from an `Architecture`,
+A rule is one small function from the shapes of a layer to its operations, registered under the
+layer's kind. The source of the shapes does not matter: `count` takes them from an `Architecture`,
 `replica.counting.keras_operations` from the weights and tensors of a built Keras model.
 """
 
@@ -44,7 +45,7 @@ class Operations:
         return Operations(self.forward + other.forward, self.backward + other.backward)
 
     def work(self, images_trained: int, images_evaluated: int) -> int:
-        """Operations to train and evaluate this many images: training costs both passes, evaluating one."""
+        """Operations for this many images: training costs both passes, evaluating one."""
         return images_trained * self.total + images_evaluated * self.forward
 
 
@@ -131,7 +132,8 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 @rule("conv")
 def _convolution(facts: LayerFacts) -> Operations:
-    # Tables 1 and 2. Table 3 (ratio 1.9755) has no input gradient for the convolution that reads the images.
+    # Tables 1 and 2. Table 3 (ratio 1.9755) has no input gradient for the convolution that reads
+    # the images.
     weights = prod(facts.kernel)
     forward = MULTIPLY_ACCUMULATE * weights * facts.output[0] * facts.output[1]
     gradients = 1 if facts.reads_network_input else 2
@@ -148,7 +150,8 @@ def _dense(facts: LayerFacts) -> Operations:
 
 @rule("batchnorm")
 def _batch_normalisation(facts: LayerFacts) -> Operations:
-    # Table 1: a multiply-accumulate, an add and a divide an element. Table 3: 1,908 over 53 layers backward.
+    # Table 1: a multiply-accumulate, an add and a divide an element. Table 3: 1,908 over 53 layers
+    # backward.
     return Operations((MULTIPLY_ACCUMULATE + ADD + DIVIDE) * prod(facts.output), 36)
 
 
@@ -205,7 +208,7 @@ def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
 
 @lru_cache(maxsize=65536)
 def count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> tuple[Operations, int]:
-    """Operations and parameters of a layer on these shapes, remembered: architectures of a search share most layers."""
+    """Operations and parameters of a layer; cached, since architectures share most layers."""
     weights = layer.weight_shapes(inputs)
     facts = LayerFacts(
         inputs=inputs,
@@ -219,7 +222,10 @@ def count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> t
 
 @lru_cache(maxsize=4096)
 def count(architecture: Architecture) -> NetworkCount:
-    """Count an architecture, per image. Raises UncountedLayerError listing every layer without a rule."""
+    """Count an architecture, per image.
+
+    Raises UncountedLayerError listing every layer without a rule.
+    """
     uncounted = [node for node in architecture.nodes if node.layer.kind not in RULES]
     if uncounted:
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])

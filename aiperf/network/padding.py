@@ -1,7 +1,8 @@
 """Multiplications with padding zeros: the term by which XLA's count lies below the analytical one.
 
-The rules charge a convolution for every position of its kernel over every output (paper, Table 1). If a kernel hangs
-over the edge of the image it multiplies zeros, and XLA's cost analysis leaves those positions out.
+The rules charge a convolution for every position of its kernel over every output (paper, Table 1).
+If a kernel hangs over the edge of the image it multiplies zeros, and XLA's cost analysis leaves
+those positions out.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the benchmark prescribes: the table of rules, rounds, the order of jobs, and the score."""
+"""The benchmark's prescriptions: the table of rules, rounds, the order of jobs, and the score."""

@@ -123,7 +123,7 @@ def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:
 
 
 def _changes(trial: TrialWork) -> Iterator[tuple[int, int]]:
-    """Times and amounts of each change of the work that counts; an amount is negative at a death."""
+    """Times and amounts by which the work that counts changes; negative at a death."""
     moments = {epoch.time_ms for epoch in trial.epochs} | {report.time_ms for report in trial.progress}
     if trial.died_ms is not None:
         moments.add(trial.died_ms)

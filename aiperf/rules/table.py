@@ -26,9 +26,7 @@ HPO_FIRST_ROUND = 4
 PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
 RESNET50_OPERATIONS = 23_053_460_364
-"""Operations that training one image costs on the initial architecture at 224 x 224 x 3 (spec,
-section 4).
-"""
+"""Operations to train ResNet-50 on one image of 224 x 224 x 3 (spec, section 4)."""
 
 Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
 
@@ -52,7 +50,7 @@ class RunFacts:
     """Arithmetic of the layers of all trials, as recorded."""
     damages: tuple[str, ...] = ()
     segments: int = 1
-    """Segments with a clock of their own: 1, and 1 more for each resumption with a new clock."""
+    """Segments with clocks of their own: 1, plus 1 for each resumption with a new clock."""
     released: int = 1
     """Replicas that were ready when the run began."""
     epoch_images: tuple[tuple[int, int], ...] = ()

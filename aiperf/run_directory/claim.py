@@ -1,6 +1,7 @@
 """The claim to a run: one primary at a time, on any node that sees the run directory.
 
-A claim is a file that is created exclusively and touched at intervals; network file systems have no dependable locks.
+A claim is a file that is created exclusively and touched at intervals; network file systems have no
+dependable locks.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class RunPaths:
         return self.logs / "nni.out"
 
     def history_files(self, role: str = "*") -> list[Path]:
-        """The files of the history list in the order of their names; `role` as in "primary" or "replica-0001"."""
+        """The files of the history list by name; `role` as in "primary" or "replica-0001"."""
         return sorted(self.history.glob("*.jsonl" if role == "*" else f"{role}-*.jsonl"))
 
     def telemetry_files(self) -> list[Path]:
@@ -151,7 +151,10 @@ class RunPaths:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kind of file in a run directory. Paths are relative to it; `submitted` files go into an archive."""
+    """A kind of file in a run directory.
+
+    Paths are relative to it; `submitted` files go into an archive.
+    """
 
     name: str
     """As a regular expression."""

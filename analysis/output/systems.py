@@ -1,6 +1,4 @@
-"""A run's system description with the fields of MLPerf's `systems` files (mlcommons/policies,
-submission rules).
-"""
+"""A run's system description with the fields of MLPerf's `systems` files."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ MOST_ROWS = 100
 
 
 def make_table(title: str | None, *headings: str, left: Collection[str] | None = None) -> Table:
-    """An empty table. Columns in `left` are aligned to the left, others to the right; by default
-    all left.
+    """An empty table.
+
+    Columns in `left` are aligned to the left, others to the right; by default all left.
     """
     table = Table(title=title, title_justify="left")
     for heading in headings:

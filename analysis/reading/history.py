@@ -22,9 +22,7 @@ BUCKET_MS = GRID_MS // 4
 
 @dataclass(frozen=True)
 class WriterRecords:
-    """The records of one writer, the lines that are damaged, and its file's name if the last line
-    is incomplete.
-    """
+    """One writer's records, its damaged lines, and its file if the last line is incomplete."""
 
     records: tuple[Record, ...]
     damages: tuple[str, ...]
@@ -44,7 +42,7 @@ class ProgressThinning:
     end_ms: int
 
     def bucket(self, time_ms: int) -> tuple[int, bool]:
-        """The bucket of a time, its upper edge included, as a grid point includes its own moment."""
+        """The bucket of a time, upper edge included, as a grid point includes its own moment."""
         return -((self.start_ms - time_ms) // BUCKET_MS), time_ms > self.end_ms
 
 

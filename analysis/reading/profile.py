@@ -23,7 +23,10 @@ class ProfiledOperation(BaseModel):
 
 
 class StepSettings(BaseModel):
-    """The settings that the step was trained with. Without an architecture file it is ResNet-50's."""
+    """The settings that the step was trained with.
+
+    Without an architecture file it is ResNet-50's.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,7 +44,7 @@ class StepSettings(BaseModel):
 
 
 class Profile(BaseModel):
-    """Time in seconds and memory in bytes of a training step, averaged over `steps` recorded steps."""
+    """Seconds and bytes of a training step, averaged over `steps` recorded steps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -61,7 +61,7 @@ class RunData:
         return result
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """The work of a trial; without cost if its architecture cannot be read, which is a damage."""
+        """The work of a trial; without cost if its architecture cannot be read (a damage)."""
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
         return self.ledger.work(trial, facts.cost if facts else NOTHING)
 

@@ -31,7 +31,8 @@ COLUMNS = (
     "memory_total_bytes",
     "memory_percent",
 )
-"""Columns kept of a sample; over a node's accelerators, use is a mean, power and energy are sums."""
+"""Columns kept of a sample; over a node's accelerators, use is a mean, power and energy are sums.
+"""
 
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
@@ -44,9 +45,7 @@ MJ_PER_J = 1000
 
 @dataclass(frozen=True)
 class NodeSeries:
-    """All samples of one node in order of time: an array of samples x COLUMNS, NaN for missing
-    values.
-    """
+    """All samples of one node by time: an array of samples x COLUMNS, NaN if missing."""
 
     host: str
     samples: Series
@@ -98,9 +97,7 @@ class Telemetry:
     unreadable_lines: int
 
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
-        """Joules from the start to each moment, of all accelerators and of all CPUs; None if
-        unknown.
-        """
+        """Joules up to each moment, of all accelerators and of all CPUs; None if unknown."""
         every = np.concatenate([[float(start_ms)], moments_ms])
         sums: list[Series | None] = []
         for measure in (NodeSeries.accelerator_energy, NodeSeries.cpu_energy):

@@ -1,4 +1,7 @@
-"""The report as data: the content of report.json. `report.schema.json` is this model's JSON schema."""
+"""The report as data: the content of report.json.
+
+`report.schema.json` is this model's JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,7 @@ class RulePart(ViolationPart):
     """One rule, with the run's value next to the required one."""
 
     group: str
-    """setting (of the configuration), outcome (of the training), or integrity (of the run and its
-    records).
-    """
+    """setting (configuration), outcome (training), or integrity (run and records)."""
     passed: bool
     """True if the rule is met."""
 
@@ -155,9 +156,7 @@ class TrialPart(_Part):
     precision: str | None
     """Arithmetic of the layers: float32, mixed_bfloat16 or mixed_float16."""
     state: str
-    """completed, early_stop, stopped (by the end of the run), failed, lost (with its replica or
-    primary), or running.
-    """
+    """completed, early_stop, stopped (by the run's end), failed, lost, or running."""
     failure_reason: str | None
     """The cause, if the state is failed or lost."""
     started_s: float | None
@@ -234,7 +233,8 @@ class Report(_Part):
     the last record is then taken as the end).
     """
     started: str | None
-    """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started."""
+    """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started.
+    """
     score_ops: float
     """Score in OPS: `operations_total` / `duration_s`."""
     regulated_score_ops: float
@@ -244,9 +244,7 @@ class Report(_Part):
     x evaluated images); 1 without any epoch.
     """
     duration_s: float
-    """Seconds from the start to the end, the denominator of the score: stalls, failures, search and
-    compilation count.
-    """
+    """Seconds from start to end, stalls and failures included: the denominator of the score."""
     replicas: int
     """Replicas that the configuration asks for."""
     accelerators: int

@@ -53,9 +53,7 @@ def phase_totals(found: list[Span]) -> dict[str, float]:
 
 
 def busy_fraction(found: list[Span], end_s: float) -> float | None:
-    """Training and evaluation as a fraction of the time from the first training step to the end of
-    the run.
-    """
+    """Training and evaluation as a fraction of the time from the first step to the run's end."""
     first_s = min((span.begin_s for span in found if span.phase == "train"), default=None)
     if first_s is None or end_s <= first_s:
         return None

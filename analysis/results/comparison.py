@@ -1,4 +1,4 @@
-"""Two runs side by side: settings that differ, results, time by phase, and measures that got worse."""
+"""Two runs side by side: settings that differ, results, phases, measures that got worse."""
 
 from __future__ import annotations
 

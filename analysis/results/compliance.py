@@ -1,4 +1,4 @@
-"""`aiperf check`: a run or a submission package against the rules, recomputed from its raw records."""
+"""`aiperf check`: a run or a package against the rules, recomputed from its raw records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_t
 
 @dataclass(frozen=True)
 class Compliance:
-    """The result of a check. `differences`: fields of a stored report that are not as recomputed."""
+    """The result of a check.
+
+    `differences`: fields of a stored report that are not as recomputed.
+    """
 
     report: Report
     recomputed: bool

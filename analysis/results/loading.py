@@ -19,8 +19,9 @@ from analysis.results.source import opened_run
 class LoadedRun:
     """A run recomputed from its records: the report, and its tables as frames.
 
-    `tables` has the frames by the names of the CSV files of a report: trials, epochs, replicas, timeline, failures,
-    rules, hyperparameters and usage. Times (`t_s`) are seconds after the release of the replicas.
+    `tables` has the frames by the names of the CSV files of a report: trials, epochs, replicas,
+    timeline, failures, rules, hyperparameters and usage. Times (`t_s`) are seconds after the
+    release of the replicas.
     """
 
     report: Report
@@ -43,7 +44,10 @@ class LoadedRun:
 
 
 def load_run(path: str | Path) -> LoadedRun:
-    """Load a run directory or a submission archive. Raises RunDirectoryError if the path holds neither."""
+    """Load a run directory or a submission archive.
+
+    Raises RunDirectoryError if the path holds neither.
+    """
     with opened_run(Path(path)) as folder:
         data = read_run(open_run(folder))
     report = build_report(data)

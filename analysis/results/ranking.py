@@ -44,8 +44,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows in order: official by rank, then unofficial, then invalid ones. `problems`: paths that
-    hold no result.
+    """Rows in order: official by rank, then unofficial, then invalid ones.
+
+    `problems`: paths that hold no result.
     """
 
     order: Order

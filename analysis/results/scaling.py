@@ -14,7 +14,10 @@ from analysis.results.source import RunResult
 
 @dataclass(frozen=True, slots=True)
 class ScalingRow:
-    """One run of a series. `ideal_ops` is the smallest run's score times the ratio of accelerators."""
+    """One run of a series.
+
+    `ideal_ops` is the smallest run's score times the ratio of accelerators.
+    """
 
     replicas: int
     accelerators: int
@@ -28,8 +31,9 @@ class ScalingRow:
 
 
 def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
-    """The series by accelerators; efficiency = score / ideal. Runs without accelerators or score
-    are left out.
+    """The series by accelerators; efficiency = score / ideal.
+
+    Runs without accelerators or score are left out.
     """
     usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
     usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))

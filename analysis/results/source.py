@@ -68,7 +68,7 @@ def read_report_file(path: Path) -> Report:
 
 
 def try_result(path: Path) -> RunResult | str:
-    """The result at a path, or the reason why there is none: one bad path must not hide the others."""
+    """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
         return read_result(path)
     except (AiperfError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The accuracy that a training of a warm-up round would reach if it went on, extrapolated."""
+"""The accuracy that a training of a warm-up round would reach if it continued, extrapolated."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Checkpoints:
         self._written_s = clock.monotonic_s()
 
     def due(self) -> bool:
-        """Whether to write now: the interval is over and the last one is on disk."""
+        """True if it is time to write: the interval is over and the last one is on disk."""
         if self._path is None or (self._writing is not None and not self._writing.done()):
             return False
         return self._collective.rank == 0 and self._clock.monotonic_s() - self._written_s >= self._interval_s

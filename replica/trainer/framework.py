@@ -75,6 +75,4 @@ class Framework(Protocol):
         """The steps for a Keras model and a built Keras optimiser."""
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind of failure ("out_of_memory", "data", "rank_lost") of an exception; None if
-        unknown.
-        """
+        """The kind of failure of an exception ("out_of_memory", "data", ...); None if unknown."""

@@ -149,7 +149,8 @@ class Training:
         steps = steps_for(images, self._request, self._collective.size)
         pending: list[Any] = []
         for number in range(steps):
-            # A rank that has had all its images takes part with an empty batch until the others have.
+            # A rank that has had all its images takes part with an empty batch until the others
+            # have.
             batch = next(batches, None) or self._workload.blank(0, self._images)
             pending.append(step(*batch))
             due = self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s

@@ -1,10 +1,10 @@
-"""The fault campaign: random SIGKILLs of ranks, agents and the primary in real runs, then the books are checked.
+"""The fault campaign: random SIGKILLs in real runs, after which the books are checked.
 
 python -m tests.faults.campaign --kills 100 [--seed 1] [--trainer simulated|keras]
 
-The last line is `faults: kills=<n> lost=<n> doubled=<n> leftovers=<n>`; all but the first must be 0. *Lost* are epochs
-that the primary was told of (its log says so) and that the history list does not have; *doubled* are those that it has
-twice; *leftovers* are processes and temporary files.
+The last line is `faults: kills=<n> lost=<n> doubled=<n> leftovers=<n>`; all but the first must be
+0. *Lost* are epochs that the primary was told of (its log says so) and that the history list does
+not have; *doubled* are those that it has twice; *leftovers* are processes and temporary files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLD = re.compile(r"trial (\d+) completed epoch (\d+)$")
 
 @dataclass
 class Toll:
-    """What a campaign has cost."""
+    """The cost of a campaign."""
 
     kills: int = 0
     lost: int = 0
@@ -51,7 +51,7 @@ class Toll:
 
 
 class Campaign:
-    """One run that is attacked until so many kills are done, then ends at its deadline."""
+    """One run that is attacked until this many kills are done, then ends at its deadline."""
 
     def __init__(self, output: Path, seed: int, trainer: str) -> None:
         self._output = output
@@ -96,7 +96,7 @@ class Campaign:
         return self._primary.poll() is None or not self._ended()
 
     def _go_on(self) -> None:
-        """Resume where the primary died."""
+        """Resume if the primary died."""
         assert self._primary is not None
         if self._primary.poll() is not None and not self._ended() and (self._output / "run.json").exists():
             self._command("resume", str(self._output))
@@ -139,7 +139,7 @@ class Campaign:
 
 
 def processes_of(output: Path) -> list[psutil.Process]:
-    """Primary, agents and ranks of a run: by the directory on their command lines, ranks by their parents."""
+    """Primary, agents and ranks of a run, by command line or parent."""
     found = {}
     for head in processes_with(output):
         ranks = [member for member in family(head)[1:] if "replica" in command(member) and lives(member)]
@@ -148,7 +148,7 @@ def processes_of(output: Path) -> list[psutil.Process]:
 
 
 def recomputed(output: Path) -> tuple[str, list[str]]:
-    """The report's last line, which must agree with the raw records, and what `aiperf verify` finds."""
+    """Complain if report, raw records or `aiperf verify` disagree."""
     shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output)], capture_output=True, text=True,
                            check=True)  # fmt: skip
     reported = json.loads((output / "report/report.json").read_text())["operations_total"]

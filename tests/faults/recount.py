@@ -1,4 +1,4 @@
-"""The operations of a run counted once more, from the raw lines of its records and with none of the report's code."""
+"""A second count of a run's operations, from raw lines, without the report's code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = tuple[int, dict[str, Any]]
 
 
 def operations_total(output: Path) -> int:
-    """Images trained and evaluated between the release and the end, times the cost of their architectures."""
+    """Images trained and evaluated within the run, times the cost of their architectures."""
     lines = read_lines(output)
     by_type: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
@@ -46,7 +46,7 @@ def open_epoch(cost: Operations, own: list[Line], start_ms: int) -> int:
 
 
 def died(began_ms: int, started: dict[str, Any], by_type: dict[str, list[Line]], end_ms: int) -> bool:
-    """Whether a trial failed, or went with its replica or its primary, before the end."""
+    """True if a trial failed, or was lost with its replica or its primary, before the end."""
     trial = started["trial"]
     if any(data["trial"] == trial and ms <= end_ms for ms, data in by_type["trial_failed"]):
         return True

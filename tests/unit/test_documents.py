@@ -1,4 +1,4 @@
-"""What README and docs promise is what the program has."""
+"""README and docs agree with the program."""
 
 from __future__ import annotations
 
@@ -34,3 +34,15 @@ def test_every_setting_and_every_module_is_described() -> None:
     text = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
     empty = [line for line in text.splitlines() if line.startswith("|") and line.endswith("|  |")]
     assert empty == []
+
+
+def test_every_path_of_the_architecture_page_exists() -> None:
+    named = set(re.findall(r"`([a-z_]+/[\w/.]*)`", (ROOT / "docs" / "architecture.md").read_text()))
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_every_suite_of_the_architecture_page_exists() -> None:
+    named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()))
+    assert named
+    assert sorted(name for name in named if not [*(ROOT / "tests").rglob(name)]) == []

@@ -12,7 +12,7 @@ MOST_OPERATIONS = 14
 
 
 def profile_chart(profile: Profile) -> Drawing:
-    """Seconds of a step by kind of operation and phase on the left, memory by purpose on the right."""
+    """Seconds of a step by operation and phase on the left, memory by purpose on the right."""
     totals: dict[str, float] = {}
     for item in profile.operations:
         totals[item.operation] = totals.get(item.operation, 0.0) + item.seconds

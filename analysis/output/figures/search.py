@@ -15,7 +15,7 @@ TREE_SIZE = 60
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An architecture of the run: its parent, its cost, and the best accuracy of all its trainings."""
+    """An architecture of the run: its parent, its cost, and its best accuracy."""
 
     name: str
     parent: str | None

@@ -49,7 +49,7 @@ class DigitsSource:
 
 
 def bilinear(old: int, new: int) -> NDArray[np.float64]:
-    """The matrix (new, old) that resizes an axis: pixel centres at half-integers, edges repeated."""
+    """The matrix (new, old) that resizes an axis: centres at half-integers, edges repeated."""
     places = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     weights: NDArray[np.float64] = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(old)))
     return weights

@@ -13,7 +13,7 @@ from aiperf.messages import TrainRequest
 
 
 def linear_decay(initial: float, max_epochs: int, steps_per_epoch: int) -> Any:
-    """Learning rate by step: linear from `initial` to 0 over the maximum of epochs (paper, Table 4)."""
+    """Learning rate by step: linear from `initial` to 0 at the last epoch (paper, Table 4)."""
     return keras.optimizers.schedules.PolynomialDecay(
         initial, decay_steps=max_epochs * steps_per_epoch, end_learning_rate=0.0, power=1.0
     )

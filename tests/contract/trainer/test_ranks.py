@@ -102,7 +102,8 @@ def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
 
 
 def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: Path) -> None:
-    # 1,437 = 2 x (4 x 179) + 5 and 360 = 716 x 0 + 360: the last steps are of 2, 1, 1, 1 and of 90 images a rank.
+    # 1,437 = 2 x (4 x 179) + 5 and 360 = 716 x 0 + 360: the last steps are of 2, 1, 1, 1 and of 90
+    # images a rank.
     messages = asyncio.run(train("horovodrun", 4, request_for(tmp_path, batch_size=179), tmp_path))
     for epoch in epochs_of(messages):
         assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
@@ -164,7 +165,8 @@ def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
 
 
 def test_a_failure_of_another_rank_is_reported_with_its_reason(tmp_path: Path) -> None:
-    # Every rank sees the same sum, so all fail alike; which of them is the first to say so is chance.
+    # Every rank sees the same sum, so all fail alike; which of them is the first to say so is
+    # chance.
     with pytest.raises(TrialFailedError, match=r"nan: (rank 1: )?the loss is nan in epoch 1"):
         asyncio.run(train("horovodrun", 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
 

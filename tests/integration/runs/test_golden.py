@@ -1,4 +1,4 @@
-"""What an earlier version wrote and proposed: a run directory still reads and resumes, proposals are the same."""
+"""Golden inputs from an earlier version: a run directory still reads and resumes, proposals are the same."""
 
 from __future__ import annotations
 

@@ -63,9 +63,7 @@ def test_score_and_regulated_score_recomputed_by_hand_are_exact(output: Path) ->
 
 
 def grown_cost(output: Path, name: str) -> tuple[int, int]:
-    """Training and evaluation cost of a grown architecture, counted the other way: from the Keras
-    model.
-    """
+    """Cost of a grown architecture, counted the other way: from the Keras model."""
     counted = count_model(build_model(read_architecture(output / "models" / name / "architecture.json")))
     return counted.operations.total, counted.operations.forward
 

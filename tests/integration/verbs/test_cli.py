@@ -165,7 +165,7 @@ def test_the_json_of_every_verb_is_tested() -> None:
 
 
 def gives_json(verb: str) -> bool:
-    """Whether a verb or one of its actions takes --format json."""
+    """True if a verb or one of its actions takes --format json."""
     commands: Registry[Command] = Registry("verb", {verb: VERBS[verb][0]})
     parsers = [argparse.ArgumentParser()]
     commands.load(verb).configure(parsers[0])

@@ -120,5 +120,6 @@ def test_profilers_agree_and_the_padding_explains_the_rest() -> None:
     profiler, xla = found["verification"]
     assert abs(profiler["forward_difference"]) < 0.025
     assert abs(xla["training_difference"]) < 0.10
-    # XLA leaves out multiplications with padding zeros and folds the batch normalisation of the forward pass.
+    # XLA leaves out multiplications with padding zeros and folds the batch normalisation of the
+    # forward pass.
     assert abs((xla["forward"] + found["padding_forward"]) / found["forward"] - 1) < 0.005

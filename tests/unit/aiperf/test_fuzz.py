@@ -1,4 +1,4 @@
-"""Whatever comes in from outside: an error with a message or the thing itself, never a traceback, never a hang."""
+"""Input from outside: accepted, or an error with a message; never a traceback or a hang."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from aiperf.processes import end_group, spawn
 from testing.processes import lives
 from testing.runs import wait_for
 
-# A child in a group of its own (as salloc starts its command) that keeps the pipes open and does not end.
+# A child in a group of its own (as salloc starts its command) that keeps the pipes open and does
+# not end.
 STUBBORN_CHILD = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen(

@@ -108,7 +108,7 @@ def test_every_kind_of_run_has_a_whole_report_that_pandas_confirms(
 
 
 def recomputed(root: Path, duration_s: float) -> tuple[float, float]:
-    """Score and error from the raw lines alone, without the project's own reading, folding or scoring."""
+    """Score and error from the raw lines alone, without the project's own code."""
     lines = [json.loads(line) for file in (root / "history").glob("*.jsonl") for line in file.read_text().splitlines()]
     frame = pd.DataFrame([{**line["data"], "file": line["writer"], "at": pd.Timestamp(line["time"])} for line in lines])
     ready = frame[frame.type == "replica_ready"]

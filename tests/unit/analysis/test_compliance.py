@@ -1,4 +1,4 @@
-"""Every rule broken in turn on an official run; results that are damaged, foreign or not what they say."""
+"""Every rule broken in turn on an official run; damaged and foreign results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOUR_S = 3600
 
 @dataclass
 class Story:
-    """What happens in a run that is official unless something is changed."""
+    """Events of a run that is official unless something is changed."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     precision: str = "mixed_bfloat16"

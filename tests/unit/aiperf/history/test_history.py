@@ -1,4 +1,4 @@
-"""The history list: durable writers, readers that see each record once, and damage that is never hidden."""
+"""The history list: durable writers, complete readers, and damage that is never hidden."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def test_table_a1_analytical_column() -> None:
 
 
 def test_padding_by_hand() -> None:
-    # A 3x3 kernel over a 1x1 image: eight of nine positions hang over the edge. ResNet-50 at 32 pixels ends there.
+    # A 3x3 kernel over a 1x1 image: eight of nine positions hang over the edge. ResNet-50 at 32
+    # pixels ends there.
     stage5 = 2 * 8 * 512 * 512 * 3
     assert padding_operations(resnet(50, 32, 10)) > stage5
     assert padding_operations(resnet(50, 224, 1000)) == 318_335_488
