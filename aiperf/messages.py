@@ -6,6 +6,7 @@ gone.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -262,6 +263,23 @@ _FROM_TRAINER: TypeAdapter[FromTrainer] = TypeAdapter(Annotated[FromTrainer, Fie
 def encode(message: Message) -> bytes:
     """One line of JSON."""
     return message.model_dump_json().encode() + b"\n"
+
+
+_FAILURE = '{"type":"failed"'
+"""The beginning of an encoded TrainerFailed."""
+
+
+def failures_in(text: str) -> list[TrainerFailed]:
+    """Failures that ranks other than 0 wrote into a log, with or without a starter's prefix."""
+    found = []
+    for line in text.splitlines():
+        start = line.find(_FAILURE)
+        if start >= 0:
+            with contextlib.suppress(MessageError):
+                message = decode_from_trainer(line[start:].encode())
+                assert isinstance(message, TrainerFailed)
+                found.append(message)
+    return found
 
 
 def decode_to_agent(line: bytes) -> ToAgent:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from aiperf.cli.units import si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
 from primary.display.state import Display, ReplicaView, RunView
@@ -21,14 +22,6 @@ LINE_INTERVAL_S = 15.0
 
 MAX_ROWS = 40
 """Rows of the table; further replicas are counted in its caption."""
-
-
-def format_ops(ops: float) -> str:
-    """OPS with an SI prefix and three decimals, such as 1.234 TOPS."""
-    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if ops >= factor:
-            return f"{ops / factor:.3f} {prefix}OPS"
-    return f"{ops:.0f} OPS"
 
 
 def summary(view: RunView) -> str:
@@ -43,7 +36,7 @@ def summary(view: RunView) -> str:
     trials = sum(replica.trials for replica in view.replicas)
     return (
         f"{format_duration(view.elapsed_s)} passed, {left} left | {working} replicas working, {trials} trials done | "
-        f"best accuracy {accuracy} | {format_ops(view.ops)} so far"
+        f"best accuracy {accuracy} | {si(view.ops, 'OPS')} so far"
     )
 
 

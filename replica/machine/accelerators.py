@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pynvml
 
 from aiperf.config.sections import Precision
+from replica.machine.cpu import cpu_fields
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -38,7 +38,7 @@ def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Acce
     except pynvml.NVMLError:
         return ()
     try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        driver = text_of(pynvml.nvmlSystemGetDriverVersion())
         found = tuple(_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError:
         return ()
@@ -80,20 +80,16 @@ def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str
 
 def read_cpu_flags() -> frozenset[str]:
     """The features of this machine's CPU as Linux names them; none if it does not list them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    words = (line.partition(":")[2].split() for line in lines if line.startswith("flags"))
-    return frozenset(next(words, []))
+    return frozenset(next((flags.split() for flags in cpu_fields("flags")), []))
 
 
 def _describe(index: int, driver: str) -> Accelerator:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    return Accelerator(index, _text(pynvml.nvmlDeviceGetName(handle)), memory, (major, minor), driver)
+    return Accelerator(index, text_of(pynvml.nvmlDeviceGetName(handle)), memory, (major, minor), driver)
 
 
-def _text(value: str | bytes) -> str:
+def text_of(value: str | bytes) -> str:
+    """A text as NVML's bindings return it, which is bytes in some of their versions."""
     return value.decode() if isinstance(value, bytes) else value

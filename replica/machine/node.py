@@ -6,12 +6,12 @@ import os
 import platform
 import socket
 from importlib import metadata
-from pathlib import Path
 
 import psutil
 
 from aiperf import __version__
 from replica.machine.accelerators import find_accelerators
+from replica.machine.cpu import cpu_fields
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod")
 
@@ -57,10 +57,5 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_model() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+def _cpu_model() -> str:
+    return next(iter(cpu_fields("model name")), platform.machine())

@@ -22,6 +22,7 @@ import pynvml
 from aiperf.cli.units import MIB
 from aiperf.clock import Clock, format_utc
 from aiperf.run_directory.paths import RunPaths
+from replica.machine.accelerators import text_of
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def _sample_accelerator(index: int) -> Fields:
 
 
 ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
-    "uuid": lambda gpu: _text(pynvml.nvmlDeviceGetUUID(gpu)),
+    "uuid": lambda gpu: text_of(pynvml.nvmlDeviceGetUUID(gpu)),
     "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "DCGM_FI_DEV_MEM_COPY_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory,
     "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
@@ -115,10 +116,6 @@ ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
 }
 """In DCGM's units: percent, percent, MiB, MiB, W, mJ since the driver started, °C, MHz, MHz."""
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from aiperf.messages import (
     TrainerReady,
     TrainRequest,
     decode_from_trainer,
+    failures_in,
 )
 from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, spawn_silent, tail
 from replica.trainer.programs import TRAINERS
@@ -30,8 +30,6 @@ from replica.trial.trainer import Trainer
 
 END_GRACE_S = 5.0
 """Seconds that ranks may take to end after SIGTERM."""
-
-FAILURE_LINE = '{"type":"failed"'
 
 
 @dataclass(frozen=True)
@@ -159,16 +157,3 @@ class TrainerProcess(Trainer):
 
     def _tail(self) -> str:
         return f"end of {self._log}: {last_lines(self._log) or '(empty)'}"
-
-
-def failures_in(text: str) -> list[TrainerFailed]:
-    """Failures that ranks other than 0 wrote into a log, with or without a starter's prefix."""
-    found = []
-    for line in text.splitlines():
-        start = line.find(FAILURE_LINE)
-        if start >= 0:
-            with contextlib.suppress(MessageError):
-                message = decode_from_trainer(line[start:].encode())
-                assert isinstance(message, TrainerFailed)
-                found.append(message)
-    return found

@@ -6,7 +6,7 @@ import io
 
 from aiperf.messages import Progress
 from primary.display.state import ReplicaView, RunView
-from primary.display.terminal import LineDisplay, TerminalDisplay, format_ops, summary
+from primary.display.terminal import LineDisplay, TerminalDisplay, summary
 from testing.hand_made import ManualClock
 
 
@@ -20,9 +20,8 @@ def view() -> RunView:
 def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
     assert view().ops == 1e11
     assert summary(view()) == (
-        "40s passed, 1m00s left | 1 replicas working, 0 trials done | best accuracy 0.9000 | 100.000 GOPS so far"
+        "40s passed, 1m00s left | 1 replicas working, 0 trials done | best accuracy 0.9000 | 100 GOPS so far"
     )
-    assert format_ops(194.53e15) == "194.530 POPS"
     assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replicas answered"
 
 

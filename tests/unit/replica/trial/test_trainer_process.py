@@ -6,10 +6,10 @@ import asyncio
 import socket
 from pathlib import Path
 
-from aiperf.messages import TrainerPhase, TrainRequest, encode
+from aiperf.messages import TrainerPhase, TrainRequest, encode, failures_in
 from aiperf.processes import spawn_silent
 from replica.trial.rank_socket import RankSocket
-from replica.trial.trainer_process import TrainerProcess, failures_in
+from replica.trial.trainer_process import TrainerProcess
 
 REQUEST = TrainRequest(
     architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
