@@ -1,8 +1,8 @@
-"""Golden inputs from an earlier version: a run directory still reads and resumes, proposals are the same."""
+"""Golden inputs from an earlier version: a run directory still reads and resumes, proposals are the
+same.
+"""
 
 from __future__ import annotations
-
-from testing.places import GOLDEN
 
 import json
 import shutil
@@ -19,6 +19,7 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from replica.search.planner import Memory, Planner
 from search_space.morph_json import morph_data
 from testing.hand_made import aiperf
+from testing.places import GOLDEN
 from testing.runs import report
 
 PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.json").read_text())

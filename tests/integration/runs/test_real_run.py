@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from testing.places import GOLDEN
-
 import json
 from datetime import datetime
 from math import log
@@ -15,6 +13,7 @@ from aiperf.network.json_files import read_architecture
 from replica.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model
 from testing.hand_made import aiperf
+from testing.places import GOLDEN
 from testing.runs import raw_records, report
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]

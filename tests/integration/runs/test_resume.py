@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import campaign
 from testing.hand_made import HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.faults.campaign import campaign
 
 
 def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
