@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import zlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -208,15 +208,25 @@ def encode_record(record: Record) -> bytes:
         "sequence": record.sequence,
         "time": format_utc(record.time_ms),
         "monotonic_ms": record.monotonic_ms,
-        # Type and trial come first, so that the start of a line identifies it among millions.
-        "data": {"type": record.body.type, **_trial_of(record.body), **_BODY.dump_python(record.body, mode="json")},
+        "data": _data_of(record.body),
     }
     head = json.dumps(document, separators=(",", ":"))[:-1].encode()
     return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
 
 
-def _trial_of(body: AnyBody) -> dict[str, int]:
-    return {"trial": body.trial} if isinstance(body, ProgressMade | EpochCompleted) else {}
+def _data_of(body: AnyBody) -> dict[str, Any]:
+    data: dict[str, Any] = _BODY.dump_python(body, mode="json")
+    if isinstance(body, ProgressMade | EpochCompleted):
+        # Type and trial come first, so that the start of a line identifies it among millions.
+        data = {"type": body.type, "trial": body.trial, **data}
+    if isinstance(body, EpochCompleted):
+        # A workload has one of the two; the other says nothing, and older versions do not know it.
+        data = {name: value for name, value in data.items() if value is not None or name not in _EITHER}
+    return data
+
+
+_EITHER = ("correct", "measured_quality")
+"""Ways to measure the quality of an epoch."""
 
 
 def decode_record(line: bytes) -> Record:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import RunConfig
+from aiperf.history.records import decode_record, encode_record
 from aiperf.messages import Job
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -55,6 +56,12 @@ def test_an_old_run_verifies_and_resumes(old_run: RunPaths) -> None:
     assert found["ended"] == "deadline"
     assert len(found["trials"]) > len(REPORT["trials"])
     assert aiperf("verify", old_run.root).returncode == 0
+
+
+def test_records_are_written_as_before(old_run: RunPaths) -> None:
+    lines = [line + b"\n" for file in old_run.history_files() for line in file.read_bytes().splitlines()]
+    assert len({decode_record(line).body.type for line in lines}) >= 6
+    assert [line for line in lines if encode_record(decode_record(line)) != line] == []
 
 
 def choose(config: RunConfig, strategy: str, hpo: str) -> RunConfig:
