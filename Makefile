@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, faults, horovod, format, schema, docs, lock, clean.
+# Targets: run, test, check, unit, faults, horovod, format, schema, docs, lock, env, clean.
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -114,7 +114,7 @@ class LaunchError(AiperfError):
 class TrialFailedError(AiperfError):
     """A trial cannot be trained.
 
-    Raised inside the trainer; the trial is recorded as failed, the run goes on.
+    Raised inside the trainer; the trial is recorded as failed, the run continues.
     """
 
     def __init__(self, kind: str, reason: str) -> None:

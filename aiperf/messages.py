@@ -183,14 +183,14 @@ class TrainRequest(Message):
 
 
 class Begin(Message):
-    """Agent to trainer: train what was prepared, as this trial. The accelerators are free now."""
+    """Agent to trainer: train what is warm, as this trial. The accelerators are free now."""
 
     type: Literal["begin"] = "begin"
     trial: int
     inherited: InheritedWeights | None = None
-    """Where to start from; None: He initialisation."""
+    """The start of the training; None: He initialisation."""
     save_weights_path: str | None = None
-    """Where to write the weights of the best epoch, if anywhere."""
+    """File for the weights of the best epoch; None: they are not kept."""
     checkpoint_path: str | None = None
     """File for the state after an epoch; if it exists already, the training resumes from it."""
     checkpoint_interval_s: float = 0.0

@@ -70,13 +70,15 @@ class Milestones:
         self.changed.set()
 
     async def or_end(self, awaited: Coroutine[Any, Any, object]) -> None:
-        """Wait for something, but not beyond the end of the run."""
-        tasks = {asyncio.create_task(awaited), asyncio.create_task(self.stopping.wait())}
+        """Wait for something, but not beyond the end of the run. Raises what the awaited raises."""
+        task, end = asyncio.create_task(awaited), asyncio.create_task(self.stopping.wait())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            task.cancel()
+            end.cancel()
 
 
 class SystemFile:

@@ -18,7 +18,7 @@ SHORTHANDS = {
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),
-    "seed": ("run.seed", "N", "everything random is folded from it"),
+    "seed": ("run.seed", "N", "seed of all random streams"),
     "name": ("run.name", "TEXT", "name of the run, for reports"),
 }
 """Options that stand for keys of the configuration: key, placeholder, meaning."""

@@ -15,11 +15,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("analysis.verbs.submission:CHECK", "check a result against every rule"),
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
         "rank": ("analysis.verbs.results:RANK", "rank results"),
-        "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with more and more replicas"),
+        "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with increasing numbers of replicas"),
         "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission"),
     },
     "cluster": {
-        "nodes": ("primary.nodes.cli:NODES", "find out what the machines of a cluster are"),
+        "nodes": ("primary.nodes.cli:NODES", "list hardware and software of a cluster's nodes"),
         "slurm": ("slurm.cli:SLURM", "write job scripts and cluster configuration, start a test cluster"),
         "dataset": ("replica.datasets.cli:DATASET", "prepare, check or synthesize the images of a data set"),
     },

@@ -24,7 +24,7 @@ class Dataset:
     max_epochs: int
     """Default maximum of epochs of a trial."""
     embedded: bool = False
-    """Whether it comes with the software; others lie in `run.data_dir`."""
+    """True if it comes with the software; others are in `run.data_dir`."""
 
 
 IMAGENET = Dataset("imagenet", 1_281_167, 50_000, 224, 1000, batch_size=448, max_epochs=60)

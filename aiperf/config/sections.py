@@ -52,22 +52,24 @@ class RunSection(Section):
     replicas: int = Field(1, ge=1, le=100_000)
     """Number of replicas."""
     seed: int = Field(1, ge=0, lt=2**31)
-    """Everything random is folded from it."""
+    """Seed of all random streams."""
     dataset: str = "imagenet"
     """`imagenet`, `digits` (embedded), or `images`: any images in ImageNet's format
     ([datasets.md](datasets.md))."""
     data_dir: str | None = None
     """Directory of the data set, the same on every node; not needed for `digits`."""
     launcher: Literal["local", "slurm", "ssh"] = "local"
-    """Where replicas run ([clusters.md](clusters.md))."""
+    """Launcher of the replicas ([clusters.md](clusters.md))."""
     manager: Literal["native", "nni"] = "native"
-    """When a replica gets its next job: at once (`native`), or by NNI ([nni.md](nni.md))."""
+    """Manager of the jobs: a replica gets its next one at once (`native`), or from NNI
+    ([nni.md](nni.md)).
+    """
     start_timeout: Duration = 600.0
-    """How long the start waits for replicas that are not ready; late ones join the run."""
+    """Longest wait for replicas that are not ready at the start; late ones join the run."""
     replica_silence: Duration = Field(60.0, gt=0)
     """A replica without a heartbeat for this long is lost."""
     stop_grace: Duration = 20.0
-    """How long a replica may take to write and end when told to stop."""
+    """Time that a replica has to write and end when it is asked to stop."""
     min_free_disk_gib: float = Field(1.0, ge=0)
     """Least free space below the output directory, in GiB."""
 
@@ -103,7 +105,7 @@ class SearchSection(Section):
     kept_weights: int = Field(8, ge=1)
     """With `inherit`: weights of this many of the most accurate trials of the run are kept."""
     max_growth: float = Field(4.0, ge=1)
-    """Most parameters, operations and layers, in multiples of the initial architecture."""
+    """Maximum of parameters, operations and layers, in multiples of the initial architecture."""
 
 
 class TrainingSection(Section):
@@ -168,7 +170,7 @@ class ReplicaSection(Section):
     the replica's share of main memory.
     """
     restarts: int = Field(3, ge=0)
-    """How often a replica that dies is started again."""
+    """Number of times that a replica is restarted after its death."""
     retry_delay: Duration = 2.0
     """Pause before the next attempt; doubles with every failure in a row, up to a minute."""
     max_failed_trials: int = Field(3, ge=1)
@@ -208,7 +210,7 @@ class SshSection(Section):
     known_hosts: str = "~/.ssh/known_hosts"
     """Keys of hosts, in addition to `/etc/ssh/ssh_known_hosts`."""
     connect_timeout: Duration = 30.0
-    """How long connecting to a host may take."""
+    """Longest time to connect to a host."""
     keep_alive: Duration = 15.0
     """Seconds between keep-alives on a silent connection."""
 
@@ -238,7 +240,7 @@ class NniSection(Section):
     port: int = Field(8080, ge=1, le=65535)
     """Port of the web portal."""
     listen: Literal["loopback", "all"] = "loopback"
-    """Who reaches the portal, which asks for no password."""
+    """Network interfaces of the portal, which asks for no password."""
     directory: str | None = None
     """NNI's own files, on a file system with locks; default: in the run directory."""
 

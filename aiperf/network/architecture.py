@@ -30,7 +30,7 @@ class Node:
 class Architecture:
     """A graph of layers with one input node and one output node, in topological order.
 
-    Raises ArchitectureError, naming the node, where names repeat, an input is missing, the graph is
+    Raises ArchitectureError, naming the node, if names repeat, an input is missing, the graph is
     cyclic, a node leads nowhere, or shapes do not fit.
     """
 

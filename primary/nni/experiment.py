@@ -45,6 +45,9 @@ START_TIMEOUT_S = 60.0
 TRIALS_END_S = 20.0
 """For NNI's trials to report the end of the run."""
 
+PACKAGES = Path(__file__).parents[2]
+"""The tuner's process imports from here before anything else, as NNI puts it on its path."""
+
 PRELOADED = Path(__file__).with_name("portal.cjs")
 
 
@@ -61,7 +64,7 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
     # Until the replicas are released; then the tuner sets the time that is left of the run.
     result.max_experiment_duration = f"{ceil(config.run.start_timeout + config.run.duration)}s"
     name = f"{AiperfTuner.__module__}.{AiperfTuner.__qualname__}"
-    result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=run, class_args={"run": run})
+    result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=str(PACKAGES), class_args={"run": run})
     result.experiment_working_directory = config.nni.directory or str(paths.nni_files.absolute())
     return result
 

@@ -151,6 +151,8 @@ class Telemetry:
                 stream.write(json.dumps(self._header) + "\n")
                 stream.flush()
                 self.sample()  # starts the sources that count since their last call
+                # An event instead of the clock's pause: the end of the run must not wait for the
+                # interval.
                 while not self._stop.wait(self._interval_s):
                     self._write(stream)
                 self._write(stream)

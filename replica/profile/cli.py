@@ -36,7 +36,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", default="digits", metavar="NAME", help="without a run: the data set (digits)")
     parser.add_argument("--data-dir", metavar="DIR", help="without a run: directory of the data set")
     parser.add_argument("--synthetic", action="store_true", help="images made on the device: no input pipeline")
-    parser.add_argument("--batch-size", type=positive, metavar="N", help="images of a step (default: the trial's)")
+    parser.add_argument("--batch-size", type=positive, metavar="N", help="images per step (default: the trial's)")
     parser.add_argument(
         "--precision", choices=("float32", "mixed_bfloat16", "mixed_float16"), help="default: the trial's"
     )
@@ -53,6 +53,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     # The follow-up still reads the result in it.
     atexit.register(folder.cleanup)
     arguments.result = Path(folder.name) / "profile.json"
+    if arguments.trial is not None and arguments.run is None:
+        raise UsageError("--trial names a trial of a run: name its directory, too")
     _profile(_of_run(arguments) if arguments.run is not None else _of_options(arguments))
     return EXIT_DONE
 

@@ -10,7 +10,6 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from itertools import islice
 from math import prod
@@ -21,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from aiperf.clock import SystemClock
 from aiperf.config.datasets import find_dataset
 from aiperf.errors import AiperfError
 from aiperf.messages import TrainRequest
@@ -91,17 +91,17 @@ def _compile(architecture: Architecture, request: TrainRequest) -> tuple[Any, An
 
 def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
     """Seconds of each step, including the fetching of its batch, and the number of steps."""
-    seconds: list[float] = []
+    clock, seconds = SystemClock(), list[float]()
     tf.profiler.experimental.start(folder)
     try:
         for number in range(wanted):
-            began = time.perf_counter()
+            began = clock.monotonic_s()
             with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                 pair = next(batches, None)
                 if pair is None:
                     break
                 steps.train(*pair).numpy()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(clock.monotonic_s() - began)
     finally:
         tf.profiler.experimental.stop()
     if not seconds:

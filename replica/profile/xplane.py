@@ -70,10 +70,9 @@ def operation_times(space: Any) -> list[OperationTime]:
 
 def phase_of(node: str, operation: str) -> str:
     """The phase of an iteration that a node belongs to: forward, backward, update or input."""
-    # XSpace has no field for the phase: the names that Keras and TensorFlow give are the only
-    # evidence. Backward
-    # comes first, because gradients carry the name of their layer, which may contain a word of the
-    # update.
+    # XSpace has no field for the phase: the names that Keras and TensorFlow give are all there is.
+    # Backward comes first, because gradients carry the name of their layer, which may contain a
+    # word of the update.
     if BACKWARD in node or operation == ADD_GRADIENTS:
         return "backward"
     if any(word in node for word in UPDATE) or any(word in operation for word in UPDATE):

@@ -3,8 +3,8 @@
 python -m tests.faults.campaign --kills 100 [--seed 1] [--trainer simulated|keras]
 
 The last line is `faults: kills=<n> lost=<n> doubled=<n> leftovers=<n>`; all but the first must be
-0. *Lost* are epochs that the primary was told of (its log says so) and that the history list does
-not have; *doubled* are those that it has twice; *leftovers* are processes and temporary files.
+0. *Lost* are epochs that were reported to the primary (its log says so) and that the history list
+does not have; *doubled* are those that it has twice; *leftovers* are processes and temporary files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KILLS_PER_RUN = 20
 ENDING_S = 2.0
 """After the run, for processes that notice that theirs is gone."""
 
-TOLD = re.compile(r"trial (\d+) completed epoch (\d+)$")
+REPORTED = re.compile(r"trial (\d+) completed epoch (\d+)$")
 
 
 @dataclass
@@ -119,18 +119,18 @@ class Campaign:
         return 1
 
     def _check(self, toll: Toll) -> None:
-        told = set()
+        reported = set()
         for line in (self._output / "logs/primary.log").read_text(errors="replace").splitlines():
-            match = TOLD.search(line)
+            match = REPORTED.search(line)
             if match:
-                told.add((int(match[1]), int(match[2])))
+                reported.add((int(match[1]), int(match[2])))
         kept = Counter(
             (data["trial"], data["epoch"])
             for file in (self._output / "history").glob("*.jsonl")
             for line in file.read_text().splitlines()
             if line.endswith('"}') and (data := json.loads(line)["data"])["type"] == "epoch"
         )
-        toll.lost = len(told - set(kept))
+        toll.lost = len(reported - set(kept))
         toll.doubled = sum(count > 1 for count in kept.values())
         end = time.monotonic() + ENDING_S
         while processes_of(self._output) and time.monotonic() < end:
