@@ -115,11 +115,12 @@ INITIALISED = Architecture(
         Node("conv", Conv(96), ("in",)),
         Node("pointwise", Conv(160, (1, 1), bias=True), ("conv",)),
         Node("grouped", Conv(64, (3, 3), groups=4), ("pointwise",)),
-        Node("gap", GlobalAveragePool(), ("grouped",)),
+        Node("depthwise", Conv(832, (3, 3), groups=64), ("grouped",)),
+        Node("gap", GlobalAveragePool(), ("depthwise",)),
         Node("fc", Dense(200), ("gap",)),
     )
 )
-FAN_IN = {"conv": 9 * 8, "pointwise": 96, "grouped": 9 * 40, "fc": 64}
+FAN_IN = {"conv": 9 * 8, "pointwise": 96, "grouped": 9 * 40, "depthwise": 9, "fc": 832}
 """Inputs of one output: the kernel's area times the channels that it reads."""
 
 
