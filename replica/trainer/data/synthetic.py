@@ -1,4 +1,4 @@
-"""Images made once on the device, without an input pipeline: to tell compute from input.
+"""Images made once on the device, without an input pipeline: to separate compute from input.
 
 Nothing can be learned.
 """
