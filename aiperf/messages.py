@@ -160,6 +160,8 @@ class TrainRequest(Message):
 
     type: Literal["train"] = "train"
     architecture_path: str
+    architecture_hash: str | None = None
+    """The hash of the architecture that the file must hold; None: any."""
     dataset: str
     data_dir: str | None = None
     synthetic_input: bool = False
@@ -192,7 +194,9 @@ class Begin(Message):
     save_weights_path: str | None = None
     """File for the weights of the best epoch; None: they are not kept."""
     checkpoint_path: str | None = None
-    """File for the state after an epoch; if it exists already, the training resumes from it."""
+    """File for the state after an epoch."""
+    restore: bool = False
+    """True if the file holds the state of an interrupted training, to resume from."""
     checkpoint_interval_s: float = 0.0
 
 

@@ -71,7 +71,8 @@ class Workload(Protocol):
     def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
         """The architecture that a request names.
 
-        Raises ArchitectureError, and TrialFailedError ("build") if it does not fit the data set.
+        Raises ArchitectureError, and TrialFailedError ("build") if it does not fit the data set or
+        its hash is not the request's.
         """
 
     def blank(self, examples: int, dataset: Dataset) -> Batch:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from aiperf.errors import ArchitectureError
+from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer
 
@@ -71,6 +71,18 @@ def read_architecture(path: Path) -> Architecture:
     except (OSError, UnicodeDecodeError) as error:
         raise ArchitectureError(f"{path}: cannot be read as text: {error}") from None
     return from_json(text, str(path))
+
+
+def read_requested(path: Path, wanted_hash: str | None) -> Architecture:
+    """Read the architecture of that hash (None: any) to train it.
+
+    Raises ArchitectureError, and TrialFailedError ("build") if the file holds another one: what is
+    trained must be what is recorded and counted.
+    """
+    architecture = read_architecture(path)
+    if wanted_hash not in (None, architecture.hash):
+        raise TrialFailedError("build", f"{path} holds the architecture {architecture.hash}, not {wanted_hash}")
+    return architecture
 
 
 def _document(text: str, source: str) -> dict[str, Any]:

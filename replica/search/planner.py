@@ -87,11 +87,11 @@ class Planner:
         self._config = config
         self._paths = paths
         self._knowledge = knowledge or Knowledge(paths)
-        self._candidates = Candidates(replica, paths, self._knowledge)
         self._initial = initial_architecture(config)
         self._limits = limits_of(config, self._initial, memory)
         self._strategy = STRATEGIES.load(config.search.strategy)(self._initial, self._limits)
         self._lane = Lane.of(replica, config.run.replicas)
+        self._candidates = Candidates(replica, paths, self._knowledge, self._limits, self._lane)
         self._space = read_space(paths.space if paths.space.exists() else default_space_file(config.run.dataset))
         self._proposed: tuple[int, Observations] | None = None
         """The round that was proposed ahead last, and the evidence at that time."""
@@ -155,7 +155,8 @@ class Planner:
 
     def _next(self, round_number: int) -> Proposal:
         observations = self._knowledge.observations()
-        candidate = self._candidates.load(round_number)
+        parents = {self._initial.hash, *(observation.architecture.hash for observation in observations.completed)}
+        candidate = self._candidates.load(round_number, parents)
         if candidate is not None and candidate.architecture.hash not in observations.hashes:
             return candidate
         return self._propose(round_number, observations)

@@ -37,6 +37,7 @@ class Checkpoints:
 
     def __init__(self, begin: Begin, steps: CompiledSteps, collective: Collective, clock: Clock) -> None:
         self._path = Path(begin.checkpoint_path) if begin.checkpoint_path else None
+        self._restore = begin.restore
         self._interval_s = begin.checkpoint_interval_s
         self._steps = steps
         self._collective = collective
@@ -69,8 +70,12 @@ class Checkpoints:
             log.warning("checkpoint %s was not written: %s", self._path, error)
 
     def restore(self) -> Checkpoint | None:
-        """Set rank 0's state to the kept one, if there is one; every rank gets the qualities."""
-        restored = self._load() if self._collective.rank == 0 and self._path is not None else None
+        """Set rank 0's state to the kept one, if there is one; every rank gets the qualities.
+
+        Without `Begin.restore` a file that is there is ignored.
+        """
+        resumes = self._restore and self._path is not None
+        restored = self._load() if self._collective.rank == 0 and resumes else None
         sent = np.array(restored.qualities if restored else [], np.float64).tobytes()
         qualities = np.frombuffer(self._collective.broadcast(sent), np.float64).tolist()
         return Checkpoint(qualities, restored.best_weights if restored else None) if qualities else None

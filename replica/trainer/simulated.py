@@ -19,11 +19,11 @@ from pathlib import Path
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import find_dataset
 from aiperf.config.sections import SimulatedSection
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.files import write_atomically
 from aiperf.messages import Begin, TrainRequest, decode_begin, decode_train_request
-from aiperf.network.json_files import read_architecture
+from aiperf.network.json_files import read_requested
 from aiperf.rules.rounds import out_of_patience
 from replica.trainer.channel import Channel
 from replica.trainer.settings import read_settings
@@ -46,7 +46,10 @@ def main() -> int:
     request = decode_train_request(channel.receive_line())
     channel.phase("build")
     try:
-        architecture = read_architecture(Path(request.architecture_path))
+        architecture = read_requested(Path(request.architecture_path), request.architecture_hash)
+    except TrialFailedError as error:
+        channel.failed(error.kind, error.reason)
+        return 1
     except AiperfError as error:
         channel.failed("input", str(error))
         return 1
@@ -104,6 +107,8 @@ def _pretend(request: TrainRequest, pretence: Pretence, channel: Channel, clock:
 
 def _restored(begin: Begin) -> list[float]:
     """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
+    if not begin.restore:
+        return []
     try:
         found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
     except (OSError, ValueError):

@@ -129,15 +129,20 @@ class Trial:
     def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
         paths, name = self._context.paths, plan.proposal.architecture.hash
         checkpoint = paths.checkpoint(name, self._job.trial)
+        # A file that is there already is not this trial's: trial ids are issued once.
+        checkpoint.unlink(missing_ok=True)
+        restore = False
         if self._job.resumes is not None:
             with contextlib.suppress(FileNotFoundError):
                 paths.checkpoint(name, self._job.resumes).rename(checkpoint)
+                restore = True
         inherits = self._config.search.initial_weights == "inherit"
         return Begin(
             trial=self._job.trial,
             inherited=self._inherited(plan.proposal, weights) if weights else None,
             save_weights_path=str(paths.weights(name, self._job.trial)) if inherits else None,
             checkpoint_path=str(checkpoint),
+            restore=restore,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
         )
 

@@ -158,6 +158,7 @@ class Standby:
         rounds = plan_round(job.round, config.max_epochs)
         return TrainRequest(
             architecture_path=str(self._context.paths.architecture(plan.proposal.architecture.hash)),
+            architecture_hash=plan.proposal.architecture.hash,
             dataset=config.run.dataset,
             data_dir=config.run.data_dir,
             synthetic_input=config.training.input == "synthetic",

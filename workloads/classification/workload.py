@@ -11,7 +11,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
-from aiperf.network.json_files import read_architecture
+from aiperf.network.json_files import read_requested
 from aiperf.rules.table import MAXIMUM_ERROR
 from workloads.contract import Batch, PerExample, Sums
 
@@ -42,7 +42,7 @@ class Classification:
 
         Raises ArchitectureError, or TrialFailedError ("build").
         """
-        architecture = read_architecture(Path(request.architecture_path))
+        architecture = read_requested(Path(request.architecture_path), request.architecture_hash)
         wanted = ((dataset.image_size, dataset.image_size, 3), (dataset.classes,))
         found = (architecture.input_shape, architecture.output_shape)
         if wanted != found:

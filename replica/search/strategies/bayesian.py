@@ -21,7 +21,7 @@ from aiperf.network.architecture import Architecture
 from replica.search.distance import DistanceTable
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
-from replica.search.strategies.contract import Proposal, lane_key
+from replica.search.strategies.contract import MAX_MORPHS, Proposal, lane_key
 from replica.search.surrogate import Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import Morph
@@ -32,9 +32,6 @@ PARENTS = 5
 
 CHILDREN = 8
 """Random morphs of an architecture that are evaluated together."""
-
-MAX_MORPHS = 4
-"""Most morphs between a proposal and its trained parent, so that inherited weights help."""
 
 START_TEMPERATURE = 1.0
 COOLING = 0.75

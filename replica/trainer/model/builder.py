@@ -41,7 +41,9 @@ def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
     channels = inputs[0][2]
     if layer.groups == channels > 1:
         multiplier = layer.filters // channels
-        return keras.layers.DepthwiseConv2D(depth_multiplier=multiplier, depthwise_initializer="he_normal", **shared)
+        # Keras takes all channels for inputs of one output, but a depthwise kernel reads only one.
+        he_normal = keras.initializers.VarianceScaling(2.0 * channels, "fan_in", "truncated_normal")
+        return keras.layers.DepthwiseConv2D(depth_multiplier=multiplier, depthwise_initializer=he_normal, **shared)
     return keras.layers.Conv2D(layer.filters, groups=layer.groups, kernel_initializer="he_normal", **shared)
 
 

@@ -16,7 +16,7 @@ class Update(Protocol):
     """Applies gradients, inside the compiled training step."""
 
     compilable: bool
-    """True if XLA can compile it into the step, which it cannot do with a library's all-reduce."""
+    """True if XLA can compile it into the step; it cannot compile an all-reduce by a library."""
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         """Update with a built Keras optimiser."""

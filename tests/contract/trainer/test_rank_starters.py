@@ -10,7 +10,7 @@ import pytest
 from replica.trainer.starters import STARTERS, RankRequest
 
 SEVERAL = {"none": False, "horovodrun": True, "mpirun": True}
-"""Whether a starter can start several ranks.
+"""True if a starter can start several ranks.
 
 A starter that is missing here fails every test of the suite.
 """

@@ -258,6 +258,25 @@ def test_a_corrupt_architecture_fails_the_trial(config: RunConfig, make_request:
         asyncio.run(collect(config, request, tmp_path / "log"))
 
 
+def test_an_architecture_file_that_was_swapped_fails_the_trial(
+    config: RunConfig, make_request: MakeRequest, tmp_path: Path
+) -> None:
+    deeper = Deepen("relu").apply(TINY)
+    request = make_request(deeper, architecture_hash=TINY.hash)
+    with pytest.raises(TrialFailedError, match=rf"build: .* holds the architecture {deeper.hash}, not {TINY.hash}"):
+        asyncio.run(collect(config, request, tmp_path / "log"))
+
+
+def test_a_checkpoint_that_was_planted_is_not_resumed_from(
+    config: RunConfig, make_request: MakeRequest, tmp_path: Path
+) -> None:
+    request, begin = make_request(), Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
+    asyncio.run(collect(config, request, tmp_path / "log", begin))
+    assert (tmp_path / "checkpoint.npz").exists(), "an intact one of this very architecture"
+    fresh = asyncio.run(collect(config, request, tmp_path / "log", begin))
+    assert [epoch.epoch for epoch in epochs_of(fresh)] == [1, 2]
+
+
 def test_the_real_trainer_refuses_an_architecture_that_does_not_fit_the_data(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
@@ -299,7 +318,7 @@ def test_the_real_trainer_resumes_after_its_last_epoch(make_request: MakeRequest
         return seen
 
     first = asyncio.run(interrupted())
-    rest = asyncio.run(collect(config, request, tmp_path / "log", begin))
+    rest = asyncio.run(collect(config, request, tmp_path / "log", begin.model_copy(update={"restore": True})))
     resumed = epochs_of(rest)
     assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
     wanted = epochs_of(whole)
@@ -314,7 +333,7 @@ def test_the_real_trainer_resumes_after_its_last_epoch(make_request: MakeRequest
 def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), checkpoint_interval_s=1e9)
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=True, checkpoint_interval_s=1e9)
     messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
     assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
     assert "cannot be used" in (tmp_path / "log").read_text()

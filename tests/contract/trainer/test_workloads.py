@@ -52,6 +52,18 @@ def test_blank_batches_fit_the_model_and_give_every_sum(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", list(WORKLOADS))
+def test_an_architecture_with_another_hash_than_the_request_is_refused(name: str, tmp_path: Path) -> None:
+    workload, request = WORKLOADS.load(name), small_request(name, tmp_path)
+    dataset = workload.dataset(request)
+    found = workload.architecture(request, dataset)
+    exact = request.model_copy(update={"architecture_hash": found.hash})
+    assert workload.architecture(exact, dataset) == found
+    other = request.model_copy(update={"architecture_hash": "0" * 16})
+    with pytest.raises(TrialFailedError, match=f"build: .* holds the architecture {found.hash}, not {'0' * 16}"):
+        workload.architecture(other, dataset)
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
 def test_facts_have_means_and_a_quality_that_can_reach_the_target(name: str) -> None:
     workload = WORKLOADS.load(name)
     metrics = tuple(10.0 for _ in workload.metrics)
