@@ -14,6 +14,7 @@ import pytest
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
+from aiperf.history.files import HistoryWriter
 from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
 from aiperf.network.store import ArchitectureStore
 from aiperf.rules.table import RULES
@@ -120,6 +121,14 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
     assert set(broken) - {rule} <= allowed
     assert broken[rule].found and broken[rule].required
     assert report.verdict != "official"
+
+
+def test_a_minute_that_run_json_calls_an_hour_is_not_official(tmp_path: Path) -> None:
+    run = Story().write(tmp_path)
+    run.primary = HistoryWriter(run.paths, "primary", run.clock)
+    run.at(HOUR_S + 3).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + 60_000))
+    (broken,) = (item for item in check_result(tmp_path).report.violations if item.rule == "duration")
+    assert broken.found == "3600 s configured, 60 s measured"
 
 
 def reported(root: Path, story: Story) -> Path:

@@ -35,7 +35,8 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
     ],
 )
 def test_every_setting_that_leaves_the_rules_is_found(overrides: dict[str, Any], rule: str, found: str) -> None:
-    facts = replace(GOOD, config=load_config(overrides=overrides))
+    config = load_config(overrides=overrides)
+    facts = replace(GOOD, config=config, duration_s=config.run.duration)
     assert broken(facts) == {rule}
     assert next(v.found for v in violations(facts) if v.rule == rule) == found
     assert status(check(facts)) == "UNOFFICIAL"
@@ -60,7 +61,25 @@ def test_an_official_run_passes() -> None:
 
 
 def test_the_limits_themselves_are_within_the_rules() -> None:
-    assert broken(replace(GOOD, error=0.30, config=load_config(overrides={"run.duration": "1h"}))) == set()
+    hour = load_config(overrides={"run.duration": "1h"})
+    assert broken(replace(GOOD, error=0.30, config=hour, duration_s=3600.0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("configured", "measured_s", "found"),
+    [
+        ("1h", 60.0, "3600 s configured, 60 s measured"),
+        ("1h", 3599.999, "3600 s configured, 3599.999 s measured"),
+        ("60s", 3600.0, "60 s configured, 3600 s measured"),
+        ("60s", 60.0, "60 s"),
+    ],
+)
+def test_the_configured_and_the_measured_duration_must_both_be_an_hour(
+    configured: str, measured_s: float, found: str
+) -> None:
+    facts = replace(GOOD, config=load_config(overrides={"run.duration": configured}), duration_s=measured_s)
+    assert [(item.rule, item.found) for item in violations(facts)] == [("duration", found)]
+    assert status(check(facts)) == "UNOFFICIAL"
 
 
 def test_status() -> None:
