@@ -57,7 +57,7 @@ class RunFacts:
     epoch_images: tuple[tuple[int, int], ...] = ()
     """Images trained and evaluated in completed epochs, each distinct pair once."""
     initial_operations: int | None = None
-    """Operations of training one image in the first trial; None if there was no trial."""
+    """Operations of training one image of the first architecture; None if none was ever trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,14 @@ def _whole_epochs(facts: RunFacts) -> bool:
 
 
 def _initial(facts: RunFacts) -> str:
-    cost = "no trial" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
+    cost = "never trained" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
     return f"{facts.config.search.initial_architecture}, {cost}"
 
 
 def _is_resnet50(facts: RunFacts) -> bool:
-    known = (None, RESNET50_OPERATIONS) if facts.config.run.dataset == IMAGENET.name else (facts.initial_operations,)
-    return facts.config.search.initial_architecture == "resnet50" and facts.initial_operations in known
+    if facts.config.search.initial_architecture != "resnet50" or facts.initial_operations is None:
+        return False
+    return facts.config.run.dataset != IMAGENET.name or facts.initial_operations == RESNET50_OPERATIONS
 
 
 RULES = (

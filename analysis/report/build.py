@@ -176,5 +176,13 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
-        initial_operations=next((trial.image_operations for trial in trials if trial.id == 1), None),
+        initial_operations=_initial_operations(trials),
     )
+
+
+def _initial_operations(trials: tuple[TrialPart, ...]) -> int | None:
+    """Operations of the first trial without a parent that completed an epoch.
+
+    It need not be trial 1: if that fails, another trial trains the initial architecture.
+    """
+    return next((t.image_operations for t in trials if t.parent is None and t.point == 0 and t.epochs > 0), None)

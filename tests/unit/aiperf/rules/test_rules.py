@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.rules.table import RULES, Checked, Group, RunFacts, check, status, violations
+from aiperf.rules.table import RESNET50_OPERATIONS, RULES, Checked, Group, RunFacts, check, status, violations
 
-GOOD = RunFacts(load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",))
+GOOD = RunFacts(
+    load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",),
+    initial_operations=RESNET50_OPERATIONS,
+)  # fmt: skip
 
 
 def broken(facts: RunFacts) -> set[str]:
@@ -26,7 +29,11 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
     [
         ({"run.dataset": "digits"}, "dataset", "digits"),
         ({"training.trainer": "simulated"}, "trainer", "simulated"),
-        ({"search.initial_architecture": "resnet101"}, "initial architecture", "resnet101, no trial"),
+        (
+            {"search.initial_architecture": "resnet101"},
+            "initial architecture",
+            f"resnet101, {RESNET50_OPERATIONS} operations an image",
+        ),  # fmt: skip
         ({"search.strategy": "random"}, "NAS", "random network morphism"),
         ({"search.hpo": "random"}, "HPO", "random from round 4 on"),
         ({"search.hpo_first_round": 2}, "HPO", "tpe from round 2 on"),
@@ -53,6 +60,14 @@ def test_every_setting_that_leaves_the_rules_is_found(overrides: dict[str, Any],
 )
 def test_every_outcome_that_misses_the_rules_is_found(change: dict[str, Any], rule: str) -> None:
     assert broken(replace(GOOD, **change)) == {rule}
+
+
+@pytest.mark.parametrize("dataset", ["imagenet", "digits"])
+def test_an_initial_architecture_that_was_never_trained_breaks_its_rule(dataset: str) -> None:
+    facts = replace(GOOD, config=load_config(overrides={"run.dataset": dataset}), initial_operations=None)
+    found = {item.rule: item.found for item in violations(facts)}
+    assert found.pop("initial architecture") == "resnet50, never trained"
+    assert status(check(facts)) == "UNOFFICIAL"
 
 
 def test_an_official_run_passes() -> None:
