@@ -41,7 +41,8 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
     ended = "success" if report.ended == "deadline" else "aborted"
     yield _line(data.end_ms, "INTERVAL_END", "run_stop", None, {"status": ended})
     for key in ("score_ops", "regulated_score_ops", "error"):
-        yield _line(data.end_ms, "POINT_IN_TIME", key, getattr(report, key))
+        if (value := getattr(report, key)) is not None:
+            yield _line(data.end_ms, "POINT_IN_TIME", key, value)
 
 
 def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:

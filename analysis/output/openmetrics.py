@@ -23,7 +23,7 @@ METRICS = {
 
 
 def openmetrics_text(report: Report) -> str:
-    """One gauge per number, labelled with run and verdict; seconds by phase have one more label."""
+    """One gauge per known number, labelled with run and verdict; phases have one more label."""
     registry = CollectorRegistry()
     labels = {"run": report.name, "verdict": report.verdict}
     values = {
@@ -37,8 +37,9 @@ def openmetrics_text(report: Report) -> str:
         "trials": float(len(report.trials)),
         "failures": float(len(report.failures)),
     }
-    for name, text in METRICS.items():
-        Gauge(f"aiperf_{name}", text, list(labels), registry=registry).labels(**labels).set(values[name])
+    for name, value in values.items():
+        gauge = Gauge(f"aiperf_{name}", METRICS[name], list(labels), registry=registry)
+        gauge.labels(**labels).set(value)
     phases = Gauge(
         "aiperf_phase_seconds", "Seconds by phase, over all replicas.", [*labels, "phase"], registry=registry
     )

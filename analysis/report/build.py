@@ -35,8 +35,12 @@ from analysis.report.phases import busy_fraction, phase_totals, spans
 from analysis.report.trials import trial_part
 
 
-def build_report(data: RunData) -> Report:
-    """Compute the report of a run from its records."""
+def build_report(data: RunData, so_far: bool = False) -> Report:
+    """Compute the report of a run from its records.
+
+    A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
+    same, for those who watch it.
+    """
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
     work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
@@ -45,6 +49,7 @@ def build_report(data: RunData) -> Report:
     replicas = _replicas(data, trials)
     facts = _facts(data, trials, error)
     checked = check(facts)
+    scored = status(checked) != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
         name=data.manifest.config.run.name,
         status=status(checked),
@@ -57,8 +62,8 @@ def build_report(data: RunData) -> Report:
         rules=tuple(RulePart(**asdict(item)) for item in checked),
         ended=data.ended,
         started=format_utc(data.start_ms) if data.start_ms is not None else None,
-        score_ops=score,
-        regulated_score_ops=regulated(score, error),
+        score_ops=score if scored else None,
+        regulated_score_ops=regulated(score, error) if scored else None,
         error=error,
         duration_s=data.duration_ms / 1000,
         replicas=data.manifest.config.run.replicas,

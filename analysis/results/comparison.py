@@ -84,7 +84,7 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
                          ("accelerators", "neither")):  # fmt: skip
         yield Measure(name, getattr(first, name), getattr(second, name), better)
     for label, value in (
-        ("score per accelerator (OPS)", lambda r: r.score_ops / r.accelerators if r.accelerators else None),
+        ("score per accelerator (OPS)", lambda r: r.ops_per_accelerator),
         ("operations per second of training", lambda r: _per_second(r, r.operations_total, "train", "evaluate")),
         ("images trained per second of training", lambda r: _per_second(r, r.images_trained, "train")),
         ("busy fraction", _busy),

@@ -35,19 +35,17 @@ def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
 
     Runs without accelerators or score are left out.
     """
-    usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
+    usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops]
     usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))
-    if not usable:
-        return ()
-    per_accelerator = usable[0].report.score_ops / usable[0].report.accelerators
-    rows = []
+    rows: list[ScalingRow] = []
     for result in usable:
-        report = result.report
-        ideal = per_accelerator * report.accelerators
+        report, smallest = result.report, usable[0].report
+        score = report.score_ops or 0.0
+        ideal = (smallest.score_ops or 0.0) / smallest.accelerators * report.accelerators
         rows.append(
             ScalingRow(
-                report.replicas, report.accelerators, report.score_ops, report.regulated_score_ops, report.error,
-                ideal, report.score_ops / ideal, report.verdict, str(result.origin),
+                report.replicas, report.accelerators, score, report.regulated_score_ops or 0.0, report.error,
+                ideal, score / ideal, report.verdict, str(result.origin),
             )
         )  # fmt: skip
     return tuple(rows)

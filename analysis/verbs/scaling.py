@@ -28,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     rows = scaling_rows([read_result(path) for path in arguments.runs])
     if not rows:
-        raise RunDirectoryError("none of these runs has done any work: there is nothing to scale")
+        raise RunDirectoryError("none of these runs has a score: there is nothing to scale")
     if arguments.output is not None:
         _write(arguments.output, rows)
     _print(rows, arguments.format)

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.records import PhaseBegan, TrialStarted
+from aiperf.history.records import PhaseBegan, RunEnded, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -21,7 +21,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from testing.hand_made import T0_MS, HandMadeRun
 
 COST = count(resnet(50, 32, 10)).operations
 EPOCH = 1437 * COST.total + 360 * COST.forward
@@ -50,7 +50,7 @@ def test_score_and_regulated_score_by_hand(tmp_path: Path) -> None:
 
 def test_doubling_the_pause_at_the_end_lowers_the_score_accordingly(tmp_path: Path) -> None:
     short, long = report(two_epochs(tmp_path / "a", 100)), report(two_epochs(tmp_path / "b", 140))
-    assert long.score_ops == short.operations_total / 140
+    assert (short.score_ops, long.score_ops) == (short.operations_total / 100, short.operations_total / 140)
     assert long.operations_total == short.operations_total
     assert long.error == short.error
 
@@ -86,7 +86,7 @@ def test_clocks_that_are_minutes_apart_give_the_same_score(tmp_path: Path) -> No
 
 def test_a_run_without_any_epoch_fails_and_says_why(tmp_path: Path) -> None:
     result = report(HandMadeRun(tmp_path).at(0).release(10).end(10))
-    assert (result.status, result.score_ops, result.regulated_score_ops, result.error) == ("FAILED", 0.0, 0.0, 1.0)
+    assert (result.status, result.score_ops, result.regulated_score_ops, result.error) == ("FAILED", None, None, 1.0)
     assert "work" in [violation.rule for violation in result.violations]
 
 
@@ -108,7 +108,7 @@ def test_damaged_records_and_missing_architectures_fail_the_run(tmp_path: Path) 
     assert "replica-0000-1.jsonl line 2" in result.damages[0]
     run.paths.architecture(run.architecture.hash).unlink()
     assert len(report(run).damages) == 2
-    assert report(run).score_ops == 0.0
+    assert (report(run).operations_total, report(run).score_ops) == (0, None)
 
 
 def test_the_final_line_is_stable(tmp_path: Path) -> None:
@@ -117,6 +117,26 @@ def test_the_final_line_is_stable(tmp_path: Path) -> None:
         f"AIPerf: score={2 * EPOCH / 100:.6e} regulated={-log(0.1) * 2 * EPOCH / 100:.6e} error=0.100000 "
         "duration=100.000 replicas=1 status=UNOFFICIAL"
     )
+
+
+def test_a_failed_run_has_no_score(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
+    run.at(60).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
+    for so_far in (False, True):
+        failed = build_report(read_run(run.paths), so_far)
+        assert (failed.status, failed.score_ops, failed.regulated_score_ops) == ("FAILED", None, None)
+        assert failed.ops_per_accelerator is None
+        assert failed.operations_total == EPOCH
+    assert failed.final_line == (
+        "AIPerf: score=invalid regulated=invalid error=0.100000 duration=60.000 replicas=1 status=FAILED"
+    )
+
+
+def test_only_those_who_watch_a_run_see_its_score_so_far(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
+    data = read_run(run.paths)
+    assert build_report(data).score_ops is None
+    assert build_report(data, so_far=True).score_ops == EPOCH / 30
 
 
 def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:
