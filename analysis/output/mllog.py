@@ -26,7 +26,7 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
         "submission_status": report.verdict,
         "submission_platform": report.name,
         "seed": config.run.seed,
-        "global_batch_size": config.batch_size * max(1, report.accelerators // max(1, report.replicas)),
+        "global_batch_size": config.batch_size * max(1, (report.ranks or 0) // max(1, report.replicas)),
         "opt_name": "sgd",
         "opt_base_learning_rate": config.training.learning_rate,
         "train_samples": config.dataset.train_images,

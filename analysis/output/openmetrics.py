@@ -16,7 +16,8 @@ METRICS = {
     "images_trained": "Images trained.",
     "images_evaluated": "Images evaluated.",
     "replicas": "Replicas asked for.",
-    "accelerators": "Accelerators of all replicas.",
+    "accelerators": "Devices of all nodes; 0 on CPUs.",
+    "ranks": "Ranks of all replicas.",
     "trials": "Trials that were issued.",
     "failures": "Trials and replicas that failed or were lost.",
 }

@@ -19,6 +19,7 @@ from aiperf.rules.score import (
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.reading.run_data import RunData
+from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.hyperparameters import by_value
 from analysis.report.model import (
@@ -67,7 +68,8 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         error=error,
         duration_s=data.duration_ms / 1000,
         replicas=data.manifest.config.run.replicas,
-        accelerators=sum(replica.accelerators for replica in replicas),
+        accelerators=count_devices(data),
+        ranks=sum(replica.ranks or 0 for replica in replicas),
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
@@ -121,7 +123,9 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart]) -> Repli
         replica=entry.replica,
         state=state,
         reason=entry.lost.body.reason if entry.lost else None,
-        accelerators=entry.ready.accelerators if entry.ready else 0,
+        accelerators=devices_of(data, entry.replica),
+        # The record's name for ranks.
+        ranks=entry.ready.accelerators if entry.ready else 0,
         trials=len(own),
         operations=sum(trial.operations for trial in own),
         busy_fraction=busy_fraction(found, data.duration_ms / 1000),

@@ -196,7 +196,10 @@ class ReplicaPart(_Part):
     reason: str | None
     """The cause of a loss; else null."""
     accelerators: int
-    """Accelerators of the replica."""
+    """Devices that the replica computes on; 0 if it computes on CPUs."""
+    ranks: int | None = None
+    """Ranks of its trainings; null in reports of earlier versions, which called them accelerators.
+    """
     trials: int
     """Trials that it was given."""
     operations: int
@@ -250,7 +253,12 @@ class Report(_Part):
     replicas: int
     """Replicas that the configuration asks for."""
     accelerators: int
-    """Accelerators of all replicas."""
+    """Devices of all nodes, by their own description; 0 if there are none. A device that several
+    replicas share counts once.
+    """
+    ranks: int | None = None
+    """Ranks of all replicas; null in reports of earlier versions, which called them accelerators.
+    """
     images_trained: int
     """Trained images that count, of all trials."""
     images_evaluated: int

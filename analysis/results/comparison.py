@@ -81,7 +81,7 @@ def _flat(report: Report) -> dict[str, object]:
 def _measures(first: Report, second: Report) -> Iterator[Measure]:
     for name, better in (("score_ops", "more"), ("regulated_score_ops", "more"), ("error", "less"),
                          ("duration_s", "neither"), ("operations_total", "neither"),
-                         ("accelerators", "neither")):  # fmt: skip
+                         ("accelerators", "neither"), ("ranks", "neither")):  # fmt: skip
         yield Measure(name, getattr(first, name), getattr(second, name), better)
     for label, value in (
         ("score per accelerator (OPS)", lambda r: r.ops_per_accelerator),

@@ -34,6 +34,7 @@ class Row:
     system: str
     replicas: int
     accelerators: int
+    ranks: int | None
     score_ops: float | None
     regulated_score_ops: float | None
     error: float
@@ -96,6 +97,7 @@ def _row(result: RunResult) -> Row:
         system=report.name,
         replicas=report.replicas,
         accelerators=report.accelerators,
+        ranks=report.ranks,
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         error=report.error,

@@ -152,6 +152,7 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     other = aiperf("scale", *SIMULATED, "--duration", "6s", "--counts", "1", "--output", output)
     assert other.returncode == 2
     assert "holds a series with other options" in other.stderr
+    assert [row["ranks"] for row in rows] == [1, 2]
     drawn = aiperf("scale", "--from", output / "replicas-0001", output / "replicas-0002", "--format", "csv")
     assert len(drawn.stdout.splitlines()) == 3
 

@@ -43,7 +43,7 @@ def test_score_and_regulated_score_by_hand(tmp_path: Path) -> None:
     assert result.error == (360 - 324) / 360
     assert result.regulated_score_ops == -log((360 - 324) / 360) * (2 * EPOCH / 100)
     assert (result.images_trained, result.images_evaluated) == (2 * 1437, 2 * 360)
-    assert (result.duration_s, result.replicas, result.accelerators) == (100.0, 1, 1)
+    assert (result.duration_s, result.replicas, result.accelerators, result.ranks) == (100.0, 1, 0, 1)
     assert result.trials[0].best_accuracy == 324 / 360
     assert result.trials[0].operations == 2 * EPOCH
 
@@ -177,6 +177,42 @@ def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
     assert report(run).system == facts
     run.paths.system.write_text(json.dumps({"0": {"host": ["n1"]}}))
     assert report(run).system == {}, "a damaged file does not spoil the report"
+
+
+def describe(run: HandMadeRun, **nodes: tuple[str, int]) -> None:
+    facts = {name.removeprefix("r"): {"host": host, "accelerators": count} for name, (host, count) in nodes.items()}
+    run.paths.system.write_text(json.dumps(facts))
+
+
+def test_ranks_on_cpus_are_not_accelerators(tmp_path: Path) -> None:
+    run = two_epochs(tmp_path, 100)
+    describe(run, r0=("n1", 0))
+    result = report(run)
+    assert (result.accelerators, result.ranks, result.ops_per_accelerator) == (0, 1, None)
+    assert [(part.accelerators, part.ranks) for part in result.replica_details] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "nodes", "own", "total"),
+    [
+        ({}, {"r0": ("n1", 8)}, [8], 8),
+        ({"run.replicas": 2}, {"r0": ("n1", 3), "r1": ("n1", 3)}, [2, 1], 3),
+        ({"run.replicas": 2}, {"r0": ("n1", 1), "r1": ("n1", 1)}, [1, 1], 1),
+        ({"run.replicas": 2, "run.launcher": "ssh"}, {"r0": ("n1", 4), "r1": ("n2", 4)}, [4, 4], 8),
+        ({"run.replicas": 2, "run.launcher": "ssh", "replica.per_node": 2}, {"r0": ("n1", 4), "r1": ("n1", 4)},
+         [2, 2], 4),
+        ({"run.launcher": "slurm", "replica.nodes": 2}, {"r0": ("n1", 4)}, [8], 8),
+    ],
+)  # fmt: skip
+def test_accelerators_are_the_devices_of_the_nodes(
+    overrides: dict[str, Any], nodes: dict[str, tuple[str, int]], own: list[int], total: int, tmp_path: Path
+) -> None:
+    run = HandMadeRun(tmp_path, overrides).at(0).release(100, replicas=len(nodes)).at(1).start_trial(1)
+    describe(run.at(50).epoch(1, 1).end(100), **nodes)
+    result = report(run)
+    assert [part.accelerators for part in result.replica_details] == own
+    assert (result.accelerators, result.ranks) == (total, len(nodes))
+    assert result.ops_per_accelerator == EPOCH / 100 / total
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:

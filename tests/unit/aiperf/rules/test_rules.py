@@ -33,7 +33,7 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
             {"search.initial_architecture": "resnet101"},
             "initial architecture",
             f"resnet101, {RESNET50_OPERATIONS} operations an image",
-        ),  # fmt: skip
+        ),
         ({"search.strategy": "random"}, "NAS", "random network morphism"),
         ({"search.hpo": "random"}, "HPO", "random from round 4 on"),
         ({"search.hpo_first_round": 2}, "HPO", "tpe from round 2 on"),
