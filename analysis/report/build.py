@@ -185,6 +185,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
+        own_space=data.own_space,
         initial_operations=_initial_operations(trials),
     )
 

@@ -56,8 +56,8 @@ def _print_ranking(ranking: Ranking) -> None:
         for row in rows:
             table.add_row(
                 str(row.rank or "-"), row.system, str(row.replicas), str(row.accelerators), number(row.ranks, 0),
-                si(row.score_ops, "OPS"), si(row.regulated_score_ops, "OPS"), number(row.error), si(row.ops_per_accelerator, "OPS"),
-                si(row.operations_per_joule), row.source, row.reasons,
+                si(row.score_ops, "OPS"), si(row.regulated_score_ops, "OPS"), number(row.error),
+                si(row.ops_per_accelerator, "OPS"), si(row.operations_per_joule), row.source, row.reasons,
             )  # fmt: skip
         console.print(table)
     for problem in ranking.problems:

@@ -58,14 +58,14 @@ def _print(rows: Sequence[ScalingRow], form: str) -> None:
     )
     for row in rows:
         table.add_row(
-            str(row.replicas), str(row.accelerators), str(row.ranks), si(row.score_ops, "OPS"), si(row.ideal_ops, "OPS"),
-            percent(row.efficiency), number(row.error), row.status, row.origin,
+            str(row.replicas), str(row.accelerators), str(row.ranks), si(row.score_ops, "OPS"),
+            si(row.ideal_ops, "OPS"), percent(row.efficiency), number(row.error), row.status, row.origin,
         )  # fmt: skip
     open_console().print(table)
 
 
 REPORT_SCALING = Command(
-    description="Score and efficiency against accelerators, or ranks on CPUs, of finished runs. The second half of aiperf scale.",
+    description="Score and efficiency of finished runs against accelerators or ranks. The second half of aiperf scale.",
     example="aiperf scale --from runs/one runs/two --output runs/scaling",
     configure=_configure,
     execute=_execute,

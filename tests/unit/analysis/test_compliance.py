@@ -89,7 +89,13 @@ BROKEN: dict[str, Story] = {
     "initial architecture": Story(depth=101),
     "NAS": Story({"search.strategy": "random"}),
     "HPO": Story({"search.hpo": "none"}),
+    "HPO points": Story({"search.hpo_points": 1}),
     "search space": Story(),
+    "growth": Story({"search.max_growth": 8.0}),
+    "memory limit": Story({"replica.accelerator_memory_gib": 640.0}),
+    "planned epochs": Story({"training.max_epochs": 59}),
+    "seed": Story({"run.seed": 7}),
+    "telemetry": Story({"telemetry.interval": 31}),
     "precision": Story(precision="float8"),
     "input": Story({"training.input": "synthetic"}),
     "duration": Story({"run.duration": HOUR_S - 1}),
@@ -124,6 +130,13 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
     assert set(broken) - {rule} <= allowed
     assert broken[rule].found and broken[rule].required
     assert report.verdict != "official"
+
+
+def test_a_space_that_was_laid_into_the_run_directory_is_found(tmp_path: Path) -> None:
+    run = Story().write(tmp_path)
+    run.paths.space.write_text(json.dumps({"kernel_size": {"_type": "choice", "_value": [7]}}))
+    (broken,) = check_result(tmp_path).report.violations
+    assert (broken.rule, broken.found) == ("search space", "a space in the run directory")
 
 
 def train(run: HandMadeRun, trial: int, parent: str | None) -> None:
