@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.history.records import RunEnded
 from tests.faults.campaign import campaign
-from testing.hand_made import HandMadeRun, aiperf
+from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
@@ -109,6 +110,19 @@ def test_a_damaged_run_is_not_resumed(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "1 damaged record(s)" in result.stderr
     assert "aiperf verify" in result.stderr
+
+
+def test_a_run_whose_deadline_has_passed_stays_failed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run", {"run.duration": 100}).at(0).release(100).at(1).start_trial(1).at(5).epoch(1, 1)
+    run.at(9).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 9000))
+    before = history(run.paths.root)
+    result = aiperf("resume", run.paths.root)
+    assert result.returncode == 2
+    assert "the deadline passed" in result.stderr
+    assert "--new-clock" in result.stderr
+    assert history(run.paths.root) == before
+    assert not run.paths.claim.exists()
+    assert aiperf("report", run.paths.root).stdout.splitlines()[-1].endswith("status=FAILED")
 
 
 def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
