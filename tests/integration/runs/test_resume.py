@@ -61,7 +61,7 @@ def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     found = report(output)
     assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
-    assert {"rule": "clock", "found": "2 part(s)"}.items() <= next(
+    assert {"rule": "clock", "found": "2 clock(s)"}.items() <= next(
         v for v in found["violations"] if v["rule"] == "clock"
     ).items()
     early = {trial["id"] for trial in first["trials"]}
@@ -170,7 +170,7 @@ DAMAGES: dict[str, tuple[Callable[[HandMadeRun], object], str]] = {
     "a foreign file": (lambda run: (run.paths.root / "notes.txt").write_text("x"), "notes.txt: does not belong"),
     "a temporary file": (
         lambda run: (run.paths.models / ".weights.npz.1.tmp").write_text("x"),
-        "models/.weights.npz.1.tmp: a temporary file that was left behind",
+        "models/.weights.npz.1.tmp: a temporary file left behind",
     ),
     "another architecture": (
         lambda run: run.paths.architecture(run.architecture.hash).write_text("{"),
