@@ -165,6 +165,8 @@ def _versions(data: RunData) -> dict[str, str | None]:
         "rules": manifest.rules_version,
         "python": manifest.python_version,
         "git_revision": manifest.git_revision,
+        "git_dirty": None if manifest.git_dirty is None else str(manifest.git_dirty).lower(),
+        "source_hash": manifest.source_hash,
     }
 
 

@@ -288,7 +288,9 @@ class Report(_Part):
     deviations: tuple[DeviationPart, ...]
     """The settings that are not the defaults."""
     versions: dict[str, str | None]
-    """Versions of aiperf, its rules and Python, and the git revision, on the primary."""
+    """Versions of aiperf, its rules and Python, on the primary; the git revision, `git_dirty` (true
+    if the source differs from it, else false), and the SHA-256 of the source.
+    """
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     unfinished_lines: tuple[str, ...]

@@ -17,6 +17,7 @@ from aiperf.history.records import PhaseBegan, RunEnded, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.source_code import git_state, source_hash
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
@@ -213,6 +214,19 @@ def test_accelerators_are_the_devices_of_the_nodes(
     assert [part.accelerators for part in result.replica_details] == own
     assert (result.accelerators, result.ranks) == (total, len(nodes))
     assert result.ops_per_accelerator == EPOCH / 100 / total
+
+
+def test_the_versions_of_a_report_identify_the_source(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path)
+    versions = report(run).versions
+    assert versions["source_hash"] == source_hash()
+    revision, dirty = git_state()
+    assert versions["git_revision"] == revision
+    assert versions["git_dirty"] == {True: "true", False: "false", None: None}[dirty]
+    manifest = json.loads(run.paths.run.read_text())
+    run.paths.run.write_text(json.dumps({k: v for k, v in manifest.items() if k not in ("git_dirty", "source_hash")}))
+    old = report(run).versions
+    assert (old["git_dirty"], old["source_hash"]) == (None, None)
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
