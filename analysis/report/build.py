@@ -49,18 +49,10 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     score = operations_per_second(total, data.duration_ms)
     replicas = _replicas(data, trials)
     facts = _facts(data, trials, error)
-    checked = check(facts)
-    scored = status(checked) != "FAILED" or (so_far and data.ended == "unfinished")
+    verdict = _verdict(facts)
+    scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
         name=data.manifest.config.run.name,
-        status=status(checked),
-        verdict=VERDICTS[status(checked)],
-        violations=tuple(
-            ViolationPart(rule=item.rule, found=item.found, required=item.required)
-            for item in checked
-            if not item.passed
-        ),
-        rules=tuple(RulePart(**asdict(item)) for item in checked),
         ended=data.ended,
         started=format_utc(data.start_ms) if data.start_ms is not None else None,
         score_ops=score if scored else None,
@@ -80,8 +72,24 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
         energy=energy(data, data.telemetry, work, total),
+        **verdict,
         **_surroundings(data),
     )
+
+
+def _verdict(facts: RunFacts) -> dict[str, Any]:
+    """Status and verdict, every rule, and those that are not met."""
+    checked = check(facts)
+    return {
+        "status": status(checked),
+        "verdict": VERDICTS[status(checked)],
+        "violations": tuple(
+            ViolationPart(rule=item.rule, found=item.found, required=item.required)
+            for item in checked
+            if not item.passed
+        ),
+        "rules": tuple(RulePart(**asdict(item)) for item in checked),
+    }
 
 
 def _surroundings(data: RunData) -> dict[str, Any]:

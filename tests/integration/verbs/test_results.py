@@ -159,8 +159,7 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
 
 def test_a_run_of_a_series_that_cannot_be_resumed_is_named(tmp_path: Path) -> None:
     late = HandMadeRun(tmp_path / "replicas-0001").at(0).release(10).at(1).start_trial(1)
-    words = ["scale", *SIMULATED, "--duration", "10s", "--counts", "1", "--output", tmp_path]
-    refused = aiperf(*words)
+    refused = aiperf("scale", *SIMULATED, "--duration", "10s", "--counts", "1", "--output", tmp_path)
     assert refused.returncode == 1
     assert "the deadline passed" in refused.stderr
     assert f"move {late.paths.root} away" in refused.stderr
