@@ -51,7 +51,7 @@ class NativeRun:
     def resume(self, new_clock: bool) -> EndReason:
         """Conduct an interrupted run to its end. Raises UsageError as `prepare_resumption` does."""
         with self._claim() as claim:
-            return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock))
+            return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms()))
 
     def _claim(self) -> Claim:
         return Claim(self._paths.claim, self._clock.utc_ms())

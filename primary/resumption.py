@@ -27,20 +27,21 @@ class Start:
     """The first record to write."""
 
 
-def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim) -> Start:
+def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: int) -> Start:
     """The start of a run without records of a primary, else of its rest.
 
     Raises UsageError as resuming does.
     """
     if paths.history_files("primary"):
-        return prepare_resumption(paths, config, claim, new_clock=False)
+        return prepare_resumption(paths, config, claim, False, now_ms)
     return Start(claim, open_work(config))
 
 
-def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool) -> Start:
-    """The start of the rest of a run.
+def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool, now_ms: int) -> Start:
+    """The start of the rest of a run; `now_ms` is the time of day, UTC.
 
-    Raises UsageError if it has reached its deadline or its records are damaged.
+    Raises UsageError if its records are damaged, or if its deadline has passed, whether it was
+    reached or not: no time is left that could be resumed. A new clock starts another one.
     """
     remove_temporaries(paths.root)
     ledger, damages = Ledger(latest_progress_only=True), list[Damage]()
@@ -52,10 +53,24 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
             f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
             f"list all of them with: aiperf verify {paths.root}"
         )
-    if ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline" and not new_clock:
-        raise UsageError(f"{paths.root}: the run has reached its deadline; there is nothing to resume")
+    if not new_clock:
+        _check_deadline(paths, config, ledger, now_ms)
     resumption = RunResumed(new_clock=new_clock)
     # From here on trials that were in progress count as dead, as for every later reader.
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, resumption)])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
     return Start(claim, open_work(config, ledger), released_ms, resumption)
+
+
+def _check_deadline(paths: RunPaths, config: RunConfig, ledger: Ledger, now_ms: int) -> None:
+    if ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline":
+        raise UsageError(f"{paths.root}: the run has reached its deadline; there is nothing to resume")
+    if ledger.released is None:
+        return
+    planned_ms = min(ledger.released.body.duration_ms, round(config.run.duration * 1000))
+    late_s = (now_ms - ledger.released.time_ms - planned_ms) / 1000
+    if late_s >= 0:
+        raise UsageError(
+            f"{paths.root}: the deadline passed {late_s:.0f} s ago, while the run was interrupted; no time is left to "
+            f"resume (its report: aiperf report {paths.root}; with --new-clock it starts again, unofficially)"
+        )

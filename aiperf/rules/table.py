@@ -23,6 +23,21 @@ MINIMUM_PRECISION_BITS = 16
 HPO_FIRST_ROUND = 4
 """First round in which an official run tunes hyperparameters (spec, section 2)."""
 
+HPO_POINTS = 2
+"""Points of hyperparameters that an official run tries in a round."""
+
+MAXIMUM_GROWTH = 4.0
+"""Most growth of an official run's architectures, in multiples of the initial one."""
+
+MINIMUM_EPOCHS = 60
+"""Fewest planned epochs of an official run's longest trials (paper, Table 4)."""
+
+SEED = 1
+"""Seed of an official run. A free one would let the luckiest of many seeds be chosen."""
+
+MAXIMUM_TELEMETRY_INTERVAL_S = 30.0
+"""Longest time between samples of a node in an official run."""
+
 PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
 RESNET50_OPERATIONS = 23_053_460_364
@@ -44,6 +59,7 @@ class RunFacts:
     ended: str
     """deadline, interrupted, no_replicas, or unfinished."""
     duration_s: float
+    """From the release of the replicas to the end, as measured."""
     error: float
     images_trained: int
     precisions: tuple[str, ...] = ()
@@ -55,8 +71,10 @@ class RunFacts:
     """Replicas that were ready when the run began."""
     epoch_images: tuple[tuple[int, int], ...] = ()
     """Images trained and evaluated in completed epochs, each distinct pair once."""
+    own_space: bool = False
+    """True if the run directory holds a space of hyperparameters: the replicas use it."""
     initial_operations: int | None = None
-    """Operations of training one image in the first trial; None if there was no trial."""
+    """Operations of training one image of the first architecture; None if none was ever trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +99,44 @@ class Checked:
     passed: bool
 
 
+def _duration(facts: RunFacts) -> str:
+    configured, measured = _seconds(facts.config.run.duration), _seconds(facts.duration_s)
+    return configured if configured == measured else f"{configured} configured, {measured} measured"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".") + " s"
+
+
 def _hpo(facts: RunFacts) -> str:
     return f"{facts.config.search.hpo} from round {facts.config.search.hpo_first_round} on"
+
+
+def _space(facts: RunFacts) -> str:
+    if facts.config.search.space is not None:
+        return facts.config.search.space
+    return "a space in the run directory" if facts.own_space else "the data set's own"
+
+
+def _planned_epochs(facts: RunFacts) -> str:
+    planned = facts.config.training.max_epochs
+    return "the data set's own" if planned is None else str(planned)
+
+
+def _enough_epochs(facts: RunFacts) -> bool:
+    """ImageNet's own number is the smallest allowed; other data sets fail the rule `dataset`."""
+    planned = facts.config.training.max_epochs
+    return planned is None or planned >= MINIMUM_EPOCHS
+
+
+def _memory(facts: RunFacts) -> str:
+    limit = facts.config.replica.accelerator_memory_gib
+    return "the device's" if limit is None else f"{limit:g} GiB"
+
+
+def _telemetry(facts: RunFacts) -> str:
+    interval_s = facts.config.telemetry.interval
+    return f"every {interval_s:g} s" if interval_s > 0 else "off"
 
 
 def _epochs(facts: RunFacts) -> str:
@@ -98,13 +152,14 @@ def _whole_epochs(facts: RunFacts) -> bool:
 
 
 def _initial(facts: RunFacts) -> str:
-    cost = "no trial" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
+    cost = "never trained" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
     return f"{facts.config.search.initial_architecture}, {cost}"
 
 
 def _is_resnet50(facts: RunFacts) -> bool:
-    known = (None, RESNET50_OPERATIONS) if facts.config.run.dataset == IMAGENET.name else (facts.initial_operations,)
-    return facts.config.search.initial_architecture == "resnet50" and facts.initial_operations in known
+    if facts.config.search.initial_architecture != "resnet50" or facts.initial_operations is None:
+        return False
+    return facts.config.run.dataset != IMAGENET.name or facts.initial_operations == RESNET50_OPERATIONS
 
 
 RULES = (
@@ -130,15 +185,27 @@ RULES = (
          lambda f: f"{f.config.search.strategy} network morphism", lambda f: f.config.search.strategy == "bayesian"),
     Rule("HPO", "tree-structured Parzen estimator from the fourth round on", "setting",
          _hpo, lambda f: f.config.search.hpo == "tpe" and f.config.search.hpo_first_round == HPO_FIRST_ROUND),
-    Rule("search space", "the data set's own", "setting",
-         lambda f: f.config.search.space or "the data set's own", lambda f: f.config.search.space is None),
+    Rule("HPO points", f"{HPO_POINTS} in a round", "setting",
+         lambda f: str(f.config.search.hpo_points), lambda f: f.config.search.hpo_points == HPO_POINTS),
+    Rule("search space", "the data set's own, kernels included", "setting",
+         _space, lambda f: f.config.search.space is None and not f.own_space),
+    Rule("growth", f"up to {MAXIMUM_GROWTH:g} times the initial architecture", "setting",
+         lambda f: f"up to {f.config.search.max_growth:g} times",
+         lambda f: f.config.search.max_growth == MAXIMUM_GROWTH),
+    Rule("memory limit", "the device's", "setting",
+         _memory, lambda f: f.config.replica.accelerator_memory_gib is None),
+    Rule("planned epochs", f"at least {MINIMUM_EPOCHS}", "setting", _planned_epochs, _enough_epochs),
+    Rule("seed", f"{SEED}, since a free seed would let the luckiest of many runs be chosen", "setting",
+         lambda f: str(f.config.run.seed), lambda f: f.config.run.seed == SEED),
+    Rule("telemetry", f"a sample of every node at least every {MAXIMUM_TELEMETRY_INTERVAL_S:g} s", "setting",
+         _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S),
     Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
          lambda f: ", ".join(f.precisions) or "no trial",
          lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
     Rule("input", "images of the data set", "setting",
          lambda f: f.config.training.input, lambda f: f.config.training.input == "dataset"),
-    Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s", "setting",
-         lambda f: f"{f.config.run.duration:.0f} s", lambda f: f.config.run.duration >= MINIMUM_DURATION_S),
+    Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s, configured and measured", "setting",
+         _duration, lambda f: min(f.config.run.duration, f.duration_s) >= MINIMUM_DURATION_S),
     Rule("error", f"at most {MAXIMUM_ERROR:.2f}", "outcome",
          lambda f: f"{f.error:.4f}", lambda f: f.error <= MAXIMUM_ERROR),
 )  # fmt: skip

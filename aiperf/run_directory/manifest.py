@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -14,6 +12,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
+from aiperf.source_code import git_state, source_hash
 
 
 class Manifest(BaseModel):
@@ -26,12 +25,17 @@ class Manifest(BaseModel):
     aiperf_version: str = __version__
     python_version: str = platform.python_version()
     git_revision: str | None = None
+    git_dirty: bool | None = None
+    """True if the source differs from that revision; None outside git, and in earlier versions."""
+    source_hash: str | None = None
+    """Of `aiperf.source_code`; None in earlier versions."""
     config: RunConfig
 
 
 def write_manifest(paths: RunPaths, config: RunConfig) -> None:
     """Write run.json. Raises OSError."""
-    manifest = Manifest(config=config, git_revision=_git_revision())
+    revision, dirty = git_state()
+    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash())
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 
@@ -46,18 +50,3 @@ def read_manifest(paths: RunPaths) -> Manifest:
             f"{paths.run}: rules version is {manifest.rules_version!r}; this program knows {RULES_VERSION!r}"
         )
     return manifest
-
-
-def _git_revision() -> str | None:
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None

@@ -26,7 +26,7 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
         "submission_status": report.verdict,
         "submission_platform": report.name,
         "seed": config.run.seed,
-        "global_batch_size": config.batch_size * max(1, report.accelerators // max(1, report.replicas)),
+        "global_batch_size": config.batch_size * max(1, (report.ranks or 0) // max(1, report.replicas)),
         "opt_name": "sgd",
         "opt_base_learning_rate": config.training.learning_rate,
         "train_samples": config.dataset.train_images,
@@ -41,7 +41,8 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
     ended = "success" if report.ended == "deadline" else "aborted"
     yield _line(data.end_ms, "INTERVAL_END", "run_stop", None, {"status": ended})
     for key in ("score_ops", "regulated_score_ops", "error"):
-        yield _line(data.end_ms, "POINT_IN_TIME", key, getattr(report, key))
+        if (value := getattr(report, key)) is not None:
+            yield _line(data.end_ms, "POINT_IN_TIME", key, value)
 
 
 def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:

@@ -16,14 +16,15 @@ METRICS = {
     "images_trained": "Images trained.",
     "images_evaluated": "Images evaluated.",
     "replicas": "Replicas asked for.",
-    "accelerators": "Accelerators of all replicas.",
+    "accelerators": "Devices of all nodes; 0 on CPUs.",
+    "ranks": "Ranks of all replicas.",
     "trials": "Trials that were issued.",
     "failures": "Trials and replicas that failed or were lost.",
 }
 
 
 def openmetrics_text(report: Report) -> str:
-    """One gauge per number, labelled with run and verdict; seconds by phase have one more label."""
+    """One gauge per known number, labelled with run and verdict; phases have one more label."""
     registry = CollectorRegistry()
     labels = {"run": report.name, "verdict": report.verdict}
     values = {
@@ -37,8 +38,9 @@ def openmetrics_text(report: Report) -> str:
         "trials": float(len(report.trials)),
         "failures": float(len(report.failures)),
     }
-    for name, text in METRICS.items():
-        Gauge(f"aiperf_{name}", text, list(labels), registry=registry).labels(**labels).set(values[name])
+    for name, value in values.items():
+        gauge = Gauge(f"aiperf_{name}", METRICS[name], list(labels), registry=registry)
+        gauge.labels(**labels).set(value)
     phases = Gauge(
         "aiperf_phase_seconds", "Seconds by phase, over all replicas.", [*labels, "phase"], registry=registry
     )

@@ -39,6 +39,8 @@ class RunData:
     system: dict[str, NodeFacts]
     """The node of each replica, by replica."""
     telemetry: Telemetry
+    own_space: bool
+    """True if the run directory holds a space of hyperparameters."""
 
     @property
     def duration_ms(self) -> int:
@@ -115,6 +117,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         ended=ended,
         system=read_system(paths),
         telemetry=telemetry,
+        own_space=paths.space.exists(),
     )
 
 

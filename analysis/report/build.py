@@ -19,6 +19,7 @@ from aiperf.rules.score import (
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.reading.run_data import RunData
+from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.hyperparameters import by_value
 from analysis.report.model import (
@@ -35,8 +36,12 @@ from analysis.report.phases import busy_fraction, phase_totals, spans
 from analysis.report.trials import trial_part
 
 
-def build_report(data: RunData) -> Report:
-    """Compute the report of a run from its records."""
+def build_report(data: RunData, so_far: bool = False) -> Report:
+    """Compute the report of a run from its records.
+
+    A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
+    same, for those who watch it.
+    """
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
     work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
@@ -44,25 +49,19 @@ def build_report(data: RunData) -> Report:
     score = operations_per_second(total, data.duration_ms)
     replicas = _replicas(data, trials)
     facts = _facts(data, trials, error)
-    checked = check(facts)
+    verdict = _verdict(facts)
+    scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
         name=data.manifest.config.run.name,
-        status=status(checked),
-        verdict=VERDICTS[status(checked)],
-        violations=tuple(
-            ViolationPart(rule=item.rule, found=item.found, required=item.required)
-            for item in checked
-            if not item.passed
-        ),
-        rules=tuple(RulePart(**asdict(item)) for item in checked),
         ended=data.ended,
         started=format_utc(data.start_ms) if data.start_ms is not None else None,
-        score_ops=score,
-        regulated_score_ops=regulated(score, error),
+        score_ops=score if scored else None,
+        regulated_score_ops=regulated(score, error) if scored else None,
         error=error,
         duration_s=data.duration_ms / 1000,
         replicas=data.manifest.config.run.replicas,
-        accelerators=sum(replica.accelerators for replica in replicas),
+        accelerators=count_devices(data),
+        ranks=sum(replica.ranks or 0 for replica in replicas),
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
@@ -73,8 +72,24 @@ def build_report(data: RunData) -> Report:
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
         energy=energy(data, data.telemetry, work, total),
+        **verdict,
         **_surroundings(data),
     )
+
+
+def _verdict(facts: RunFacts) -> dict[str, Any]:
+    """Status and verdict, every rule, and those that are not met."""
+    checked = check(facts)
+    return {
+        "status": status(checked),
+        "verdict": VERDICTS[status(checked)],
+        "violations": tuple(
+            ViolationPart(rule=item.rule, found=item.found, required=item.required)
+            for item in checked
+            if not item.passed
+        ),
+        "rules": tuple(RulePart(**asdict(item)) for item in checked),
+    }
 
 
 def _surroundings(data: RunData) -> dict[str, Any]:
@@ -116,7 +131,9 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart]) -> Repli
         replica=entry.replica,
         state=state,
         reason=entry.lost.body.reason if entry.lost else None,
-        accelerators=entry.ready.accelerators if entry.ready else 0,
+        accelerators=devices_of(data, entry.replica),
+        # The record's name for ranks.
+        ranks=entry.ready.accelerators if entry.ready else 0,
         trials=len(own),
         operations=sum(trial.operations for trial in own),
         busy_fraction=busy_fraction(found, data.duration_ms / 1000),
@@ -156,6 +173,8 @@ def _versions(data: RunData) -> dict[str, str | None]:
         "rules": manifest.rules_version,
         "python": manifest.python_version,
         "git_revision": manifest.git_revision,
+        "git_dirty": None if manifest.git_dirty is None else str(manifest.git_dirty).lower(),
+        "source_hash": manifest.source_hash,
     }
 
 
@@ -176,5 +195,14 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
-        initial_operations=next((trial.image_operations for trial in trials if trial.id == 1), None),
+        own_space=data.own_space,
+        initial_operations=_initial_operations(trials),
     )
+
+
+def _initial_operations(trials: tuple[TrialPart, ...]) -> int | None:
+    """Operations of the first trial without a parent that completed an epoch.
+
+    It need not be trial 1: if that fails, another trial trains the initial architecture.
+    """
+    return next((t.image_operations for t in trials if t.parent is None and t.point == 0 and t.epochs > 0), None)

@@ -196,7 +196,10 @@ class ReplicaPart(_Part):
     reason: str | None
     """The cause of a loss; else null."""
     accelerators: int
-    """Accelerators of the replica."""
+    """Devices that the replica computes on; 0 if it computes on CPUs."""
+    ranks: int | None = None
+    """Ranks of its trainings; null in reports of earlier versions, which called them accelerators.
+    """
     trials: int
     """Trials that it was given."""
     operations: int
@@ -235,10 +238,12 @@ class Report(_Part):
     started: str | None
     """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started.
     """
-    score_ops: float
-    """Score in OPS: `operations_total` / `duration_s`."""
-    regulated_score_ops: float
-    """Regulated score in OPS: -ln(`error`) x `score_ops` (paper, equation 3)."""
+    score_ops: float | None
+    """Score in OPS: `operations_total` / `duration_s`; null if the status is FAILED."""
+    regulated_score_ops: float | None
+    """Regulated score in OPS: -ln(`error`) x `score_ops` (paper, equation 3); null if the status is
+    FAILED.
+    """
     error: float
     """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2
     x evaluated images); 1 without any epoch.
@@ -248,7 +253,12 @@ class Report(_Part):
     replicas: int
     """Replicas that the configuration asks for."""
     accelerators: int
-    """Accelerators of all replicas."""
+    """Devices of all nodes, by their own description; 0 if there are none. A device that several
+    replicas share counts once.
+    """
+    ranks: int | None = None
+    """Ranks of all replicas; null in reports of earlier versions, which called them accelerators.
+    """
     images_trained: int
     """Trained images that count, of all trials."""
     images_evaluated: int
@@ -278,19 +288,30 @@ class Report(_Part):
     deviations: tuple[DeviationPart, ...]
     """The settings that are not the defaults."""
     versions: dict[str, str | None]
-    """Versions of aiperf, its rules and Python, and the git revision, on the primary."""
+    """Versions of aiperf, its rules and Python, on the primary; the git revision, `git_dirty` (true
+    if the source differs from it, else false), and the SHA-256 of the source.
+    """
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     unfinished_lines: tuple[str, ...]
     """History files whose last line is incomplete, since their writer died; it never counts."""
 
     @property
+    def ops_per_accelerator(self) -> float | None:
+        """Score divided by the accelerators; None without either."""
+        return self.score_ops / self.accelerators if self.score_ops is not None and self.accelerators else None
+
+    @property
     def final_line(self) -> str:
         """The stable last line that scripts match."""
         return (
-            f"AIPerf: score={self.score_ops:.6e} regulated={self.regulated_score_ops:.6e} error={self.error:.6f} "
-            f"duration={self.duration_s:.3f} replicas={self.replicas} status={self.status}"
+            f"AIPerf: score={_scored(self.score_ops)} regulated={_scored(self.regulated_score_ops)} "
+            f"error={self.error:.6f} duration={self.duration_s:.3f} replicas={self.replicas} status={self.status}"
         )
+
+
+def _scored(score: float | None) -> str:
+    return "invalid" if score is None else f"{score:.6e}"
 
 
 def schema() -> str:

@@ -81,10 +81,10 @@ def _flat(report: Report) -> dict[str, object]:
 def _measures(first: Report, second: Report) -> Iterator[Measure]:
     for name, better in (("score_ops", "more"), ("regulated_score_ops", "more"), ("error", "less"),
                          ("duration_s", "neither"), ("operations_total", "neither"),
-                         ("accelerators", "neither")):  # fmt: skip
+                         ("accelerators", "neither"), ("ranks", "neither")):  # fmt: skip
         yield Measure(name, getattr(first, name), getattr(second, name), better)
     for label, value in (
-        ("score per accelerator (OPS)", lambda r: r.score_ops / r.accelerators if r.accelerators else None),
+        ("score per accelerator (OPS)", lambda r: r.ops_per_accelerator),
         ("operations per second of training", lambda r: _per_second(r, r.operations_total, "train", "evaluate")),
         ("images trained per second of training", lambda r: _per_second(r, r.images_trained, "train")),
         ("busy fraction", _busy),

@@ -25,14 +25,18 @@ VERDICT_ORDER = ("official", "unofficial", "invalid")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `rank` is for official runs. `source`: recomputed from records, or as reported."""
+    """One run. `rank` is for official runs. `source`: recomputed from records, or as reported.
+
+    An invalid run has no score, whatever its report says.
+    """
 
     rank: int | None
     system: str
     replicas: int
     accelerators: int
-    score_ops: float
-    regulated_score_ops: float
+    ranks: int | None
+    score_ops: float | None
+    regulated_score_ops: float | None
     error: float
     ops_per_accelerator: float | None
     operations_per_joule: float | None
@@ -86,15 +90,18 @@ def _with_rank(row: Row, number: int | None) -> Row:
 
 def _row(result: RunResult) -> Row:
     report: Report = result.report
+    if report.verdict == "invalid":
+        report = report.model_copy(update={"score_ops": None, "regulated_score_ops": None})
     return Row(
         rank=None,
         system=report.name,
         replicas=report.replicas,
         accelerators=report.accelerators,
+        ranks=report.ranks,
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         error=report.error,
-        ops_per_accelerator=report.score_ops / report.accelerators if report.accelerators else None,
+        ops_per_accelerator=report.ops_per_accelerator,
         operations_per_joule=report.energy.operations_per_joule,
         status=report.verdict,
         source="recomputed" if result.recomputed else "as reported",

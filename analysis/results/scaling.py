@@ -1,4 +1,7 @@
-"""Weak scaling (paper, figure 6): score against accelerators, ideal line and efficiency."""
+"""Weak scaling (paper, figure 6): score against accelerators, ideal line and efficiency.
+
+A series without accelerators scales with its ranks.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,13 @@ from analysis.results.source import RunResult
 class ScalingRow:
     """One run of a series.
 
-    `ideal_ops` is the smallest run's score times the ratio of accelerators.
+    `ideal_ops` is the smallest run's score times the ratio of accelerators, or of ranks if a run of
+    the series has no accelerators.
     """
 
     replicas: int
     accelerators: int
+    ranks: int | None
     score_ops: float
     regulated_score_ops: float
     error: float
@@ -31,23 +36,23 @@ class ScalingRow:
 
 
 def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
-    """The series by accelerators; efficiency = score / ideal.
+    """The series by size; efficiency = score / ideal.
 
-    Runs without accelerators or score are left out.
+    Runs without a score are left out.
     """
-    usable = [r for r in results if r.report.accelerators > 0 and r.report.score_ops > 0]
-    usable.sort(key=lambda result: (result.report.accelerators, result.report.replicas))
-    if not usable:
-        return ()
-    per_accelerator = usable[0].report.score_ops / usable[0].report.accelerators
-    rows = []
+    usable = [result for result in results if result.report.score_ops]
+    measure = "accelerators" if all(result.report.accelerators for result in usable) else "ranks"
+    usable = [result for result in usable if getattr(result.report, measure)]
+    usable.sort(key=lambda result: (getattr(result.report, measure), result.report.replicas))
+    rows: list[ScalingRow] = []
     for result in usable:
-        report = result.report
-        ideal = per_accelerator * report.accelerators
+        report, smallest = result.report, usable[0].report
+        score = report.score_ops or 0.0
+        ideal = (smallest.score_ops or 0.0) / getattr(smallest, measure) * getattr(report, measure)
         rows.append(
             ScalingRow(
-                report.replicas, report.accelerators, report.score_ops, report.regulated_score_ops, report.error,
-                ideal, report.score_ops / ideal, report.verdict, str(result.origin),
+                report.replicas, report.accelerators, report.ranks, score, report.regulated_score_ops or 0.0,
+                report.error, ideal, score / ideal, report.verdict, str(result.origin),
             )
         )  # fmt: skip
     return tuple(rows)
@@ -59,21 +64,21 @@ def scaling_frame(rows: Sequence[ScalingRow]) -> pd.DataFrame:
 
 
 def scaling_chart(rows: Sequence[ScalingRow]) -> Drawing:
-    """Score against accelerators on the left, efficiency on the right."""
+    """Score against accelerators (or ranks) on the left, efficiency on the right."""
+    measure = "accelerators" if all(row.accelerators for row in rows) else "ranks"
 
     def paint(figure: Any) -> None:
         left = figure.subplots()
-        accelerators = [row.accelerators for row in rows]
-        left.plot(accelerators, [row.ideal_ops for row in rows], "--", color=COLOURS[2], label="ideal")
-        left.plot(accelerators, [row.score_ops for row in rows], "o-", color=COLOURS[0], label="score")
-        left.set(xlabel="accelerators", ylabel="score (OPS)", xlim=(0, None), ylim=(0, None))
+        sizes = [getattr(row, measure) for row in rows]
+        left.plot(sizes, [row.ideal_ops for row in rows], "--", color=COLOURS[2], label="ideal")
+        left.plot(sizes, [row.score_ops for row in rows], "o-", color=COLOURS[0], label="score")
+        left.set(xlabel=measure, ylabel="score (OPS)", xlim=(0, None), ylim=(0, None))
         left.legend(loc="upper left")
         right = left.twinx()
-        right.plot(accelerators, [100 * row.efficiency for row in rows], "s:", color=COLOURS[1], markersize=4)
+        right.plot(sizes, [100 * row.efficiency for row in rows], "s:", color=COLOURS[1], markersize=4)
         right.set_ylabel("efficiency (%)", color=COLOURS[1])
         right.set_ylim(0, 110)
         right.grid(visible=False)
 
-    return draw(
-        "scaling", "Weak scaling: score against accelerators, and efficiency relative to the smallest run.", paint
-    )
+    caption = f"Weak scaling: score against {measure}, and efficiency relative to the smallest run."
+    return draw("scaling", caption, paint)

@@ -17,7 +17,7 @@ from analysis.results.comparison import ReportComparison, compare
 from analysis.results.ranking import ORDERS, VERDICT_ORDER, Ranking, rank
 from analysis.results.source import RunResult, read_result, try_result
 
-HEADINGS = ("rank", "system", "replicas", "accelerators", "score", "regulated", "error", "per accelerator",
+HEADINGS = ("rank", "system", "replicas", "accelerators", "ranks", "score", "regulated", "error", "per accelerator",
             "per joule", "numbers", "rules not met")  # fmt: skip
 
 
@@ -55,9 +55,9 @@ def _print_ranking(ranking: Ranking) -> None:
         table = make_table(f"{status.capitalize()}, by {ranking.order}", *HEADINGS)
         for row in rows:
             table.add_row(
-                str(row.rank or "-"), row.system, str(row.replicas), str(row.accelerators), si(row.score_ops, "OPS"),
-                si(row.regulated_score_ops, "OPS"), number(row.error), si(row.ops_per_accelerator, "OPS"),
-                si(row.operations_per_joule), row.source, row.reasons,
+                str(row.rank or "-"), row.system, str(row.replicas), str(row.accelerators), number(row.ranks, 0),
+                si(row.score_ops, "OPS"), si(row.regulated_score_ops, "OPS"), number(row.error),
+                si(row.ops_per_accelerator, "OPS"), si(row.operations_per_joule), row.source, row.reasons,
             )  # fmt: skip
         console.print(table)
     for problem in ranking.problems:

@@ -49,7 +49,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     data = read_run(open_run(arguments.run), now_ms=SystemClock().utc_ms())
-    report = build_report(data)
+    report = build_report(data, so_far=True)
     if arguments.format == "json":
         print(report.model_dump_json(indent=2))  # noqa: T201
         return EXIT_DONE
@@ -67,8 +67,14 @@ def _status_line(data: RunData, report: Report) -> str:
     state = "running (or its primary is gone)" if data.ended == "unfinished" else f"ended: {data.ended}"
     return (
         f"run {report.name!r}: {state}; {report.duration_s:.0f} of {planned_s:.0f} s; "
-        f"{len(report.trials)} trials; error {report.error:.4f}; {report.score_ops:.4e} OPS so far"
+        f"{len(report.trials)} trials; error {report.error:.4f}; {_score(data, report)}"
     )
+
+
+def _score(data: RunData, report: Report) -> str:
+    if report.score_ops is None:
+        return "score invalid"
+    return f"{report.score_ops:.4e} OPS{' so far' if data.ended == 'unfinished' else ''}"
 
 
 def _status_table(data: RunData, report: Report) -> Table:

@@ -28,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     rows = scaling_rows([read_result(path) for path in arguments.runs])
     if not rows:
-        raise RunDirectoryError("none of these runs has done any work: there is nothing to scale")
+        raise RunDirectoryError("none of these runs has a score: there is nothing to scale")
     if arguments.output is not None:
         _write(arguments.output, rows)
     _print(rows, arguments.format)
@@ -54,18 +54,18 @@ def _print(rows: Sequence[ScalingRow], form: str) -> None:
         print(scaling_frame(rows).to_csv(index=False).rstrip())  # noqa: T201
         return
     table = make_table(
-        "Weak scaling", "replicas", "accelerators", "score", "ideal", "efficiency", "error", "status", "run"
+        "Weak scaling", "replicas", "accelerators", "ranks", "score", "ideal", "efficiency", "error", "status", "run"
     )
     for row in rows:
         table.add_row(
-            str(row.replicas), str(row.accelerators), si(row.score_ops, "OPS"), si(row.ideal_ops, "OPS"),
-            percent(row.efficiency), number(row.error), row.status, row.origin,
+            str(row.replicas), str(row.accelerators), str(row.ranks), si(row.score_ops, "OPS"),
+            si(row.ideal_ops, "OPS"), percent(row.efficiency), number(row.error), row.status, row.origin,
         )  # fmt: skip
     open_console().print(table)
 
 
 REPORT_SCALING = Command(
-    description="Score and efficiency against accelerators of finished runs. The second half of aiperf scale.",
+    description="Score and efficiency of finished runs against accelerators or ranks. The second half of aiperf scale.",
     example="aiperf scale --from runs/one runs/two --output runs/scaling",
     configure=_configure,
     execute=_execute,

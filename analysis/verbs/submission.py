@@ -33,8 +33,8 @@ def _check(arguments: argparse.Namespace) -> int:
             "recomputed": compliance.recomputed,
             "differences": list(compliance.differences),
             "rules": [rule.model_dump() for rule in report.rules],
-            "score_ops": report.score_ops,
-            "regulated_score_ops": report.regulated_score_ops,
+            "score_ops": report.score_ops if compliance.valid else None,
+            "regulated_score_ops": report.regulated_score_ops if compliance.valid else None,
             "error": report.error,
         }
         print(json.dumps(document, indent=2))  # noqa: T201

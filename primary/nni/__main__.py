@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         config = read_manifest(paths).config
         manager = NniManager(output.send)
         with Claim(paths.claim, clock.utc_ms()) as claim:
-            start = begin_or_resume(paths, config, claim)
+            start = begin_or_resume(paths, config, claim, clock.utc_ms())
             reason = conduct(config, paths, start, manager, clock, partial(_listen, manager))
     except AiperfError as error:
         print(f"aiperf: {error}", file=sys.stderr)  # noqa: T201

@@ -96,7 +96,7 @@ class NniRun:
             raise UsageError("--new-clock: an experiment of NNI has one clock; start a new run")
         # Only a check: the primary that NNI starts claims the run for itself.
         with Claim(self._paths.claim, self._clock.utc_ms()) as claim:
-            prepare_resumption(self._paths, self._config, claim, new_clock)
+            prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)
         try:
             experiment = Experiment(None, id=json.loads(self._paths.nni.read_bytes())["experiment"])

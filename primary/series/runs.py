@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from aiperf.errors import EXIT_DONE, RunFailedError, UsageError
+from aiperf.errors import EXIT_DONE, EXIT_USAGE, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
@@ -33,6 +33,11 @@ def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output
         command = _command(target, count, words)
         if command is not None:
             code = subprocess.run(python_module("aiperf", *command), check=False, stdout=output).returncode
+            if code == EXIT_USAGE and command[0] == "resume":
+                raise RunFailedError(
+                    f"the run with {count} replicas cannot be resumed; move {target} away, and the same command "
+                    "starts it again"
+                )
             if code != EXIT_DONE:
                 raise RunFailedError(
                     f"the run with {count} replicas ended with exit code {code}; the same command resumes the series"

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from aiperf.errors import EXIT_USAGE
 from testing.processes import command, family, lives, processes_with
 from tests.faults.recount import operations_total
 
@@ -93,12 +94,14 @@ class Campaign:
 
     def _running(self) -> bool:
         assert self._primary is not None
-        return self._primary.poll() is None or not self._ended()
+        # A primary that was killed as the deadline passed leaves nothing to resume.
+        refused = self._primary.poll() == EXIT_USAGE
+        return self._primary.poll() is None or not (self._ended() or refused)
 
     def _go_on(self) -> None:
         """Resume if the primary died."""
         assert self._primary is not None
-        if self._primary.poll() is not None and not self._ended() and (self._output / "run.json").exists():
+        if self._primary.poll() is not None and self._running() and (self._output / "run.json").exists():
             self._command("resume", str(self._output))
 
     def _kill_one(self) -> int:

@@ -36,7 +36,7 @@ def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, re
     result = aiperf("run", *SIMULATED, *SLURM, "--replicas", replicas, "--duration", "6s", "--output", output)
     assert result.returncode == 0, result.stderr
     found = report(output)
-    assert (found["replicas"], found["accelerators"], found["ended"]) == (replicas, replicas, "deadline")
+    assert (found["replicas"], found["ranks"], found["ended"]) == (replicas, replicas, "deadline")
     assert all(detail["operations"] > 0 for detail in found["replica_details"])
     assert f"replicas={replicas} " in result.stdout.splitlines()[-1]
     assert steps(allocation) == [], "no step is left behind"
@@ -53,7 +53,7 @@ def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     found = report(output)
-    assert found["accelerators"] == 2, out
+    assert found["ranks"] == 2, out
     (trial,) = found["trials"]
     assert (trial["images_trained"], trial["images_evaluated"]) == (1437, 360)
     assert steps(allocation) == []

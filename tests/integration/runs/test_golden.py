@@ -39,8 +39,10 @@ def test_an_old_run_has_the_same_report(old_run: RunPaths) -> None:
     assert aiperf("report", old_run.root, "--format", "json").returncode in (0, 1)
     found = report(old_run.root)
     for name, value in REPORT.items():
-        if name != "trials":
+        if name not in ("trials", "score_ops", "regulated_score_ops"):
             assert found[name] == value, name
+    assert (found["score_ops"], found["regulated_score_ops"]) == (None, None), "its primary was killed: it is invalid"
+    assert found["timeline"][-1]["ops"] == REPORT["score_ops"]
     for trial, expected in zip(found["trials"], REPORT["trials"], strict=True):
         assert {name: trial[name] for name in expected} == expected
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import HandMadeRun, aiperf
+from aiperf.history.records import RunEnded
+from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 from tests.faults.campaign import campaign
 
@@ -60,7 +61,7 @@ def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     found = report(output)
     assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
-    assert {"rule": "clock", "found": "2 part(s)"}.items() <= next(
+    assert {"rule": "clock", "found": "2 clock(s)"}.items() <= next(
         v for v in found["violations"] if v["rule"] == "clock"
     ).items()
     early = {trial["id"] for trial in first["trials"]}
@@ -111,6 +112,19 @@ def test_a_damaged_run_is_not_resumed(tmp_path: Path) -> None:
     assert "aiperf verify" in result.stderr
 
 
+def test_a_run_whose_deadline_has_passed_stays_failed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run", {"run.duration": 100}).at(0).release(100).at(1).start_trial(1).at(5).epoch(1, 1)
+    run.at(9).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 9000))
+    before = history(run.paths.root)
+    result = aiperf("resume", run.paths.root)
+    assert result.returncode == 2
+    assert "the deadline passed" in result.stderr
+    assert "--new-clock" in result.stderr
+    assert history(run.paths.root) == before
+    assert not run.paths.claim.exists()
+    assert aiperf("report", run.paths.root).stdout.splitlines()[-1].endswith("status=FAILED")
+
+
 def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
     output = tmp_path / "run"
     with start(output, "8s") as process:
@@ -156,7 +170,7 @@ DAMAGES: dict[str, tuple[Callable[[HandMadeRun], object], str]] = {
     "a foreign file": (lambda run: (run.paths.root / "notes.txt").write_text("x"), "notes.txt: does not belong"),
     "a temporary file": (
         lambda run: (run.paths.models / ".weights.npz.1.tmp").write_text("x"),
-        "models/.weights.npz.1.tmp: a temporary file that was left behind",
+        "models/.weights.npz.1.tmp: a temporary file left behind",
     ),
     "another architecture": (
         lambda run: run.paths.architecture(run.architecture.hash).write_text("{"),

@@ -30,7 +30,7 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     assert last.startswith(f"AIPerf: score={found['score_ops']:.6e} regulated=")
     assert last.endswith("duration=8.000 replicas=2 status=UNOFFICIAL")
     assert "rule not met: trainer: found simulated; required keras (real training)" in result.stdout
-    assert (found["ended"], found["replicas"], found["accelerators"]) == ("deadline", 2, 2)
+    assert (found["ended"], found["replicas"], found["ranks"]) == ("deadline", 2, 2)
     assert {trial["state"] for trial in found["trials"]} <= {"completed", "stopped", "early_stop"}
     assert len([trial for trial in found["trials"] if trial["state"] == "completed"]) >= 2
     assert sorted({trial["replica"] for trial in found["trials"]}) == [0, 1]

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.history.records import RunEnded
 from testing.browser import DESKTOP, PHONE, open_page
-from testing.hand_made import SIMULATED, HandMadeRun, aiperf
+from testing.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf
 from testing.processes import ask, family
 from testing.runs import report, wait_for_epochs
 
@@ -70,12 +71,41 @@ def test_a_ranking_has_official_runs_in_order_and_others_apart(run: Path, tmp_pa
     assert [(row["rank"], row["system"], row["status"]) for row in rows] == [
         ("1", "fast", "official"), ("2", "slow", "official"), ("", "first", "unofficial"), ("", "broken", "invalid"),
     ]  # fmt: skip
+    assert [row["score_ops"] == "" for row in rows] == [False, False, False, True], "an invalid run has no score"
     assert [row["source"] for row in rows] == ["as reported", "as reported", "recomputed", "as reported"]
     by_regulated = json.loads(aiperf("rank", *paths, "--by", "regulated", "--format", "json").stdout)
     assert [row["system"] for row in by_regulated["rows"][:2]] == ["slow", "fast"]
     with open_page(page, DESKTOP) as browser:
         headings = [element.text for element in browser.find_elements("tag name", "h2")]
     assert headings == ["Official: 2", "Unofficial: 1", "Invalid: 1"]
+
+
+def test_the_score_of_a_failed_run_is_shown_nowhere(run: Path, tmp_path: Path) -> None:
+    failed = tmp_path / "failed"
+    made = HandMadeRun(failed, {"run.name": "failed"}).at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1)
+    shown = aiperf("status", failed)
+    assert "OPS so far" in shown.stdout.splitlines()[0]
+    assert json.loads(aiperf("status", failed, "--format", "json").stdout)["score_ops"] > 0
+    made.at(60).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
+    assert "score invalid" in aiperf("status", failed).stdout.splitlines()[0]
+    last = aiperf("report", failed).stdout.splitlines()[-1]
+    assert last.startswith("AIPerf: score=invalid regulated=invalid error=0.166667 ")
+    assert last.endswith(" status=FAILED")
+    checked = aiperf("check", failed)
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (1, last)
+    (row,) = json.loads(aiperf("rank", failed, "--format", "json").stdout)["rows"]
+    for document in (report(failed), json.loads(aiperf("check", failed, "--format", "json").stdout), row):
+        assert (document["score_ops"], document["regulated_score_ops"]) == (None, None)
+    assert (row["status"], row["ops_per_accelerator"]) == ("invalid", None)
+    measures = json.loads(aiperf("compare", run, failed, "--format", "json").stdout)["measures"]
+    assert measures[0]["second"] is None
+    assert aiperf("compare", failed, run).returncode == 0
+    for file in ("metrics.txt", "mllog.txt"):
+        text = (failed / "report" / file).read_text()
+        assert "score_ops" not in text
+        assert "error" in text
+    refused = aiperf("scale", "--from", failed)
+    assert (refused.returncode, "none of these runs has a score" in refused.stderr) == (2, True)
 
 
 def test_a_path_that_cannot_be_ranked_is_named_next_to_the_ranking(run: Path, tmp_path: Path) -> None:
@@ -122,8 +152,17 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     other = aiperf("scale", *SIMULATED, "--duration", "6s", "--counts", "1", "--output", output)
     assert other.returncode == 2
     assert "holds a series with other options" in other.stderr
+    assert [row["ranks"] for row in rows] == [1, 2]
     drawn = aiperf("scale", "--from", output / "replicas-0001", output / "replicas-0002", "--format", "csv")
     assert len(drawn.stdout.splitlines()) == 3
+
+
+def test_a_run_of_a_series_that_cannot_be_resumed_is_named(tmp_path: Path) -> None:
+    late = HandMadeRun(tmp_path / "replicas-0001").at(0).release(10).at(1).start_trial(1)
+    refused = aiperf("scale", *SIMULATED, "--duration", "10s", "--counts", "1", "--output", tmp_path)
+    assert refused.returncode == 1
+    assert "the deadline passed" in refused.stderr
+    assert f"move {late.paths.root} away" in refused.stderr
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:

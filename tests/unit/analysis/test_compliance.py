@@ -14,6 +14,7 @@ import pytest
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
+from aiperf.history.files import HistoryWriter
 from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
 from aiperf.network.store import ArchitectureStore
 from aiperf.rules.table import RULES
@@ -45,6 +46,7 @@ class Story:
     reason: Literal["deadline", "interrupted"] = "deadline"
     new_clock: bool = False
     damage: bool = False
+    ended: bool = True
 
     def write(self, root: Path) -> HandMadeRun:
         run = HandMadeRun(root, {"run.dataset": "imagenet", "run.duration": HOUR_S, **self.overrides})
@@ -57,7 +59,8 @@ class Story:
         if self.trained:
             self._train(run)
         end_ms = T0_MS + (HOUR_S + (1 if self.new_clock else 0)) * 1000
-        run.at(HOUR_S + 2).primary.append(RunEnded(reason=self.reason, end_ms=end_ms))
+        if self.ended:
+            run.at(HOUR_S + 2).primary.append(RunEnded(reason=self.reason, end_ms=end_ms))
         if self.damage:
             file = run.paths.history_file("replica-0000-1")
             file.write_bytes(file.read_bytes().replace(b"38000", b"49000"))
@@ -86,7 +89,13 @@ BROKEN: dict[str, Story] = {
     "initial architecture": Story(depth=101),
     "NAS": Story({"search.strategy": "random"}),
     "HPO": Story({"search.hpo": "none"}),
+    "HPO points": Story({"search.hpo_points": 1}),
     "search space": Story(),
+    "growth": Story({"search.max_growth": 8.0}),
+    "memory limit": Story({"replica.accelerator_memory_gib": 640.0}),
+    "planned epochs": Story({"training.max_epochs": 59}),
+    "seed": Story({"run.seed": 7}),
+    "telemetry": Story({"telemetry.interval": 31}),
     "precision": Story(precision="float8"),
     "input": Story({"training.input": "synthetic"}),
     "duration": Story({"run.duration": HOUR_S - 1}),
@@ -115,11 +124,53 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
     story.write(tmp_path / "run")
     report = check_result(tmp_path / "run").report
     broken = {item.rule: item for item in report.violations}
-    allowed = {"arrangement": {"work", "error"}, "work": {"error"}, "records": {"work", "error"}}.get(rule, set())
+    none = {"error", "initial architecture"}
+    allowed = {"arrangement": {"work", *none}, "work": none, "records": {"work", *none}}.get(rule, set())
     assert rule in broken
     assert set(broken) - {rule} <= allowed
     assert broken[rule].found and broken[rule].required
     assert report.verdict != "official"
+
+
+def test_a_space_that_was_laid_into_the_run_directory_is_found(tmp_path: Path) -> None:
+    run = Story().write(tmp_path)
+    run.paths.space.write_text(json.dumps({"kernel_size": {"_type": "choice", "_value": [7]}}))
+    (broken,) = check_result(tmp_path).report.violations
+    assert (broken.rule, broken.found) == ("search space", "a space in the run directory")
+
+
+def train(run: HandMadeRun, trial: int, parent: str | None) -> None:
+    run.replicas[0].append(
+        TrialStarted(trial=trial, replica=0, round=trial, architecture=run.architecture.hash, parent=parent,
+                     hyperparameters={}, epochs=15, precision="mixed_bfloat16")
+    )  # fmt: skip
+    body = EpochCompleted(trial=trial, epoch=1, images_trained=IMAGENET.train_images, images_evaluated=50_000,
+                          correct=38_000, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
+    run.at(1000 * trial).replicas[0].append(body)
+
+
+@pytest.mark.parametrize(
+    ("parent", "verdict"), [("0" * 16, "unofficial"), (None, "official")], ids=["a morph of it", "it is trained again"]
+)
+def test_a_first_trial_that_fails_does_not_stand_for_the_initial_architecture(
+    parent: str | None, verdict: str, tmp_path: Path
+) -> None:
+    run = Story(trained=False, ended=False).write(tmp_path)
+    run.at(1).start_trial(1).at(5).fail_trial(1)
+    train(run, 2, parent)
+    run.at(HOUR_S).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + HOUR_S * 1000))
+    report = check_result(tmp_path).report
+    broken = {item.rule: item.found for item in report.violations}
+    assert report.verdict == verdict
+    assert broken == ({} if verdict == "official" else {"initial architecture": "resnet50, never trained"})
+
+
+def test_a_minute_that_run_json_calls_an_hour_is_not_official(tmp_path: Path) -> None:
+    run = Story().write(tmp_path)
+    run.primary = HistoryWriter(run.paths, "primary", run.clock)
+    run.at(HOUR_S + 3).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + 60_000))
+    (broken,) = (item for item in check_result(tmp_path).report.violations if item.rule == "duration")
+    assert broken.found == "3600 s configured, 60 s measured"
 
 
 def reported(root: Path, story: Story) -> Path:

@@ -13,15 +13,16 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.records import PhaseBegan, TrialStarted
+from aiperf.history.records import PhaseBegan, RunEnded, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.source_code import git_state, source_hash
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from testing.hand_made import T0_MS, HandMadeRun
 
 COST = count(resnet(50, 32, 10)).operations
 EPOCH = 1437 * COST.total + 360 * COST.forward
@@ -43,14 +44,14 @@ def test_score_and_regulated_score_by_hand(tmp_path: Path) -> None:
     assert result.error == (360 - 324) / 360
     assert result.regulated_score_ops == -log((360 - 324) / 360) * (2 * EPOCH / 100)
     assert (result.images_trained, result.images_evaluated) == (2 * 1437, 2 * 360)
-    assert (result.duration_s, result.replicas, result.accelerators) == (100.0, 1, 1)
+    assert (result.duration_s, result.replicas, result.accelerators, result.ranks) == (100.0, 1, 0, 1)
     assert result.trials[0].best_accuracy == 324 / 360
     assert result.trials[0].operations == 2 * EPOCH
 
 
 def test_doubling_the_pause_at_the_end_lowers_the_score_accordingly(tmp_path: Path) -> None:
     short, long = report(two_epochs(tmp_path / "a", 100)), report(two_epochs(tmp_path / "b", 140))
-    assert long.score_ops == short.operations_total / 140
+    assert (short.score_ops, long.score_ops) == (short.operations_total / 100, short.operations_total / 140)
     assert long.operations_total == short.operations_total
     assert long.error == short.error
 
@@ -86,7 +87,7 @@ def test_clocks_that_are_minutes_apart_give_the_same_score(tmp_path: Path) -> No
 
 def test_a_run_without_any_epoch_fails_and_says_why(tmp_path: Path) -> None:
     result = report(HandMadeRun(tmp_path).at(0).release(10).end(10))
-    assert (result.status, result.score_ops, result.regulated_score_ops, result.error) == ("FAILED", 0.0, 0.0, 1.0)
+    assert (result.status, result.score_ops, result.regulated_score_ops, result.error) == ("FAILED", None, None, 1.0)
     assert "work" in [violation.rule for violation in result.violations]
 
 
@@ -108,7 +109,7 @@ def test_damaged_records_and_missing_architectures_fail_the_run(tmp_path: Path) 
     assert "replica-0000-1.jsonl line 2" in result.damages[0]
     run.paths.architecture(run.architecture.hash).unlink()
     assert len(report(run).damages) == 2
-    assert report(run).score_ops == 0.0
+    assert (report(run).operations_total, report(run).score_ops) == (0, None)
 
 
 def test_the_final_line_is_stable(tmp_path: Path) -> None:
@@ -117,6 +118,26 @@ def test_the_final_line_is_stable(tmp_path: Path) -> None:
         f"AIPerf: score={2 * EPOCH / 100:.6e} regulated={-log(0.1) * 2 * EPOCH / 100:.6e} error=0.100000 "
         "duration=100.000 replicas=1 status=UNOFFICIAL"
     )
+
+
+def test_a_failed_run_has_no_score(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
+    run.at(60).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
+    for so_far in (False, True):
+        failed = build_report(read_run(run.paths), so_far)
+        assert (failed.status, failed.score_ops, failed.regulated_score_ops) == ("FAILED", None, None)
+        assert failed.ops_per_accelerator is None
+        assert failed.operations_total == EPOCH
+    assert failed.final_line == (
+        "AIPerf: score=invalid regulated=invalid error=0.100000 duration=60.000 replicas=1 status=FAILED"
+    )
+
+
+def test_only_those_who_watch_a_run_see_its_score_so_far(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
+    data = read_run(run.paths)
+    assert build_report(data).score_ops is None
+    assert build_report(data, so_far=True).score_ops == EPOCH / 30
 
 
 def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:
@@ -157,6 +178,55 @@ def test_node_facts_are_reported_as_they_were_recorded(tmp_path: Path) -> None:
     assert report(run).system == facts
     run.paths.system.write_text(json.dumps({"0": {"host": ["n1"]}}))
     assert report(run).system == {}, "a damaged file does not spoil the report"
+
+
+def describe(run: HandMadeRun, **nodes: tuple[str, int]) -> None:
+    facts = {name.removeprefix("r"): {"host": host, "accelerators": count} for name, (host, count) in nodes.items()}
+    run.paths.system.write_text(json.dumps(facts))
+
+
+def test_ranks_on_cpus_are_not_accelerators(tmp_path: Path) -> None:
+    run = two_epochs(tmp_path, 100)
+    describe(run, r0=("n1", 0))
+    result = report(run)
+    assert (result.accelerators, result.ranks, result.ops_per_accelerator) == (0, 1, None)
+    assert [(part.accelerators, part.ranks) for part in result.replica_details] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "nodes", "own", "total"),
+    [
+        ({}, {"r0": ("n1", 8)}, [8], 8),
+        ({"run.replicas": 2}, {"r0": ("n1", 3), "r1": ("n1", 3)}, [2, 1], 3),
+        ({"run.replicas": 2}, {"r0": ("n1", 1), "r1": ("n1", 1)}, [1, 1], 1),
+        ({"run.replicas": 2, "run.launcher": "ssh"}, {"r0": ("n1", 4), "r1": ("n2", 4)}, [4, 4], 8),
+        ({"run.replicas": 2, "run.launcher": "ssh", "replica.per_node": 2}, {"r0": ("n1", 4), "r1": ("n1", 4)},
+         [2, 2], 4),
+        ({"run.launcher": "slurm", "replica.nodes": 2}, {"r0": ("n1", 4)}, [8], 8),
+    ],
+)  # fmt: skip
+def test_accelerators_are_the_devices_of_the_nodes(
+    overrides: dict[str, Any], nodes: dict[str, tuple[str, int]], own: list[int], total: int, tmp_path: Path
+) -> None:
+    run = HandMadeRun(tmp_path, overrides).at(0).release(100, replicas=len(nodes)).at(1).start_trial(1)
+    describe(run.at(50).epoch(1, 1).end(100), **nodes)
+    result = report(run)
+    assert [part.accelerators for part in result.replica_details] == own
+    assert (result.accelerators, result.ranks) == (total, len(nodes))
+    assert result.ops_per_accelerator == EPOCH / 100 / total
+
+
+def test_the_versions_of_a_report_identify_the_source(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path)
+    versions = report(run).versions
+    assert versions["source_hash"] == source_hash()
+    revision, dirty = git_state()
+    assert versions["git_revision"] == revision
+    assert versions["git_dirty"] == {True: "true", False: "false", None: None}[dirty]
+    manifest = json.loads(run.paths.run.read_text())
+    run.paths.run.write_text(json.dumps({k: v for k, v in manifest.items() if k not in ("git_dirty", "source_hash")}))
+    old = report(run).versions
+    assert (old["git_dirty"], old["source_hash"]) == (None, None)
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:

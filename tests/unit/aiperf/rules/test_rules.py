@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.rules.table import RULES, Checked, Group, RunFacts, check, status, violations
+from aiperf.rules.table import (
+    HPO_POINTS,
+    MAXIMUM_GROWTH,
+    MINIMUM_EPOCHS,
+    RESNET50_OPERATIONS,
+    RULES,
+    SEED,
+    Checked,
+    Group,
+    RunFacts,
+    check,
+    status,
+    violations,
+)
 
-GOOD = RunFacts(load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",))
+GOOD = RunFacts(
+    load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",),
+    initial_operations=RESNET50_OPERATIONS,
+)  # fmt: skip
 
 
 def broken(facts: RunFacts) -> set[str]:
@@ -26,16 +44,28 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
     [
         ({"run.dataset": "digits"}, "dataset", "digits"),
         ({"training.trainer": "simulated"}, "trainer", "simulated"),
-        ({"search.initial_architecture": "resnet101"}, "initial architecture", "resnet101, no trial"),
+        (
+            {"search.initial_architecture": "resnet101"},
+            "initial architecture",
+            f"resnet101, {RESNET50_OPERATIONS} operations an image",
+        ),
         ({"search.strategy": "random"}, "NAS", "random network morphism"),
         ({"search.hpo": "random"}, "HPO", "random from round 4 on"),
         ({"search.hpo_first_round": 2}, "HPO", "tpe from round 2 on"),
         ({"training.input": "synthetic"}, "input", "synthetic"),
+        ({"search.hpo_points": 1}, "HPO points", "1"),
+        ({"search.max_growth": 8.0}, "growth", "up to 8 times"),
+        ({"search.max_growth": 3.9}, "growth", "up to 3.9 times"),
+        ({"replica.accelerator_memory_gib": 640.0}, "memory limit", "640 GiB"),
+        ({"training.max_epochs": 59}, "planned epochs", "59"),
+        ({"run.seed": 7}, "seed", "7"),
+        ({"telemetry.interval": "10m"}, "telemetry", "every 600 s"),
         ({"run.duration": "59m59s"}, "duration", "3599 s"),
     ],
 )
 def test_every_setting_that_leaves_the_rules_is_found(overrides: dict[str, Any], rule: str, found: str) -> None:
-    facts = replace(GOOD, config=load_config(overrides=overrides))
+    config = load_config(overrides=overrides)
+    facts = replace(GOOD, config=config, duration_s=config.run.duration)
     assert broken(facts) == {rule}
     assert next(v.found for v in violations(facts) if v.rule == rule) == found
     assert status(check(facts)) == "UNOFFICIAL"
@@ -54,13 +84,65 @@ def test_every_outcome_that_misses_the_rules_is_found(change: dict[str, Any], ru
     assert broken(replace(GOOD, **change)) == {rule}
 
 
+@pytest.mark.parametrize("dataset", ["imagenet", "digits"])
+def test_an_initial_architecture_that_was_never_trained_breaks_its_rule(dataset: str) -> None:
+    facts = replace(GOOD, config=load_config(overrides={"run.dataset": dataset}), initial_operations=None)
+    found = {item.rule: item.found for item in violations(facts)}
+    assert found.pop("initial architecture") == "resnet50, never trained"
+    assert status(check(facts)) == "UNOFFICIAL"
+
+
+def test_a_run_without_telemetry_breaks_its_rule() -> None:
+    off = GOOD.config.telemetry.model_copy(update={"interval": 0.0})
+    (broken_rule,) = violations(replace(GOOD, config=GOOD.config.model_copy(update={"telemetry": off})))
+    assert (broken_rule.rule, broken_rule.found) == ("telemetry", "off")
+
+
+def test_a_space_in_the_run_directory_breaks_its_rule() -> None:
+    (broken_rule,) = violations(replace(GOOD, own_space=True))
+    assert (broken_rule.rule, broken_rule.found) == ("search space", "a space in the run directory")
+
+
+def test_the_official_preset_gives_every_setting_that_a_rule_fixes() -> None:
+    preset = tomllib.loads(resources.files("aiperf").joinpath("presets/official.toml").read_text(encoding="utf-8"))
+    given = {f"{section}.{name}": value for section, own in preset.items() for name, value in own.items()}
+    assert given.items() >= {
+        "run.seed": SEED, "search.max_growth": MAXIMUM_GROWTH, "search.hpo_points": HPO_POINTS,
+        "search.initial_architecture": "resnet50", "training.max_epochs": MINIMUM_EPOCHS, "telemetry.interval": "30s",
+    }.items()  # fmt: skip
+    assert not {"search.space", "replica.accelerator_memory_gib"} & given.keys()
+
+
+@pytest.mark.parametrize("setting", [{"training.max_epochs": 90}, {"telemetry.interval": 1}])
+def test_settings_on_the_stricter_side_are_within_the_rules(setting: dict[str, Any]) -> None:
+    assert broken(replace(GOOD, config=load_config(preset="official", overrides=setting))) == set()
+
+
 def test_an_official_run_passes() -> None:
     assert violations(GOOD) == ()
     assert status(check(GOOD)) == "PASSED"
 
 
 def test_the_limits_themselves_are_within_the_rules() -> None:
-    assert broken(replace(GOOD, error=0.30, config=load_config(overrides={"run.duration": "1h"}))) == set()
+    hour = load_config(overrides={"run.duration": "1h"})
+    assert broken(replace(GOOD, error=0.30, config=hour, duration_s=3600.0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("configured", "measured_s", "found"),
+    [
+        ("1h", 60.0, "3600 s configured, 60 s measured"),
+        ("1h", 3599.999, "3600 s configured, 3599.999 s measured"),
+        ("60s", 3600.0, "60 s configured, 3600 s measured"),
+        ("60s", 60.0, "60 s"),
+    ],
+)
+def test_the_configured_and_the_measured_duration_must_both_be_an_hour(
+    configured: str, measured_s: float, found: str
+) -> None:
+    facts = replace(GOOD, config=load_config(overrides={"run.duration": configured}), duration_s=measured_s)
+    assert [(item.rule, item.found) for item in violations(facts)] == [("duration", found)]
+    assert status(check(facts)) == "UNOFFICIAL"
 
 
 def test_status() -> None:

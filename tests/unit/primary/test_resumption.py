@@ -1,0 +1,52 @@
+"""A run is resumed while there is time left of it, by the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import UsageError
+from aiperf.history.records import RunEnded
+from aiperf.run_directory.claim import Claim
+from primary.resumption import Start, begin_or_resume, prepare_resumption
+from testing.hand_made import T0_MS, HandMadeRun
+
+
+def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:
+    run = HandMadeRun(root, {"run.duration": 100}).at(0).release(duration_s).at(1).start_trial(1)
+    run.at(9).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 9000))
+    return run
+
+
+def resume(run: HandMadeRun, at_s: float, new_clock: bool = False) -> Start:
+    now_ms = T0_MS + round(at_s * 1000)
+    with Claim(run.paths.claim, now_ms) as claim:
+        return prepare_resumption(run.paths, run.config, claim, new_clock, now_ms)
+
+
+def test_the_rest_of_a_run_is_resumed_until_its_deadline(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    assert resume(run, 99.999).released_ms == T0_MS
+    for late_s in (100, 100_000):
+        with pytest.raises(UsageError, match=f"the deadline passed {late_s - 100} s ago"):
+            resume(run, late_s)
+    assert resume(run, 100_000, new_clock=True).released_ms is None
+
+
+def test_a_longer_duration_in_run_json_does_not_move_the_deadline(tmp_path: Path) -> None:
+    run = interrupted(tmp_path, duration_s=50)
+    with pytest.raises(UsageError, match="the deadline passed 10 s ago"):
+        resume(run, 60)
+
+
+def test_a_primary_under_nni_looks_at_the_clock_too(tmp_path: Path) -> None:
+    run = interrupted(tmp_path)
+    with Claim(run.paths.claim, T0_MS) as claim:
+        assert begin_or_resume(run.paths, run.config, claim, T0_MS + 50_000).resumption is not None
+        with pytest.raises(UsageError, match="the deadline passed"):
+            begin_or_resume(run.paths, run.config, claim, T0_MS + 100_000)
+
+
+def test_a_run_that_was_never_released_has_no_deadline_yet(tmp_path: Path) -> None:
+    assert resume(HandMadeRun(tmp_path), 100_000).released_ms is None
