@@ -94,6 +94,11 @@ class Knowledge:
         with self._lock:
             return {training_of(started.architecture, started.hyperparameters) for _, started in self._trials()}
 
+    def points_started(self) -> int:
+        """Points of all rounds of all replicas, whatever became of them."""
+        with self._lock:
+            return sum(started.point > 0 for _, started in self._trials())
+
     def ranked(self) -> list[RankedTrial]:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         with self._lock:

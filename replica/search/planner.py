@@ -109,7 +109,7 @@ class Planner:
             if job.resumes is not None and (resumed := self._resumed(job.resumes)) is not None:
                 plan = resumed
             elif job.point > 0 and job.base is not None:
-                plan = self._tuned(job, job.base)
+                plan = self._tuned(job.base)
             elif job.trial == 1:
                 plan = Plan(Proposal(self._initial, None), self._defaults())
             else:
@@ -165,7 +165,7 @@ class Planner:
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         return self._strategy.propose(observations, random.Random(seed), self._lane)
 
-    def _tuned(self, job: Job, base: int) -> Plan:
+    def _tuned(self, base: int) -> Plan:
         started = self._knowledge.tuning_base(base)
         architecture = self._knowledge.load(started.architecture)
         trained = self._knowledge.trainings()
@@ -176,7 +176,10 @@ class Planner:
             return self._fits_memory(tuned, suggestion) and training not in trained
 
         suggest = TUNERS.load(self._config.search.hpo)
-        seed = fold_seed(job.seed, "hpo", job.point, self._replica)
+        # Of the history, not of the job: replicas that ask at the same moment share one sequence of
+        # suggestions, of which each lane has its own.
+        group = self._replica // self._lane.count
+        seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
         suggestion = suggest(self._space, replace(self._knowledge.tried(self._space), fits=fits), seed, self._lane)
         tuned = apply_hyperparameters(architecture, suggestion)
         morphs = tuple(morph_from_data(data) for data in started.morphs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,27 @@ def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(r
     knowledge.read()
     (observation,) = knowledge.observations().completed
     assert observation.accuracy == 0.8
+
+
+def test_sixteen_replicas_that_ask_at_the_same_moment_get_different_points(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 16}).at(0).release(100)
+    space = {"learning_rate": {"_type": "uniform", "_value": [0.0, 1.0]},
+             "batch_size": {"_type": "choice", "_value": [32, 64]}}  # fmt: skip
+    run.paths.space.write_text(json.dumps(space))
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(1).epoch(1, 1).end_trial(1)
+    for trial in range(2, 42):
+        rate = trial / 42
+        start(run, trial, {"batch_size": 64, "learning_rate": rate}, 1, base=1)
+        run.at(trial).epoch(trial, 1, correct=round(300 - 200 * abs(rate - 0.3))).end_trial(trial)
+    knowledge = Knowledge(run.paths)
+
+    def points() -> list[Hyperparameters]:
+        planners = [Planner(replica, run.config, run.paths, Memory(), knowledge) for replica in range(16)]
+        # Their jobs differ in round, point and seed.
+        jobs = [Job(trial=50 + r, round=4 + r % 3, seed=r, point=1 + r % 2, base=1) for r in range(16)]
+        return [plans.plan(job).hyperparameters for plans, job in zip(planners, jobs, strict=True)]
+
+    found = points()
+    assert len({str(point) for point in found}) >= 12
+    assert points() == found
