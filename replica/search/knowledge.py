@@ -11,6 +11,7 @@ from aiperf.config.space import Hyperparameters, Space, Value
 from aiperf.errors import TrialFailedError
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.lineage import best_accuracy, epochs_of_training
 from aiperf.history.records import TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
@@ -79,6 +80,12 @@ class Knowledge:
             entry = self._ledger.trials.get(trial)
             return entry.started if entry is not None else None
 
+    def qualities(self, trial: int) -> dict[int, float]:
+        """The quality after each epoch of a training, by epoch, with those of trials it resumes."""
+        with self._lock:
+            epochs = epochs_of_training(self._ledger, trial)
+        return {number: epoch.quality or 0.0 for number, epoch in epochs.items()}
+
     def tuning_base(self, trial: int) -> TrialStarted:
         """The start of the trial whose architecture is tuned.
 
@@ -103,9 +110,9 @@ class Knowledge:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         with self._lock:
             done = [
-                RankedTrial(entry.trial, entry.started, entry.accuracy)
+                RankedTrial(entry.trial, entry.started, accuracy)
                 for entry in self._ledger.completed_trials()
-                if entry.started is not None and entry.accuracy is not None
+                if entry.started is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None
             ]
         return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
 
@@ -116,9 +123,11 @@ class Knowledge:
         failed: list[str] = []
         with self._lock:
             for entry, started in self._trials():
-                accuracy = entry.search_accuracy
-                if entry.ended is not None and entry.accuracy is not None and accuracy is not None:
-                    completed.append(Observation(self._store.load(started.architecture), accuracy))
+                accuracy = best_accuracy(self._ledger, entry.trial)
+                if entry.ended is not None and accuracy is not None:
+                    predicted = entry.ended.body.predicted_accuracy
+                    found = accuracy if predicted is None else predicted
+                    completed.append(Observation(self._store.load(started.architecture), found))
                 elif self._ended_badly(entry):
                     failed.append(started.architecture)
                 else:
@@ -137,8 +146,8 @@ class Knowledge:
                 values = {name: value for name, value in started.hyperparameters.items() if name in names}
                 if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
                     results.append(Result(values, 0.0, out_of_memory=True))
-                elif entry.ended is not None and entry.accuracy is not None:
-                    results.append(Result(values, entry.accuracy))
+                elif entry.ended is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None:
+                    results.append(Result(values, accuracy))
                 elif not self._ended_badly(entry):
                     pending.append(values)
         return Tried(tuple(results), tuple(pending))

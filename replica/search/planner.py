@@ -133,6 +133,16 @@ class Planner:
                 self._candidates.save(round_number, self._propose(round_number, observations))
                 self._proposed = (round_number, observations)
 
+    def earlier_qualities(self, job: Job) -> dict[int, float]:
+        """The quality after each epoch, by epoch, of the trials that a job resumes.
+
+        The trainer may repeat the last ones: its checkpoint may be of an earlier epoch.
+        """
+        if job.resumes is None:
+            return {}
+        self._knowledge.read()
+        return self._knowledge.qualities(job.resumes)
+
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""
         if self._config.search.initial_weights != "inherit" or not proposal.morphs:
