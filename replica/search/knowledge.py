@@ -16,6 +16,7 @@ from aiperf.history.records import TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
+from replica.search.initial import is_due
 from replica.search.observations import Observation, Observations
 from replica.search.tuners.contract import Result, Tried
 
@@ -79,6 +80,11 @@ class Knowledge:
         with self._lock:
             entry = self._ledger.trials.get(trial)
             return entry.started if entry is not None else None
+
+    def initial_is_due(self, architecture: str, trial: int) -> bool:
+        """True if a trial is to train the initial architecture, of this hash."""
+        with self._lock:
+            return is_due(self._ledger, architecture, trial)
 
     def qualities(self, trial: int) -> dict[int, float]:
         """The quality after each epoch of a training, by epoch, with those of trials it resumes."""

@@ -100,9 +100,10 @@ class Planner:
     def plan(self, job: Job) -> Plan:
         """The training of a job. Raises TrialFailedError ("search").
 
-        The first trial of a run trains the initial architecture. A round's own training takes the
-        architecture that was proposed ahead if it is still new, else a new proposal. A later point
-        tunes the architecture of the round's own training.
+        The first trial of a run trains the initial architecture, and if it fails a later one, until
+        that has trained. A round's own training takes the architecture that was proposed ahead if
+        it is still new, else a new proposal. A later point tunes the architecture of the round's
+        own training.
         """
         with self._lock:
             self._knowledge.read()
@@ -110,7 +111,7 @@ class Planner:
                 plan = resumed
             elif job.point > 0 and job.base is not None:
                 plan = self._tuned(job.base)
-            elif job.trial == 1:
+            elif self._initial_is_due(job):
                 plan = Plan(Proposal(self._initial, None), self._defaults())
             else:
                 proposal = self._next(job.round)
@@ -118,10 +119,16 @@ class Planner:
             self._knowledge.save(plan.proposal.architecture)
             return replace(plan, repeats=plan.training in self._knowledge.trainings())
 
-    def still_new(self, plan: Plan) -> bool:
-        """True unless a replica has started the same training since it was planned."""
+    def still_new(self, plan: Plan, job: Job) -> bool:
+        """True unless a replica has started the same training since it was planned.
+
+        A plan made ahead is not for the trial that is to train the initial architecture.
+        """
         with self._lock:
             self._knowledge.read()
+            is_initial = plan.proposal.architecture == self._initial
+            if job.point == 0 and job.resumes is None and (is_initial or self._initial_is_due(job)):
+                return is_initial and self._initial_is_due(job)
             return plan.repeats or plan.training not in self._knowledge.trainings()
 
     def propose_ahead(self, round_number: int) -> None:
@@ -153,6 +160,9 @@ class Planner:
         """Delete this replica's weights of all but the `search.kept_weights` best trials."""
         self._knowledge.read()
         prune_weights(self._knowledge.ranked(), self._config.search.kept_weights, self._replica, self._paths)
+
+    def _initial_is_due(self, job: Job) -> bool:
+        return self._knowledge.initial_is_due(self._initial.hash, job.trial)
 
     def _resumed(self, trial: int) -> Plan | None:
         """The plan of an interrupted trial; None if it was interrupted before it started."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ArchitectureError
+from aiperf.history.records import JobIssued
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
@@ -54,6 +55,37 @@ def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMa
     assert second.parent == INITIAL.hash
     assert second.architecture.hash != INITIAL.hash
     assert apply_all(INITIAL, second.morphs) == second.architecture
+
+
+def test_the_initial_architecture_is_planned_until_it_has_trained(run: HandMadeRun) -> None:
+    run.start_trial(1)
+    assert planned(run, 2, 1).architecture != INITIAL, "it is in progress"
+    run.fail_trial(1)
+    trial(run, 2, POOL[3], 250)
+    plans = planner(run)
+    ahead = plans.plan(Job(trial=0, round=3, seed=1))
+    assert ahead.proposal.architecture != INITIAL
+    job = Job(trial=3, round=3, seed=1)
+    assert not plans.still_new(ahead, job), "it was planned before trial 3 was to train another"
+    plan = plans.plan(job)
+    assert plan.proposal == Proposal(INITIAL, None)
+    assert plans.still_new(plan, job)
+    trial(run, 3, INITIAL, 200)
+    assert not plans.still_new(plan, job)
+    assert planned(run, 4, 4).architecture != INITIAL
+    assert plans.still_new(ahead, Job(trial=4, round=3, seed=1))
+
+
+def test_one_replica_at_a_time_tries_the_initial_architecture_again(run: HandMadeRun) -> None:
+    run.start_trial(1).fail_trial(1)
+    for number in (2, 3):
+        run.primary.append(JobIssued(trial=number, replica=number - 2, round=1, seed=1))
+    assert planned(run, 2, 1).architecture == INITIAL
+    assert planned(run, 3, 1).architecture != INITIAL, "trial 2 may choose it"
+    run.lose(0)
+    assert planned(run, 3, 1).architecture == INITIAL, "trial 2 cannot start any more"
+    run.primary.append(JobIssued(trial=4, replica=0, round=1, seed=1))
+    assert planned(run, 4, 1).architecture != INITIAL, "trial 3 may choose it"
 
 
 def test_a_candidate_proposed_ahead_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
@@ -104,11 +136,12 @@ def test_a_candidate_that_another_replica_trains_in_the_meantime_is_not_used(run
 
 def test_a_plan_is_no_longer_new_once_another_replica_trains_the_same(run: HandMadeRun) -> None:
     plans = planner(run)
-    plan = plans.plan(Job(trial=1, round=1, seed=1))
-    assert plans.still_new(plan)
+    job = Job(trial=1, round=1, seed=1)
+    plan = plans.plan(job)
+    assert plans.still_new(plan, job)
     run.hyperparameters = plan.hyperparameters
     trial(run, 1, INITIAL, 200, end=False)
-    assert not plans.still_new(plan)
+    assert not plans.still_new(plan, job)
 
 
 def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: HandMadeRun) -> None:
@@ -120,9 +153,10 @@ def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: 
         run.hyperparameters = {**hyperparameters, "batch_size": batch}
         trial(run, number, INITIAL, 200)
     plans = planner(run)
-    plan = plans.plan(Job(trial=5, round=1, point=1, base=1, seed=1))
+    job = Job(trial=5, round=1, point=1, base=1, seed=1)
+    plan = plans.plan(job)
     assert plan.repeats
-    assert plans.still_new(plan)
+    assert plans.still_new(plan, job)
 
 
 def test_planners_that_share_their_knowledge_plan_as_those_that_do_not(run: HandMadeRun) -> None:
