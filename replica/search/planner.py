@@ -10,6 +10,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters, read_space
+from aiperf.errors import EnvironmentNotReadyError
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.paths import RunPaths
@@ -73,11 +74,26 @@ def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limit
     )
 
 
+def checked_limits(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
+    """`limits_of`. Raises EnvironmentNotReadyError if they refuse the initial architecture."""
+    limits = limits_of(config, initial, memory)
+    if (refusal := limits.refusal(initial)) is not None:
+        source = "found" if config.replica.accelerator_memory_gib is None else "replica.accelerator_memory_gib"
+        raise EnvironmentNotReadyError(
+            [
+                f"the initial architecture, {config.search.initial_architecture}, is too large for the memory of an "
+                f"accelerator ({source}): {refusal}. Set a smaller training.batch_size, or "
+                "replica.accelerator_memory_gib if there is more"
+            ]
+        )
+    return limits
+
+
 class Planner:
     """Plans the trainings of one replica. Its methods may be called from several threads.
 
     Planners of one process may share their knowledge; without one it reads the history list for
-    itself.
+    itself. Raises EnvironmentNotReadyError if the initial architecture is beyond the limits.
     """
 
     def __init__(
@@ -89,7 +105,7 @@ class Planner:
         self._knowledge = knowledge or Knowledge(paths)
         self._candidates = Candidates(replica, paths, self._knowledge)
         self._initial = initial_architecture(config)
-        self._limits = limits_of(config, self._initial, memory)
+        self._limits = checked_limits(config, self._initial, memory)
         self._strategy = STRATEGIES.load(config.search.strategy)(self._initial, self._limits)
         self._lane = Lane.of(replica, config.run.replicas)
         self._space = read_space(paths.space if paths.space.exists() else default_space_file(config.run.dataset))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from aiperf.errors import ArchitectureError
+from aiperf.errors import EXIT_ENVIRONMENT, ArchitectureError, EnvironmentNotReadyError
 from aiperf.history.records import JobIssued
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
@@ -18,7 +20,7 @@ from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 from replica.search.strategies.contract import Proposal
-from search_space.limits import growth_limits
+from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
@@ -187,6 +189,25 @@ def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None
     assert (found.architecture if found else None) == (
         proposal.parent if proposal.parent in (POOL[1].hash, POOL[3].hash) else None
     )
+
+
+def test_an_initial_architecture_beyond_the_memory_is_refused_at_the_start(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.batch_size": 4096})
+    needed = training_memory(INITIAL, 4096, 4)
+    Planner(0, run.config, run.paths, Memory(needed))
+    found = f"resnet50.*(found).* about {needed} bytes to train with batch 4096; the limit is {needed - 1}"
+    with pytest.raises(EnvironmentNotReadyError, match=rf"{found}.*smaller training.batch_size"):
+        Planner(0, run.config, run.paths, Memory(needed - 1))
+
+
+def test_an_agent_whose_memory_is_too_small_is_unable_before_it_is_ready(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"replica.accelerator_memory_gib": 0.1, "training.trainer": "simulated"})
+    agent = subprocess.run([sys.executable, "-m", "replica", "--run", str(run.paths.root), "--replica", "0"],
+                           stdin=subprocess.DEVNULL, capture_output=True, check=False)  # fmt: skip
+    (answer,) = map(json.loads, agent.stdout.splitlines())
+    assert answer["type"] == "unable"
+    assert "too large for the memory of an accelerator (replica.accelerator_memory_gib)" in answer["reason"]
+    assert agent.returncode == EXIT_ENVIRONMENT
 
 
 def test_a_foreign_architecture_file_is_found(tmp_path: Path) -> None:

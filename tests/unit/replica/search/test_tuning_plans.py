@@ -75,7 +75,8 @@ def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeR
         assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"] != 64
 
 
-def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
+def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 1, "training.batch_size": 48}).at(0).release(100)
     start(run, 1, {"batch_size": 64}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     memory = training_memory(run.architecture, 50, 4)
