@@ -12,7 +12,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.lineage import best_accuracy, epochs_of_training
-from aiperf.history.records import TrialStarted
+from aiperf.history.records import TrialEnded, TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
@@ -124,21 +124,20 @@ class Knowledge:
 
     def observations(self) -> Observations:
         """The evidence for a search strategy: one result per architecture."""
-        completed: list[Observation] = []
+        completed: dict[str, list[_Outcome]] = {}
         pending: list[Architecture] = []
         failed: list[str] = []
         with self._lock:
             for entry, started in self._trials():
                 accuracy = best_accuracy(self._ledger, entry.trial)
                 if entry.ended is not None and accuracy is not None:
-                    predicted = entry.ended.body.predicted_accuracy
-                    found = accuracy if predicted is None else predicted
-                    completed.append(Observation(self._store.load(started.architecture), found))
+                    completed.setdefault(started.architecture, []).append(_Outcome(accuracy, entry.ended.body))
                 elif self._ended_badly(entry):
                     failed.append(started.architecture)
                 else:
                     pending.append(self._store.load(started.architecture))
-        return Observations(tuple(_best_of_each(completed)), tuple(pending), tuple(failed))
+            observed = [Observation(self._store.load(name), _result(found)) for name, found in completed.items()]
+        return Observations(tuple(observed), tuple(pending), tuple(failed))
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -168,11 +167,25 @@ class Knowledge:
         return entry.failed is not None or self._ledger.died_ms(entry) is not None
 
 
-def _best_of_each(observations: list[Observation]) -> list[Observation]:
-    """One observation per architecture, its best: the points of a round count as one result."""
-    best: dict[str, Observation] = {}
-    for observation in observations:
-        name = observation.architecture.hash
-        if name not in best or observation.accuracy > best[name].accuracy:
-            best[name] = observation
-    return list(best.values())
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The best measured accuracy of a trial, and its end."""
+
+    accuracy: float
+    end: TrialEnded
+
+    @property
+    def is_final(self) -> bool:
+        """True if the measured accuracy is the trial's result."""
+        return self.end.predicted_accuracy is None and self.end.reason != "stopped"
+
+
+def _result(outcomes: list[_Outcome]) -> float:
+    """The best measured accuracy of an architecture.
+
+    As long as it was trained in warm-up rounds only, the best predicted one.
+    """
+    predicted = [o.end.predicted_accuracy for o in outcomes if o.end.predicted_accuracy is not None]
+    if predicted and not any(outcome.is_final for outcome in outcomes):
+        return max(predicted)
+    return max(outcome.accuracy for outcome in outcomes)
