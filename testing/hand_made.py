@@ -91,8 +91,10 @@ class HandMadeRun:
         self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(self.replicas)))
         return self
 
-    def start_trial(self, trial: int, replica: int = 0, round_number: int = 1) -> HandMadeRun:
-        self.primary.append(JobIssued(trial=trial, replica=replica, round=round_number, seed=1))
+    def start_trial(
+        self, trial: int, replica: int = 0, round_number: int = 1, resumes: int | None = None
+    ) -> HandMadeRun:
+        self.primary.append(JobIssued(trial=trial, replica=replica, round=round_number, seed=1, resumes=resumes))
         self.replicas[replica].append(
             TrialStarted(
                 trial=trial,
@@ -102,6 +104,7 @@ class HandMadeRun:
                 parent=None,
                 hyperparameters=dict(self.hyperparameters),
                 epochs=4,
+                resumes=resumes,
             )
         )
         return self

@@ -11,6 +11,18 @@ from aiperf.config.sections import SearchSection
 from aiperf.config.settings import RunConfig
 from aiperf.seeds import fold_seed
 
+RANDOM_POINTS = 5
+"""Points of a run that are drawn at random before the tuner learns from the results."""
+
+
+def draws_at_random(done: int, running: int) -> bool:
+    """True if a learning tuner draws its next point at random.
+
+    So it does as long as a run has no result, or fewer than `RANDOM_POINTS` points. `done` counts
+    points with a result (an accuracy, or out of memory), `running` those still in progress.
+    """
+    return done == 0 or done + running < RANDOM_POINTS
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:

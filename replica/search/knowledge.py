@@ -11,10 +11,12 @@ from aiperf.config.space import Hyperparameters, Space, Value
 from aiperf.errors import TrialFailedError
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.records import TrialStarted
+from aiperf.history.lineage import best_accuracy, epochs_of_training
+from aiperf.history.records import TrialEnded, TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
+from replica.search.initial import is_due
 from replica.search.observations import Observation, Observations
 from replica.search.tuners.contract import Result, Tried
 
@@ -79,6 +81,17 @@ class Knowledge:
             entry = self._ledger.trials.get(trial)
             return entry.started if entry is not None else None
 
+    def initial_is_due(self, architecture: str, trial: int) -> bool:
+        """True if a trial is to train the initial architecture, of this hash."""
+        with self._lock:
+            return is_due(self._ledger, architecture, trial)
+
+    def qualities(self, trial: int) -> dict[int, float]:
+        """The quality after each epoch of a training, by epoch, with those of trials it resumes."""
+        with self._lock:
+            epochs = epochs_of_training(self._ledger, trial)
+        return {number: epoch.quality or 0.0 for number, epoch in epochs.items()}
+
     def tuning_base(self, trial: int) -> TrialStarted:
         """The start of the trial whose architecture is tuned.
 
@@ -94,31 +107,37 @@ class Knowledge:
         with self._lock:
             return {training_of(started.architecture, started.hyperparameters) for _, started in self._trials()}
 
+    def points_started(self) -> int:
+        """Points of all rounds of all replicas, whatever became of them."""
+        with self._lock:
+            return sum(started.point > 0 for _, started in self._trials())
+
     def ranked(self) -> list[RankedTrial]:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         with self._lock:
             done = [
-                RankedTrial(entry.trial, entry.started, entry.accuracy)
+                RankedTrial(entry.trial, entry.started, accuracy)
                 for entry in self._ledger.completed_trials()
-                if entry.started is not None and entry.accuracy is not None
+                if entry.started is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None
             ]
         return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
 
     def observations(self) -> Observations:
         """The evidence for a search strategy: one result per architecture."""
-        completed: list[Observation] = []
+        completed: dict[str, list[_Outcome]] = {}
         pending: list[Architecture] = []
         failed: list[str] = []
         with self._lock:
             for entry, started in self._trials():
-                accuracy = entry.search_accuracy
-                if entry.ended is not None and entry.accuracy is not None and accuracy is not None:
-                    completed.append(Observation(self._store.load(started.architecture), accuracy))
+                accuracy = best_accuracy(self._ledger, entry.trial)
+                if entry.ended is not None and accuracy is not None:
+                    completed.setdefault(started.architecture, []).append(_Outcome(accuracy, entry.ended.body))
                 elif self._ended_badly(entry):
                     failed.append(started.architecture)
                 else:
                     pending.append(self._store.load(started.architecture))
-        return Observations(tuple(_best_of_each(completed)), tuple(pending), tuple(failed))
+            observed = [Observation(self._store.load(name), _result(found)) for name, found in completed.items()]
+        return Observations(tuple(observed), tuple(pending), tuple(failed))
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -132,8 +151,8 @@ class Knowledge:
                 values = {name: value for name, value in started.hyperparameters.items() if name in names}
                 if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
                     results.append(Result(values, 0.0, out_of_memory=True))
-                elif entry.ended is not None and entry.accuracy is not None:
-                    results.append(Result(values, entry.accuracy))
+                elif entry.ended is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None:
+                    results.append(Result(values, accuracy))
                 elif not self._ended_badly(entry):
                     pending.append(values)
         return Tried(tuple(results), tuple(pending))
@@ -148,11 +167,25 @@ class Knowledge:
         return entry.failed is not None or self._ledger.died_ms(entry) is not None
 
 
-def _best_of_each(observations: list[Observation]) -> list[Observation]:
-    """One observation per architecture, its best: the points of a round count as one result."""
-    best: dict[str, Observation] = {}
-    for observation in observations:
-        name = observation.architecture.hash
-        if name not in best or observation.accuracy > best[name].accuracy:
-            best[name] = observation
-    return list(best.values())
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The best measured accuracy of a trial, and its end."""
+
+    accuracy: float
+    end: TrialEnded
+
+    @property
+    def is_final(self) -> bool:
+        """True if the measured accuracy is the trial's result."""
+        return self.end.predicted_accuracy is None and self.end.reason != "stopped"
+
+
+def _result(outcomes: list[_Outcome]) -> float:
+    """The best measured accuracy of an architecture.
+
+    As long as it was trained in warm-up rounds only, the best predicted one.
+    """
+    predicted = [o.end.predicted_accuracy for o in outcomes if o.end.predicted_accuracy is not None]
+    if predicted and not any(outcome.is_final for outcome in outcomes):
+        return max(predicted)
+    return max(outcome.accuracy for outcome in outcomes)

@@ -13,7 +13,8 @@ class Lane:
     """The candidates whose key is `index` modulo `count`.
 
     Replicas with different lanes therefore never choose the same candidate from the same history.
-    The key of an architecture is its hash, that of hyperparameters a checksum.
+    The key of an architecture is its hash, that of hyperparameters their place in the sequence of
+    suggestions.
     """
 
     index: int = 0

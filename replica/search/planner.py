@@ -10,6 +10,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters, read_space
+from aiperf.errors import EnvironmentNotReadyError
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.paths import RunPaths
@@ -73,11 +74,26 @@ def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limit
     )
 
 
+def checked_limits(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
+    """`limits_of`. Raises EnvironmentNotReadyError if they refuse the initial architecture."""
+    limits = limits_of(config, initial, memory)
+    if (refusal := limits.refusal(initial)) is not None:
+        source = "found" if config.replica.accelerator_memory_gib is None else "replica.accelerator_memory_gib"
+        raise EnvironmentNotReadyError(
+            [
+                f"the initial architecture, {config.search.initial_architecture}, is too large for the memory of an "
+                f"accelerator ({source}): {refusal}. Set a smaller training.batch_size, or "
+                "replica.accelerator_memory_gib if there is more"
+            ]
+        )
+    return limits
+
+
 class Planner:
     """Plans the trainings of one replica. Its methods may be called from several threads.
 
     Planners of one process may share their knowledge; without one it reads the history list for
-    itself.
+    itself. Raises EnvironmentNotReadyError if the initial architecture is beyond the limits.
     """
 
     def __init__(
@@ -88,7 +104,7 @@ class Planner:
         self._paths = paths
         self._knowledge = knowledge or Knowledge(paths)
         self._initial = initial_architecture(config)
-        self._limits = limits_of(config, self._initial, memory)
+        self._limits = checked_limits(config, self._initial, memory)
         self._strategy = STRATEGIES.load(config.search.strategy)(self._initial, self._limits)
         self._lane = Lane.of(replica, config.run.replicas)
         self._candidates = Candidates(replica, paths, self._knowledge, self._limits, self._lane)
@@ -100,17 +116,18 @@ class Planner:
     def plan(self, job: Job) -> Plan:
         """The training of a job. Raises TrialFailedError ("search").
 
-        The first trial of a run trains the initial architecture. A round's own training takes the
-        architecture that was proposed ahead if it is still new, else a new proposal. A later point
-        tunes the architecture of the round's own training.
+        The first trial of a run trains the initial architecture, and if it fails a later one, until
+        that has trained. A round's own training takes the architecture that was proposed ahead if
+        it is still new, else a new proposal. A later point tunes the architecture of the round's
+        own training.
         """
         with self._lock:
             self._knowledge.read()
             if job.resumes is not None and (resumed := self._resumed(job.resumes)) is not None:
                 plan = resumed
             elif job.point > 0 and job.base is not None:
-                plan = self._tuned(job, job.base)
-            elif job.trial == 1:
+                plan = self._tuned(job.base)
+            elif self._initial_is_due(job):
                 plan = Plan(Proposal(self._initial, None), self._defaults())
             else:
                 proposal = self._next(job.round)
@@ -118,10 +135,16 @@ class Planner:
             self._knowledge.save(plan.proposal.architecture)
             return replace(plan, repeats=plan.training in self._knowledge.trainings())
 
-    def still_new(self, plan: Plan) -> bool:
-        """True unless a replica has started the same training since it was planned."""
+    def still_new(self, plan: Plan, job: Job) -> bool:
+        """True unless a replica has started the same training since it was planned.
+
+        A plan made ahead is not for the trial that is to train the initial architecture.
+        """
         with self._lock:
             self._knowledge.read()
+            is_initial = plan.proposal.architecture == self._initial
+            if job.point == 0 and job.resumes is None and (is_initial or self._initial_is_due(job)):
+                return is_initial and self._initial_is_due(job)
             return plan.repeats or plan.training not in self._knowledge.trainings()
 
     def propose_ahead(self, round_number: int) -> None:
@@ -133,6 +156,16 @@ class Planner:
                 self._candidates.save(round_number, self._propose(round_number, observations))
                 self._proposed = (round_number, observations)
 
+    def earlier_qualities(self, job: Job) -> dict[int, float]:
+        """The quality after each epoch, by epoch, of the trials that a job resumes.
+
+        The trainer may repeat the last ones: its checkpoint may be of an earlier epoch.
+        """
+        if job.resumes is None:
+            return {}
+        self._knowledge.read()
+        return self._knowledge.qualities(job.resumes)
+
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""
         if self._config.search.initial_weights != "inherit" or not proposal.morphs:
@@ -143,6 +176,9 @@ class Planner:
         """Delete this replica's weights of all but the `search.kept_weights` best trials."""
         self._knowledge.read()
         prune_weights(self._knowledge.ranked(), self._config.search.kept_weights, self._replica, self._paths)
+
+    def _initial_is_due(self, job: Job) -> bool:
+        return self._knowledge.initial_is_due(self._initial.hash, job.trial)
 
     def _resumed(self, trial: int) -> Plan | None:
         """The plan of an interrupted trial; None if it was interrupted before it started."""
@@ -166,7 +202,7 @@ class Planner:
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         return self._strategy.propose(observations, random.Random(seed), self._lane)
 
-    def _tuned(self, job: Job, base: int) -> Plan:
+    def _tuned(self, base: int) -> Plan:
         started = self._knowledge.tuning_base(base)
         architecture = self._knowledge.load(started.architecture)
         trained = self._knowledge.trainings()
@@ -177,7 +213,10 @@ class Planner:
             return self._fits_memory(tuned, suggestion) and training not in trained
 
         suggest = TUNERS.load(self._config.search.hpo)
-        seed = fold_seed(job.seed, "hpo", job.point, self._replica)
+        # Of the history, not of the job: replicas that ask at the same moment share one sequence of
+        # suggestions, of which each lane has its own.
+        group = self._replica // self._lane.count
+        seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
         suggestion = suggest(self._space, replace(self._knowledge.tried(self._space), fits=fits), seed, self._lane)
         tuned = apply_hyperparameters(architecture, suggestion)
         morphs = tuple(morph_from_data(data) for data in started.morphs)

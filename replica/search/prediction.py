@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
 
@@ -20,20 +20,21 @@ _SHIFTS = (-8.0, 12.0)
 """Range of log2(1 + b): from a steep start at the first epoch to a straight line."""
 
 
-def predicted_accuracy(accuracies: Sequence[float], max_epochs: int) -> float | None:
+def predicted_accuracy(accuracies: Mapping[int, float], max_epochs: int) -> float | None:
     """The accuracy that a training would reach at epoch `PREDICTED_EPOCH` x `max_epochs`.
 
-    `accuracies` are those of its epochs 1, 2, ... The curve a log2(e + b) + c is fitted by least
-    squares, and `CAUTION` root mean square residuals are subtracted. The best measured accuracy is
-    the result if it is higher, if the value leaves [0, 1], or if there are fewer than three epochs.
-    None without any epoch.
+    `accuracies` are by epoch, from 1. The curve a log2(e + b) + c is fitted by least squares, and
+    `CAUTION` root mean square residuals are subtracted. The best measured accuracy is the result if
+    it is higher, if the value leaves [0, 1], or if there are fewer than three epochs. None without
+    any epoch.
     """
     if not accuracies:
         return None
-    best = max(accuracies)
+    best = max(accuracies.values())
     if len(accuracies) < 3:
         return best
-    curve = _fit(np.asarray(accuracies, np.float64))
+    epochs = np.array(sorted(accuracies), np.float64)
+    curve = _fit(epochs, np.array([accuracies[epoch] for epoch in sorted(accuracies)], np.float64))
     value = curve.at(PREDICTED_EPOCH * max_epochs) - CAUTION * curve.residual
     return max(best, value) if 0.0 <= value <= 1.0 else best
 
@@ -49,12 +50,11 @@ class _Curve:
         return self.a * log2(epoch + self.b) + self.c
 
 
-def _fit(accuracies: NDArray[np.float64]) -> _Curve:
+def _fit(epochs: NDArray[np.float64], accuracies: NDArray[np.float64]) -> _Curve:
     """The least-squares curve.
 
     It is linear in a and c; only b is searched for, so there is no start value to guess.
     """
-    epochs = np.arange(1, len(accuracies) + 1, dtype=np.float64)
 
     def linear(shift: float) -> _Curve:
         b = 2.0**shift - 1.0

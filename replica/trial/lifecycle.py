@@ -71,6 +71,7 @@ class Trial:
     async def _train(self, ranks: WarmRanks) -> None:
         weights = await asyncio.to_thread(self._context.planner.weights_for, ranks.plan.proposal)
         ranks.trainer.rename_log(self._context.paths.trial_log(self._job.trial))
+        self.log.resume(await asyncio.to_thread(self._context.planner.earlier_qualities, self._job))
         self.log.start(ranks.plan, weights)
         # Not before the start is recorded: proposals must take this trial into account.
         getting_ahead = asyncio.create_task(self._get_ahead())
@@ -155,6 +156,10 @@ class Trial:
             noise=self._config.search.inherit_noise,
         )
 
+    def _forecast_end(self, fraction: float) -> None:
+        """Note that a fraction of the epoch in progress is done."""
+        self._forecast.reached(self._clock.monotonic_s(), self.log.accuracies, fraction, self.log.earlier_epochs)
+
     @singledispatchmethod
     def _handle(self, message: Message) -> None:
         raise TrialFailedError("protocol", f"unexpected message {type(message).__name__}")
@@ -169,12 +174,12 @@ class Trial:
     def _(self, message: TrainerProgress) -> None:
         self.log.progress(message)
         fraction = min(1.0, message.facts.images_trained / self._config.dataset.train_images)
-        self._forecast.reached(self._clock.monotonic_s(), self.log.accuracies, fraction)
+        self._forecast_end(fraction)
 
     @_handle.register
     def _(self, message: TrainerEpoch) -> None:
         self.log.epoch(message)
-        self._forecast.reached(self._clock.monotonic_s(), self.log.accuracies, 0.0)
+        self._forecast_end(0.0)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:

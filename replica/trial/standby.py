@@ -139,7 +139,7 @@ class Standby:
 
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
         expected = ranks.job.model_copy(update={"trial": job.trial})
-        return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan)
+        return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
 
     def learn(self, ranks: WarmRanks) -> None:
         """Expect the next warm-up to take as long as this one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
@@ -20,17 +21,33 @@ class TrialLog:
     """Records and reports what one trial does."""
 
     def __init__(self, context: ReplicaContext, job: Job) -> None:
-        self.accuracies: list[float] = []
-        """The quality after each completed epoch."""
         self.ended = False
         """True if the end of the training is recorded."""
         self._context = context
         self._job = job
         self._round = plan_round(job.round, context.config.max_epochs)
+        self._qualities: dict[int, float] = {}
+        """By epoch, with those of the trials that this one resumes."""
+        self._own: set[int] = set()
+        """Epochs of this trial."""
         self._phase: Phase = "idle"
         self._epoch = 0
         self._cost = Operations(0, 0)
         self._done_operations = 0
+
+    @property
+    def accuracies(self) -> list[float]:
+        """The quality after each completed epoch, also of the trials that this one resumes."""
+        return list(self._qualities.values())
+
+    @property
+    def earlier_epochs(self) -> int:
+        """Epochs in `accuracies` that the trials that this one resumes have trained."""
+        return len(self._qualities) - len(self._own)
+
+    def resume(self, qualities: Mapping[int, float]) -> None:
+        """Begin with the qualities, by epoch, of the trials that this one resumes."""
+        self._qualities = dict(sorted(qualities.items()))
 
     def begin_phase(self, phase: Phase, at_ms: int | None = None) -> None:
         """Record a phase of this trial, now or from a moment of the node's monotonic clock on."""
@@ -87,6 +104,7 @@ class TrialLog:
         facts = message.facts
         body = ProgressMade(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
+        self._reach(facts.epoch)
         self._report(self._cost.work(facts.images_trained, facts.images_evaluated))
 
     def epoch(self, message: TrainerEpoch) -> None:
@@ -96,13 +114,19 @@ class TrialLog:
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
         self._epoch = facts.epoch
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
-        self.accuracies.append(facts.quality or 0.0)
+        self._reach(facts.epoch)
+        self._qualities[facts.epoch] = facts.quality or 0.0
+        self._own.add(facts.epoch)
         self._report(0)
+
+    def _reach(self, epoch: int) -> None:
+        """Drop epochs that the trial which this one resumes had reached and this one repeats."""
+        self._qualities = {number: quality for number, quality in self._qualities.items() if number < epoch}
 
     def end(self, reason: Literal["completed", "early_stop"]) -> None:
         """Record the end of the training, with the accuracy predicted from it in warm-up rounds."""
         maximum = self._context.config.max_epochs
-        predicted = predicted_accuracy(self.accuracies, maximum) if self._round.predicts else None
+        predicted = predicted_accuracy(self._qualities, maximum) if self._round.predicts else None
         body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
         self._context.writer.append(body)
         self.ended = True

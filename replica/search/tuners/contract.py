@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from aiperf.config.space import Hyperparameters, Space
+from aiperf.rules.schedule import draws_at_random
 from replica.search.lanes import Lane
 
 
@@ -33,6 +33,17 @@ class Tried:
     pending: tuple[Hyperparameters, ...] = ()
     fits: Callable[[Hyperparameters], bool] = lambda hyperparameters: True
 
+    @property
+    def measured(self) -> tuple[Result, ...]:
+        """Results with an accuracy; a NaN carries no information."""
+        return tuple(result for result in self.results if isfinite(result.accuracy) and not result.out_of_memory)
+
+    @property
+    def begins(self) -> bool:
+        """True if too little is known to learn from: the next point is drawn at random."""
+        running, done = len(self.pending), sum(isfinite(result.accuracy) for result in self.results)
+        return draws_at_random(done, running)
+
 
 class Tuner(Protocol):
     """Suggests hyperparameters as a pure function of its arguments; accuracy is to be maximised."""
@@ -41,12 +52,6 @@ class Tuner(Protocol):
         """A value for every parameter of the space.
 
         As long as the space has such a suggestion, it is not one of `tried.pending`, `tried.fits`
-        allows it, and its batch is smaller than every batch that ran out of memory. It is in the
-        lane if any suggestion of the lane is drawn, so that jobs that ask at the same moment get
-        different ones.
+        allows it, and its batch is smaller than every batch that ran out of memory. Lanes that ask
+        with the same history and seed get different suggestions as long as the space has enough.
         """
-
-
-def lane_key(hyperparameters: Hyperparameters) -> int:
-    """The key of hyperparameters for `Lane.holds`."""
-    return zlib.crc32(json.dumps(hyperparameters, sort_keys=True).encode())

@@ -7,50 +7,81 @@ still run count with the mean accuracy so far (constant liar).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from math import isfinite, log
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from math import log
 from typing import Any
 
 import numpy as np
-from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, space_eval
+from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, rand, space_eval
 from hyperopt.base import Domain
 
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from replica.search.lanes import Lane
-from replica.search.tuners.contract import Result, Tried, lane_key
+from replica.search.tuners.contract import Result, Tried
 
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
 
-SUGGESTIONS = 50
-"""Suggestions drawn before an excluded one is accepted after all."""
+SUGGESTIONS = 100
+"""Most draws for one suggestion: enough for a free one in each of the 16 lanes."""
+
+REPEATS = 12
+"""Repeated suggestions in a row after which one is drawn at random, to find one for each lane."""
 
 Algorithm = Callable[[list[int], Domain, Trials, int], Any]
 """An algorithm of hyperopt: new ids, domain, trials so far and a seed give new trials."""
 
 
 def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm) -> Hyperparameters:
-    """Draw until a suggestion is free and in the lane; else take a free one, else the first."""
+    """The first free suggestion at a place of the lane that fits; else one at another place.
+
+    The places are those of one sequence, the same for all lanes: every suggestion is tried with the
+    mean accuracy before the next one is drawn (constant liar). If none fits, the first one drawn.
+    """
+    drawn = _distinct(space, tried, seed, algorithm)
+    first = next(drawn)
+    others: list[Hyperparameters] = []
+    for place, suggestion in enumerate(s for s in chain((first,), drawn) if _free(s, tried)):
+        if not tried.fits(suggestion):
+            continue
+        if lane.holds(place):
+            return suggestion
+        others.append(suggestion)
+    return others[lane.index % len(others)] if others else first
+
+
+def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> Iterator[Hyperparameters]:
+    """Suggestions without repetitions, at least one, of `SUGGESTIONS` draws."""
     expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
-    domain = Domain(lambda point: 0.0, expression)
-    trials = _trials(space, _observed(tried))
+    domain, trials = Domain(lambda point: 0.0, expression), Trials()
+    _add(trials, space, _observed(tried))
     rng = np.random.default_rng(seed)
     drawn: list[Hyperparameters] = []
+    repeats = 0
     for _ in range(SUGGESTIONS):
-        document = algorithm([len(trials.trials)], domain, trials, int(rng.integers(2**31)))[0]
+        source = algorithm if repeats < REPEATS else rand.suggest
+        document = source([len(trials.trials)], domain, trials, int(rng.integers(2**31)))[0]
         values = {name: entries[0] for name, entries in document["misc"]["vals"].items()}
         chosen = space_eval(expression, values)
-        drawn.append({parameter.name: _plain(parameter, chosen[parameter.name]) for parameter in space})
-        if _free(drawn[-1], tried) and lane.holds(lane_key(drawn[-1])):
-            return drawn[-1]
-    return next((suggestion for suggestion in drawn if _free(suggestion, tried)), drawn[0])
+        suggestion = {parameter.name: _plain(parameter, chosen[parameter.name]) for parameter in space}
+        repeats = repeats + 1 if suggestion in drawn else 0
+        if not repeats:
+            drawn.append(suggestion)
+            yield suggestion
+        _add(trials, space, [Result(suggestion, _lie(tried))])
 
 
 def _observed(tried: Tried) -> list[Result]:
     """Measured results, those out of memory as the worst, and pending ones with the mean."""
-    known = [result for result in tried.results if isfinite(result.accuracy) and not result.out_of_memory]
-    lie = sum(result.accuracy for result in known) / len(known) if known else 0.0
+    lie = _lie(tried)
     too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
-    return [*known, *too_large, *(Result(hyperparameters, lie) for hyperparameters in tried.pending)]
+    return [*tried.measured, *too_large, *(Result(hyperparameters, lie) for hyperparameters in tried.pending)]
+
+
+def _lie(tried: Tried) -> float:
+    """The mean accuracy so far."""
+    known = [result.accuracy for result in tried.measured]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _free(suggestion: Hyperparameters, tried: Tried) -> bool:
@@ -62,10 +93,9 @@ def _free(suggestion: Hyperparameters, tried: Tried) -> bool:
     return suggestion not in tried.pending and tried.fits(suggestion)
 
 
-def _trials(space: Space, results: Sequence[Result]) -> Trials:
-    trials = Trials()
+def _add(trials: Trials, space: Space, results: Sequence[Result]) -> None:
     documents = []
-    for number, result in enumerate(results):
+    for number, result in enumerate(results, start=len(trials.trials)):
         values = {parameter.name: _index(parameter, result.hyperparameters[parameter.name]) for parameter in space}
         documents.append(
             {
@@ -91,7 +121,6 @@ def _trials(space: Space, results: Sequence[Result]) -> Trials:
     if documents:
         trials.insert_trial_docs(documents)
         trials.refresh()
-    return trials
 
 
 def _index(parameter: Parameter, value: Value) -> Any:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from hyperopt import tpe
+from hyperopt import rand, tpe
 
 from aiperf.config.space import Hyperparameters, Space
 from replica.search.lanes import ALL, Lane
 from replica.search.tuners.contract import Tried
 from replica.search.tuners.drawing import draw
 
-STARTUP_SUGGESTIONS = 20
-"""Suggestions drawn at random before the estimator takes over (hyperopt's default)."""
-
 
 def suggest(space: Space, tried: Tried, seed: int, lane: Lane = ALL) -> Hyperparameters:
     """The next hyperparameters to try, learned from every result of the run."""
-    return draw(space, tried, seed, lane, partial(tpe.suggest, n_startup_jobs=STARTUP_SUGGESTIONS))
+    # The suggestions of other lanes are not evidence enough to end the draws at random.
+    algorithm = rand.suggest if tried.begins else partial(tpe.suggest, n_startup_jobs=0)
+    return draw(space, tried, seed, lane, algorithm)

@@ -13,7 +13,7 @@ from aiperf.errors import UsageError
 from replica.search.demo.hyperparameters import SPACE
 from replica.search.lanes import ALL, Lane
 from replica.search.tuners import TUNERS
-from replica.search.tuners.contract import Result, Tried, Tuner, lane_key
+from replica.search.tuners.contract import Result, Tried, Tuner
 from search_space.hyperparameters import default_space_file
 
 DIGITS = read_space(default_space_file("digits"))
@@ -87,12 +87,13 @@ def test_seeds_lead_to_different_suggestions(suggest: Tuner) -> None:
     assert len({str(suggest(SPACE, tried, seed, ALL)) for seed in range(5)}) == 5
 
 
-def test_jobs_that_ask_at_the_same_moment_get_different_suggestions_from_their_lanes(suggest: Tuner) -> None:
-    for seed in range(10):
-        lanes = [Lane(replica, 2) for replica in (8, 9)]
-        found = [suggest(DIGITS, Tried(), seed, lane) for lane in lanes]
-        assert found[0] != found[1]
-        assert all(lane.holds(lane_key(suggestion)) for lane, suggestion in zip(lanes, found, strict=True))
+@pytest.mark.parametrize("results", [0, 40])
+def test_sixteen_lanes_that_ask_at_the_same_moment_get_different_suggestions(suggest: Tuner, results: int) -> None:
+    for space, enough in ((SPACE, 16), (DIGITS, 12)):
+        tried = tried_in(space, suggest, results)
+        for seed in range(2):
+            found = {str(suggest(space, tried, seed, Lane(16 + lane, 16))) for lane in range(16)}
+            assert len(found) >= enough
 
 
 def test_what_is_being_tried_is_not_suggested(suggest: Tuner) -> None:
@@ -119,9 +120,9 @@ def test_batches_that_ran_out_of_memory_are_avoided(suggest: Tuner) -> None:
 
 def test_a_lane_gives_way_to_what_fits(suggest: Tuner) -> None:
     space: Space = (Parameter("kernel_size", "choice", (3, 5)),)
-    (own,) = [key for key in (0, 1) if Lane(key, 2).holds(lane_key({"kernel_size": 3}))]
     tried = Tried(pending=({"kernel_size": 3},))
-    assert suggest(space, tried, 1, Lane(own, 2)) == {"kernel_size": 5}
+    for lane in range(4):
+        assert suggest(space, tried, 1, Lane(lane, 4)) == {"kernel_size": 5}
 
 
 def test_accuracies_that_are_not_numbers_are_ignored(suggest: Tuner) -> None:

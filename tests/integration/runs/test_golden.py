@@ -1,12 +1,17 @@
-"""Golden inputs from an earlier version: a run directory still reads and resumes, proposals are the
-same.
+"""Golden inputs from an earlier version: an old run reads and resumes, proposals are the same.
+
+A change that is meant to change proposals computes the affected lists of `proposals.json` again:
+
+    python -m tests.integration.runs.test_golden plans hpo_tpe
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +32,16 @@ PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.jso
 REPORT: dict[str, Any] = json.loads((GOLDEN / "run-0.1.0.report.json").read_text())
 
 
-@pytest.fixture
-def old_run(tmp_path: Path) -> RunPaths:
+def unpacked(folder: Path) -> RunPaths:
     """An interrupted simulated run of version 0.1.0 with two replicas and 36 trials."""
     with tarfile.open(GOLDEN / "run-0.1.0.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return open_run(tmp_path / "run-0.1.0")
+        archive.extractall(folder, filter="data")
+    return open_run(folder / "run-0.1.0")
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> RunPaths:
+    return unpacked(tmp_path)
 
 
 def test_an_old_run_has_the_same_report(old_run: RunPaths) -> None:
@@ -70,35 +79,72 @@ def choose(config: RunConfig, strategy: str, hpo: str) -> RunConfig:
     return config.model_copy(update={"search": config.search.model_copy(update={"strategy": strategy, "hpo": hpo})})
 
 
-@pytest.mark.parametrize("strategy", ["bayesian", "random"])
-def test_plans_of_an_old_history_are_the_same(old_run: RunPaths, strategy: str) -> None:
+def planned(old_run: RunPaths, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cases (strategy, tuner, replica and job) with what is planned for them."""
     shutil.rmtree(old_run.candidates)
     old_run.candidates.mkdir()
     config = read_manifest(old_run).config
-    planners: dict[int, Planner] = {}
-    for expected in PROPOSALS["plans"]:
-        if expected["strategy"] != strategy:
-            continue
-        chosen = choose(config, strategy, expected["hpo"])
-        replica = expected["replica"]
-        planner = planners.setdefault(replica, Planner(replica, chosen, old_run, Memory()))
-        plan = planner.plan(Job(**expected["job"]))
-        assert plan.proposal.architecture.hash == expected["architecture"]
-        assert plan.proposal.parent == expected["parent"]
-        assert [morph_data(morph) for morph in plan.proposal.morphs] == expected["morphs"]
-        assert plan.hyperparameters == expected["point"]
+    planners: dict[tuple[str, int], Planner] = {}
+    found = []
+    for case in cases:
+        chosen = choose(config, case["strategy"], case["hpo"])
+        replica = case["replica"]
+        planner = planners.setdefault((case["strategy"], replica), Planner(replica, chosen, old_run, Memory()))
+        plan = planner.plan(Job(**case["job"]))
+        results = {
+            "architecture": plan.proposal.architecture.hash,
+            "parent": plan.proposal.parent,
+            "morphs": [morph_data(morph) for morph in plan.proposal.morphs],
+            "point": plan.hyperparameters,
+        }
+        found.append({**case, **results})
+    return found
+
+
+def searched(strategy: str) -> list[dict[str, Any]]:
+    done = aiperf("search", "--steps", 10, "--objective", "peak", "--strategy", strategy, "--seed", 3,
+                  "--format", "json")  # fmt: skip
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in json.loads(done.stdout)]
+
+
+def suggested(strategy: str) -> list[dict[str, Any]]:
+    done = aiperf("hpo", "--steps", 30, "--objective", "rastrigin", "--strategy", strategy, "--seed", 3,
+                  "--format", "json")  # fmt: skip
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["bayesian", "random"])
+def test_plans_of_an_old_history_are_the_same(old_run: RunPaths, strategy: str) -> None:
+    expected = [plan for plan in PROPOSALS["plans"] if plan["strategy"] == strategy]
+    for plan, golden in zip(planned(old_run, expected), expected, strict=True):
+        assert plan == golden
 
 
 @pytest.mark.parametrize("strategy", ["bayesian", "random"])
 def test_the_search_proposes_the_same(strategy: str) -> None:
-    done = aiperf("search", "--steps", 10, "--objective", "peak", "--strategy", strategy, "--seed", 3,
-                  "--format", "json")  # fmt: skip
-    found = [{name: value for name, value in row.items() if name != "seconds"} for row in json.loads(done.stdout)]
-    assert found == PROPOSALS[f"search_{strategy}"]
+    assert searched(strategy) == PROPOSALS[f"search_{strategy}"]
 
 
 @pytest.mark.parametrize("strategy", ["tpe", "random"])
 def test_the_tuner_suggests_the_same(strategy: str) -> None:
-    done = aiperf("hpo", "--steps", 30, "--objective", "rastrigin", "--strategy", strategy, "--seed", 3,
-                  "--format", "json")  # fmt: skip
-    assert json.loads(done.stdout) == PROPOSALS[f"hpo_{strategy}"]
+    assert suggested(strategy) == PROPOSALS[f"hpo_{strategy}"]
+
+
+def write_again(names: list[str]) -> None:
+    """Compute the named lists of `proposals.json`; other lists stay as they are."""
+    lists = dict(PROPOSALS)
+    for name in names:
+        kind, _, strategy = name.partition("_")
+        if kind == "plans":
+            with tempfile.TemporaryDirectory() as folder:
+                lists[name] = planned(unpacked(Path(folder)), PROPOSALS[name])
+        else:
+            lists[name] = {"search": searched, "hpo": suggested}[kind](strategy)
+    rows = {name: ",\n".join(map(json.dumps, items)) for name, items in lists.items()}
+    text = ",\n".join(f"{json.dumps(name)}: [\n{lines}\n]" for name, lines in rows.items())
+    (GOLDEN / "proposals.json").write_text(f"{{\n{text}\n}}\n")
+
+
+if __name__ == "__main__":
+    write_again(sys.argv[1:])

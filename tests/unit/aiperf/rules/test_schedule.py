@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf.config.sections import SearchSection
 from aiperf.config.settings import load_config
-from aiperf.rules.schedule import Assignment, next_assignment
+from aiperf.rules.schedule import Assignment, draws_at_random, next_assignment
 
 
 def test_a_failed_training_is_tried_again_with_another_seed() -> None:
@@ -47,3 +47,9 @@ def test_a_failed_training_is_repeated_and_a_failed_point_is_not() -> None:
 
 def test_without_tuning_there_are_no_points() -> None:
     assert [item.point for item in walk([True] * 6, SearchSection(hpo="none"))] == [0] * 7
+
+
+def test_a_run_draws_at_most_five_points_at_random_if_it_has_a_result() -> None:
+    assert [draws_at_random(done, 0) for done in range(7)] == [True] * 5 + [False] * 2
+    assert [draws_at_random(1, running) for running in range(5)] == [True] * 4 + [False]
+    assert draws_at_random(0, 16), "there is no result to learn from"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from aiperf.errors import ArchitectureError
+from aiperf.errors import EXIT_ENVIRONMENT, ArchitectureError, EnvironmentNotReadyError
+from aiperf.history.records import JobIssued
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.network.store import ArchitectureStore
@@ -17,7 +20,7 @@ from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 from replica.search.strategies.contract import Proposal
-from search_space.limits import growth_limits
+from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
@@ -54,6 +57,37 @@ def test_the_first_trial_is_the_initial_architecture_and_no_other_is(run: HandMa
     assert second.parent == INITIAL.hash
     assert second.architecture.hash != INITIAL.hash
     assert apply_all(INITIAL, second.morphs) == second.architecture
+
+
+def test_the_initial_architecture_is_planned_until_it_has_trained(run: HandMadeRun) -> None:
+    run.start_trial(1)
+    assert planned(run, 2, 1).architecture != INITIAL, "it is in progress"
+    run.fail_trial(1)
+    trial(run, 2, POOL[3], 250)
+    plans = planner(run)
+    ahead = plans.plan(Job(trial=0, round=3, seed=1))
+    assert ahead.proposal.architecture != INITIAL
+    job = Job(trial=3, round=3, seed=1)
+    assert not plans.still_new(ahead, job), "it was planned before trial 3 was to train another"
+    plan = plans.plan(job)
+    assert plan.proposal == Proposal(INITIAL, None)
+    assert plans.still_new(plan, job)
+    trial(run, 3, INITIAL, 200)
+    assert not plans.still_new(plan, job)
+    assert planned(run, 4, 4).architecture != INITIAL
+    assert plans.still_new(ahead, Job(trial=4, round=3, seed=1))
+
+
+def test_one_replica_at_a_time_tries_the_initial_architecture_again(run: HandMadeRun) -> None:
+    run.start_trial(1).fail_trial(1)
+    for number in (2, 3):
+        run.primary.append(JobIssued(trial=number, replica=number - 2, round=1, seed=1))
+    assert planned(run, 2, 1).architecture == INITIAL
+    assert planned(run, 3, 1).architecture != INITIAL, "trial 2 may choose it"
+    run.lose(0)
+    assert planned(run, 3, 1).architecture == INITIAL, "trial 2 cannot start any more"
+    run.primary.append(JobIssued(trial=4, replica=0, round=1, seed=1))
+    assert planned(run, 4, 1).architecture != INITIAL, "trial 3 may choose it"
 
 
 def test_a_candidate_proposed_ahead_is_used_and_refreshed_when_the_history_moves_on(run: HandMadeRun) -> None:
@@ -104,11 +138,12 @@ def test_a_candidate_that_another_replica_trains_in_the_meantime_is_not_used(run
 
 def test_a_plan_is_no_longer_new_once_another_replica_trains_the_same(run: HandMadeRun) -> None:
     plans = planner(run)
-    plan = plans.plan(Job(trial=1, round=1, seed=1))
-    assert plans.still_new(plan)
+    job = Job(trial=1, round=1, seed=1)
+    plan = plans.plan(job)
+    assert plans.still_new(plan, job)
     run.hyperparameters = plan.hyperparameters
     trial(run, 1, INITIAL, 200, end=False)
-    assert not plans.still_new(plan)
+    assert not plans.still_new(plan, job)
 
 
 def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: HandMadeRun) -> None:
@@ -120,9 +155,10 @@ def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: 
         run.hyperparameters = {**hyperparameters, "batch_size": batch}
         trial(run, number, INITIAL, 200)
     plans = planner(run)
-    plan = plans.plan(Job(trial=5, round=1, point=1, base=1, seed=1))
+    job = Job(trial=5, round=1, point=1, base=1, seed=1)
+    plan = plans.plan(job)
     assert plan.repeats
-    assert plans.still_new(plan)
+    assert plans.still_new(plan, job)
 
 
 def test_planners_that_share_their_knowledge_plan_as_those_that_do_not(run: HandMadeRun) -> None:
@@ -153,6 +189,25 @@ def test_weights_of_the_best_trials_are_kept_and_found(run: HandMadeRun) -> None
     assert (found.architecture if found else None) == (
         proposal.parent if proposal.parent in (POOL[1].hash, POOL[3].hash) else None
     )
+
+
+def test_an_initial_architecture_beyond_the_memory_is_refused_at_the_start(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.batch_size": 4096})
+    needed = training_memory(INITIAL, 4096, 4)
+    Planner(0, run.config, run.paths, Memory(needed))
+    found = f"resnet50.*(found).* about {needed} bytes to train with batch 4096; the limit is {needed - 1}"
+    with pytest.raises(EnvironmentNotReadyError, match=rf"{found}.*smaller training.batch_size"):
+        Planner(0, run.config, run.paths, Memory(needed - 1))
+
+
+def test_an_agent_whose_memory_is_too_small_is_unable_before_it_is_ready(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"replica.accelerator_memory_gib": 0.1, "training.trainer": "simulated"})
+    agent = subprocess.run([sys.executable, "-m", "replica", "--run", str(run.paths.root), "--replica", "0"],
+                           stdin=subprocess.DEVNULL, capture_output=True, check=False)  # fmt: skip
+    (answer,) = map(json.loads, agent.stdout.splitlines())
+    assert answer["type"] == "unable"
+    assert "too large for the memory of an accelerator (replica.accelerator_memory_gib)" in answer["reason"]
+    assert agent.returncode == EXIT_ENVIRONMENT
 
 
 def test_a_foreign_architecture_file_is_found(tmp_path: Path) -> None:

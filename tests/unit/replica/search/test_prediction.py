@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log2
 
 import pytest
@@ -9,6 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replica.search.prediction import predicted_accuracy
+
+
+def predicted(accuracies: Sequence[float], maximum: int) -> float | None:
+    """The prediction from the accuracies of epochs 1, 2, ..."""
+    return predicted_accuracy(dict(enumerate(accuracies, start=1)), maximum)
 
 
 def curve(a: float, b: float, c: float, epochs: int) -> list[float]:
@@ -19,15 +25,21 @@ def curve(a: float, b: float, c: float, epochs: int) -> list[float]:
 @pytest.mark.parametrize("b", [-0.9, -0.5, 0.0, 1.0, 10.0])
 def test_the_prediction_is_exact_on_curves_of_its_own_form(b: float, epochs: int) -> None:
     # The curve is read at epoch 90 of 60.
-    assert predicted_accuracy(curve(0.06, b, 0.35, epochs), 60) == pytest.approx(0.06 * log2(90 + b) + 0.35, abs=1e-6)
+    assert predicted(curve(0.06, b, 0.35, epochs), 60) == pytest.approx(0.06 * log2(90 + b) + 0.35, abs=1e-6)
+
+
+def test_epochs_that_are_missing_leave_the_others_in_their_places() -> None:
+    accuracies = dict(enumerate(curve(0.06, 0.5, 0.35, 30), start=1))
+    known = {epoch: accuracy for epoch, accuracy in accuracies.items() if epoch not in (4, 5, 9)}
+    assert predicted_accuracy(known, 60) == pytest.approx(0.06 * log2(90.5) + 0.35, abs=1e-6)
 
 
 def test_golden_values() -> None:
     # From scipy.optimize.curve_fit with three free parameters: another way to the same least
     # squares.
     measured = [0.31, 0.42, 0.47, 0.53, 0.55, 0.58, 0.60, 0.61, 0.63, 0.63, 0.65, 0.66, 0.66, 0.67, 0.68]
-    assert predicted_accuracy(measured, 60) == pytest.approx(0.88104355, abs=1e-7)
-    assert predicted_accuracy(measured[:3], 60) == pytest.approx(0.81561204, abs=1e-7)
+    assert predicted(measured, 60) == pytest.approx(0.88104355, abs=1e-7)
+    assert predicted(measured[:3], 60) == pytest.approx(0.81561204, abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +58,14 @@ def test_golden_values() -> None:
 def test_short_constant_falling_and_steep_curves_give_the_best_measured(
     accuracies: list[float], expected: float | None
 ) -> None:
-    found = predicted_accuracy(accuracies, 60)
+    found = predicted(accuracies, 60)
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-6))
 
 
 def test_residuals_are_taken_off() -> None:
     smooth = curve(0.06, 0.5, 0.3, 15)
     noisy = [value + (0.01 if epoch % 2 else -0.01) for epoch, value in enumerate(smooth)]
-    expected, found = predicted_accuracy(smooth, 60), predicted_accuracy(noisy, 60)
+    expected, found = predicted(smooth, 60), predicted(noisy, 60)
     assert expected is not None
     assert found is not None
     assert found < expected - 0.01
@@ -61,6 +73,6 @@ def test_residuals_are_taken_off() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 100))
 def test_the_prediction_is_never_below_the_best_measured_nor_above_one(accuracies: list[float], maximum: int) -> None:
-    found = predicted_accuracy(accuracies, maximum)
+    found = predicted(accuracies, maximum)
     assert found is not None
     assert max(accuracies) <= found <= 1.0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 from aiperf.config.space import Hyperparameters, Parameter, Space
-from replica.search.demo.hyperparameters import SPACE, steps
-from replica.search.tuners.contract import Result, Tried
-from replica.search.tuners.tpe import STARTUP_SUGGESTIONS, suggest
+from aiperf.rules.schedule import RANDOM_POINTS
+from replica.search.demo.hyperparameters import OBJECTIVES, SPACE, steps
+from replica.search.lanes import Lane
+from replica.search.tuners import random as random_search
+from replica.search.tuners.contract import Result, Tried, Tuner
+from replica.search.tuners.tpe import suggest
 
 LINE: Space = (Parameter("learning_rate", "uniform", (0.0, 1.0)),)
 
@@ -25,12 +28,13 @@ def test_it_maximises_accuracy() -> None:
         assert sum(abs(u - peak) for u in drawn) / 20 < 0.15
 
 
-def test_after_the_start_up_suggestions_the_history_decides() -> None:
+def test_after_five_points_the_history_decides() -> None:
     def drawn(tried: Tried) -> list[Hyperparameters]:
         return [suggest(LINE, tried, seed) for seed in range(5)]
 
-    assert drawn(tried_line(STARTUP_SUGGESTIONS + 5, 0.1)) != drawn(tried_line(STARTUP_SUGGESTIONS + 5, 0.9))
-    assert drawn(tried_line(3, 0.1)) == drawn(tried_line(3, 0.9)), "start-up suggestions are random"
+    assert drawn(tried_line(RANDOM_POINTS, 0.1)) != drawn(tried_line(RANDOM_POINTS, 0.9))
+    assert drawn(tried_line(RANDOM_POINTS - 1, 0.1)) == drawn(tried_line(RANDOM_POINTS - 1, 0.9))
+    assert RANDOM_POINTS <= 5
 
 
 def test_tpe_beats_random_search() -> None:
@@ -39,3 +43,22 @@ def test_tpe_beats_random_search() -> None:
 
     assert median("tpe") > median("random")
     assert {parameter.kind for parameter in SPACE} == {"choice", "randint", "loguniform", "uniform", "quniform"}
+
+
+def test_points_in_progress_are_no_evidence_before_the_first_result() -> None:
+    points: list[Hyperparameters] = [{"learning_rate": u} for u in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    running = Tried(pending=tuple(points))
+    assert [suggest(LINE, running, seed) for seed in range(5)] == [suggest(LINE, Tried(), seed) for seed in range(5)]
+    one = Tried((Result(points[0], 0.5),), pending=tuple(points[1:]))
+    assert [suggest(LINE, one, seed) for seed in range(5)] != [suggest(LINE, Tried(), seed) for seed in range(5)]
+
+
+def test_the_suggestions_of_sixteen_lanes_are_learned_too() -> None:
+    objective = OBJECTIVES["sphere"]
+    points = [random_search.suggest(SPACE, Tried(), seed) for seed in range(40)]
+    tried = Tried(tuple(Result(point, objective(point)) for point in points))
+
+    def mean(tuner: Tuner) -> float:
+        return sum(objective(tuner(SPACE, tried, seed, Lane(lane, 16))) for seed in range(3) for lane in range(16)) / 48
+
+    assert mean(suggest) > 1.2 * mean(random_search.suggest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_a_point_that_would_train_the_same_again_is_not_suggested(run: HandMadeR
         assert planner(run).plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"] != 64
 
 
-def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: HandMadeRun) -> None:
+def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 1, "training.batch_size": 48}).at(0).release(100)
     start(run, 1, {"batch_size": 64}, 0)
     run.at(2).epoch(1, 1).end_trial(1)
     memory = training_memory(run.architecture, 50, 4)
@@ -83,13 +85,45 @@ def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(run: Han
         assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"]) <= 48
 
 
-def test_the_search_gets_predictions_in_warm_up_and_one_result_an_architecture(run: HandMadeRun) -> None:
+def test_the_search_gets_predictions_in_warm_up_until_a_later_round_measures(run: HandMadeRun) -> None:
+    def observed() -> list[float]:
+        knowledge = Knowledge(run.paths)
+        knowledge.read()
+        return [observation.accuracy for observation in knowledge.observations().completed]
+
+    for trial, predicted in ((1, 0.7), (2, 0.8), (3, 0.75)):
+        start(run, trial, {"batch_size": 64}, 0)
+        run.at(trial).epoch(trial, 1, correct=180)
+        run.replicas[0].append(TrialEnded(trial=trial, reason="completed", predicted_accuracy=predicted))
+    assert observed() == [0.8], "one result an architecture"
+    start(run, 4, {"batch_size": 64}, 0)
+    run.at(4).epoch(4, 1, correct=270)
+    run.replicas[0].append(TrialEnded(trial=4, reason="stopped"))
+    assert observed() == [0.8], "the end of the run left trial 4 without a result"
+    start(run, 5, {"batch_size": 32}, 1, base=1)
+    run.at(5).epoch(5, 1, correct=90).end_trial(5)
+    assert observed() == [0.75], "measured beats predicted"
+
+
+def test_sixteen_replicas_that_ask_at_the_same_moment_get_different_points(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 16}).at(0).release(100)
+    space = {"learning_rate": {"_type": "uniform", "_value": [0.0, 1.0]},
+             "batch_size": {"_type": "choice", "_value": [32, 64]}}  # fmt: skip
+    run.paths.space.write_text(json.dumps(space))
     start(run, 1, {"batch_size": 64}, 0)
-    run.at(2).epoch(1, 1, correct=180)
-    run.replicas[0].append(TrialEnded(trial=1, reason="completed", predicted_accuracy=0.8))
-    start(run, 2, {"batch_size": 32}, 1, base=1)
-    run.at(3).epoch(2, 1, correct=90).end_trial(2)
+    run.at(1).epoch(1, 1).end_trial(1)
+    for trial in range(2, 42):
+        rate = trial / 42
+        start(run, trial, {"batch_size": 64, "learning_rate": rate}, 1, base=1)
+        run.at(trial).epoch(trial, 1, correct=round(300 - 200 * abs(rate - 0.3))).end_trial(trial)
     knowledge = Knowledge(run.paths)
-    knowledge.read()
-    (observation,) = knowledge.observations().completed
-    assert observation.accuracy == 0.8
+
+    def points() -> list[Hyperparameters]:
+        planners = [Planner(replica, run.config, run.paths, Memory(), knowledge) for replica in range(16)]
+        # Their jobs differ in round, point and seed.
+        jobs = [Job(trial=50 + r, round=4 + r % 3, seed=r, point=1 + r % 2, base=1) for r in range(16)]
+        return [plans.plan(job).hyperparameters for plans, job in zip(planners, jobs, strict=True)]
+
+    found = points()
+    assert len({str(point) for point in found}) >= 12
+    assert points() == found

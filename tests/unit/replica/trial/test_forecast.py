@@ -24,6 +24,16 @@ def test_the_end_is_forecast_from_the_pace_and_the_patience() -> None:
     assert forecast.seconds_left(1000.0) == 0.0
 
 
+def test_epochs_before_a_resumption_add_to_the_epochs_and_not_to_the_pace() -> None:
+    forecast = Forecast(epochs=10, patience=6)
+    forecast.began(100.0)
+    forecast.reached(100.0, [0.1, 0.5, 0.4], 0.0, 3)
+    assert forecast.seconds_left(100.0) is None
+    forecast.reached(105.0, [0.1, 0.5, 0.4], 0.5, 3)
+    # Ten seconds an epoch; the best was epoch 2, so the earliest end is at epoch 8.
+    assert forecast.seconds_left(105.0) == pytest.approx(45.0)
+
+
 def test_epochs_left_is_what_patience_or_the_round_allows() -> None:
     assert epochs_left([], 4, 6) == 4
     assert epochs_left([0.1, 0.2, 0.2, 0.2], 60, 6) == 4

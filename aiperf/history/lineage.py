@@ -1,0 +1,40 @@
+"""The epochs of a training over all trials that did a part of it: a trial and those it resumes."""
+
+from __future__ import annotations
+
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.records import EpochCompleted
+
+
+def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
+    """The epochs that made a trial's weights, by number.
+
+    They are its own, and before them those of the trials of the same architecture that it resumes.
+    A trial that has completed none yet may still repeat some of them.
+    """
+    epochs: dict[int, EpochCompleted] = {}
+    for entry in reversed(_chain(ledger, trial)):
+        own = {number: epoch.body for number, epoch in entry.epochs.items()}
+        first = min(own, default=None)
+        epochs = {number: body for number, body in epochs.items() if first is None or number < first} | own
+    return dict(sorted(epochs.items()))
+
+
+def best_accuracy(ledger: Ledger, trial: int) -> float | None:
+    """Best measured top-1 accuracy of `epochs_of_training`."""
+    measured = (epoch.accuracy for epoch in epochs_of_training(ledger, trial).values())
+    return max((accuracy for accuracy in measured if accuracy is not None), default=None)
+
+
+def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:
+    """A trial, the trial that it resumes, and so on, as long as the architecture is the same."""
+    chain: list[TrialLedger] = []
+    number: int | None = trial
+    while number is not None and (entry := ledger.trials.get(number)) is not None and entry.started is not None:
+        if chain and (chain[0].started is None or entry.started.architecture != chain[0].started.architecture):
+            break
+        chain.append(entry)
+        earlier = entry.started.resumes
+        # Ids grow; records that contradict this must not lead around in a circle.
+        number = earlier if earlier is not None and earlier < number else None
+    return chain
