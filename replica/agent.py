@@ -62,6 +62,7 @@ class Agent:
         self._context = context
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
+        self._trial: Trial | None = None
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
         """Set if nothing can be recorded any more: then nothing may be trained either."""
@@ -91,9 +92,19 @@ class Agent:
             heartbeats.cancel()
             answers.cancel()
             if self._work is not None:
+                self._stop_trial()
                 self._work.cancel()
                 await asyncio.gather(self._work, return_exceptions=True)
             await self._standby.drop()
+
+    def _stop_trial(self) -> None:
+        """Record at once that the run ends the trial: the agent may be killed before its ranks are.
+
+        Without the record its unfinished epoch would not count.
+        """
+        if self._trial is not None and self._cancel_of(self._trial.number) is None:
+            with contextlib.suppress(OSError):
+                self._trial.log.stop()
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -132,7 +143,7 @@ class Agent:
             self._broken.set()
 
     async def _attempt(self, job: Job) -> None:
-        trial = Trial(self._context, job, self._standby)
+        self._trial = trial = Trial(self._context, job, self._standby)
         try:
             await trial.run()
             self._finish(job, trial)
@@ -140,8 +151,6 @@ class Agent:
             if (cancel := self._cancel_of(job.trial)) is not None:
                 self._end_cancelled(job, trial, cancel.reason)
                 return
-            with contextlib.suppress(OSError):
-                trial.log.stop()
             raise
         except TrialFailedError as error:
             self._fail(job, trial, error.kind, error.reason)
@@ -166,6 +175,7 @@ class Agent:
         self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
     def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
+        self._trial = None
         trial.log.idle()
         self._context.send(Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind))
 

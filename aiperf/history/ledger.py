@@ -118,6 +118,8 @@ class Ledger:
     replicas: dict[int, ReplicaLedger] = field(default_factory=dict)
     offsets_ms: dict[str, int] = field(default_factory=dict)
     last_ms: int = 0
+    last_of_writer_ms: dict[str, int] = field(default_factory=dict)
+    """The time of each writer's last record, on its clock."""
     conflicts: list[str] = field(default_factory=list)
     latest_progress_only: bool = False
     """Keep only the furthest progress report of each trial: a long run has millions of them."""
@@ -140,6 +142,8 @@ class Ledger:
         for record in records:
             if self._seen.setdefault(record.writer, _Sequences()).add(record.sequence):
                 self.last_ms = max(self.last_ms, record.time_ms)
+                last_ms = self.last_of_writer_ms.get(record.writer, record.time_ms)
+                self.last_of_writer_ms[record.writer] = max(last_ms, record.time_ms)
                 _FOLDS[type(record.body)](self, record.body, record)
 
     def trial(self, trial: int) -> TrialLedger:
@@ -171,6 +175,18 @@ class Ledger:
             moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
         return min(moments, default=None)
 
+    def fell_silent_ms(self, trial: TrialLedger) -> int | None:
+        """The last record of the replica of a trial in progress, if none came after the run's end.
+
+        A replica that is alive at the end records that it stops. One that is not may have died
+        within `run.replica_silence` before, too late for the primary to take it for lost.
+        """
+        end = self.run_ended
+        if end is None or trial.started is None or trial.ended is not None or trial.failed is not None:
+            return None
+        last_ms = self.corrected(trial.writer, self.last_of_writer_ms[trial.writer])
+        return last_ms if last_ms < end.body.end_ms else None
+
     @staticmethod
     def _ended_by_itself(trial: TrialLedger) -> bool:
         return trial.ended is not None and trial.ended.body.reason != "stopped"
@@ -189,6 +205,7 @@ class Ledger:
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """The work of a trial for the score, on the primary's clock."""
+        died_ms = self.died_ms(trial)
         offset_ms = self.offsets_ms.get(trial.writer, 0)
 
         def corrected(item: Stamped[T]) -> Stamped[T]:
@@ -198,7 +215,7 @@ class Ledger:
             cost=cost,
             epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
             progress=tuple(map(corrected, trial.progress)),
-            died_ms=self.died_ms(trial),
+            died_ms=self.fell_silent_ms(trial) if died_ms is None else died_ms,
         )
 
     def _replica_ready(self, body: ReplicaReady, record: Record) -> None:

@@ -22,7 +22,7 @@ GRID_MS = 360_000
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """The work of one trial. `died_ms`: time of its failure or its replica's loss, if any."""
+    """The work of one trial. `died_ms`: its failure, or the loss or last sign of its replica."""
 
     cost: Operations
     epochs: tuple[Stamped[EpochFacts], ...]

@@ -42,6 +42,7 @@ class Trial:
     """Runs one job."""
 
     def __init__(self, context: ReplicaContext, job: Job, standby: Standby) -> None:
+        self.number = job.trial
         self._context = context
         self._job = job
         self._standby = standby

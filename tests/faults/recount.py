@@ -56,7 +56,9 @@ def died(began_ms: int, started: dict[str, Any], by_type: dict[str, list[Line]],
     if any(began_ms <= ms <= end_ms for ms, _ in by_type["run_resumed"]):
         return True
     losses = [ms for ms, data in by_type["replica_lost"] if data["replica"] == started["replica"]]
-    return not ends and any(began_ms <= ms <= end_ms for ms in losses)
+    reports = (line for kind in ("phase", "progress", "epoch") for line in by_type[kind])
+    silent = not any(ms >= end_ms and data["trial"] == trial for ms, data in reports)
+    return not ends and (silent or any(began_ms <= ms <= end_ms for ms in losses))
 
 
 def read_lines(output: Path) -> list[Line]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record
+from aiperf.history.records import Record, RunResumed, TrialEnded
 from aiperf.network.operations import Operations
+from aiperf.rules.score import work_done
 from testing.hand_made import T0_MS, HandMadeRun
 
 
@@ -57,6 +58,33 @@ def test_a_trial_dies_with_its_replica_unless_it_ended_before(tmp_path: Path) ->
     ledger = folded(records(tmp_path))
     assert ledger.died_ms(ledger.trials[1]) is None
     assert ledger.died_ms(ledger.trials[2]) == T0_MS + 40_000
+
+
+def work_at_the_end(run: HandMadeRun) -> int:
+    ledger = folded(HistoryReader(run.paths).read_new().records)
+    return work_done([ledger.work(ledger.trials[1], Operations(1, 2))], T0_MS + 600_000)
+
+
+def test_an_unfinished_epoch_counts_only_if_its_replica_was_alive_at_the_end(tmp_path: Path) -> None:
+    def run(name: str) -> HandMadeRun:
+        made = HandMadeRun(tmp_path / name).at(0).release(600, offset_ms=5000)
+        return made.at(5).start_trial(1).at(50).epoch(1, 1).at(595).progress(1, 2, 500)
+
+    epoch = 1437 * 3 + 360
+    assert work_at_the_end(run("running")) == epoch + 500 * 3
+    silent = run("silent").end(600)
+    assert work_at_the_end(silent) == epoch, "it died within replica_silence before the end"
+    ledger = folded(HistoryReader(silent.paths).read_new().records)
+    assert ledger.work(ledger.trials[1], Operations(1, 2)).died_ms == T0_MS + 590_000
+    stopped = run("stopped").end(600)
+    stopped.at(606).replicas[0].append(TrialEnded(trial=1, reason="stopped"))
+    assert work_at_the_end(stopped) == epoch + 500 * 3
+    late = run("late").end(600).at(606).progress(1, 2, 600)
+    assert work_at_the_end(late) == epoch + 500 * 3, "it was killed after the end"
+    resumed = run("resumed").end(600)
+    resumed.at(700).primary.append(RunResumed())
+    ledger = folded(HistoryReader(resumed.paths).read_new().records)
+    assert ledger.work(ledger.trials[1], Operations(1, 2)).died_ms == T0_MS + 700_000
 
 
 def test_contradicting_records_are_reported(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The end of an agent in the middle of a trial."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from aiperf.clock import SystemClock
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.history.records import TrialEnded
+from aiperf.messages import Begin, FromTrainer, Job, Stop, TrainerPhase, encode
+from replica.agent import Agent
+from replica.search.planner import Memory, Planner
+from replica.trial.context import ReplicaContext
+from replica.trial.trainer import Trainer
+from testing.hand_made import HandMadeRun
+
+
+class EndlessTrainer(Trainer):
+    """A trainer in process that trains for ever; it notes what is recorded when it has to end."""
+
+    def __init__(self, run: HandMadeRun) -> None:
+        self.training = asyncio.Event()
+        self.recorded: list[object] = []
+        self._run = run
+
+    async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
+        yield TrainerPhase(monotonic_ms=0, phase="build")
+
+    async def begin(self, message: Begin) -> None:
+        pass
+
+    async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
+        yield TrainerPhase(monotonic_ms=0, phase="train")
+        self.training.set()
+        await asyncio.Event().wait()
+
+    def rename_log(self, log: Path) -> None:
+        pass
+
+    async def end(self) -> None:
+        records = HistoryReader(self._run.paths).read_new().records
+        self.recorded = [record.body for record in records if isinstance(record.body, TrialEnded)]
+
+
+def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path) -> None:
+    """They may take longer to end than the primary waits before it kills the agent."""
+    run = HandMadeRun(tmp_path, {"replica.warm_up": False}).at(0).release(100)
+
+    async def scenario() -> list[object]:
+        trainer = EndlessTrainer(run)
+
+        async def start(request: object, log: Path) -> Trainer:
+            return trainer
+
+        planner = Planner(0, run.config, run.paths, Memory())
+        # Its clock passes, or the heartbeats would never let anything else have its turn.
+        writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
+        context = ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", lambda message: None)
+        reader = asyncio.StreamReader()
+        reader.feed_data(encode(Job(trial=1, round=1, seed=1)))
+        serving = asyncio.create_task(Agent(context).serve(reader))
+        await trainer.training.wait()
+        reader.feed_data(encode(Stop(reason="the run has ended")))
+        await serving
+        return trainer.recorded
+
+    stopped = [TrialEnded(trial=1, reason="stopped")]
+    assert asyncio.run(scenario()) == stopped
+    ends = [r.body for r in HistoryReader(run.paths).read_new().records if isinstance(r.body, TrialEnded)]
+    assert ends == stopped, "once"
