@@ -36,7 +36,7 @@ from aiperf.history.records import (
     TrialStarted,
     encode_record,
 )
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history

@@ -26,7 +26,7 @@ from aiperf.history.records import (
 )
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from search_space.resnet import resnet

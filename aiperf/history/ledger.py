@@ -59,11 +59,17 @@ class TrialLedger:
         return max((accuracy for accuracy in measured if accuracy is not None), default=None)
 
     @property
+    def quality(self) -> float | None:
+        """Best measured quality of a completed epoch: top-1 accuracy if the workload classifies."""
+        measured = (epoch.body.quality for epoch in self.epochs.values())
+        return max((quality for quality in measured if quality is not None), default=None)
+
+    @property
     def search_accuracy(self) -> float | None:
         """The accuracy for the search: predicted in warm-up rounds, else measured."""
         if self.ended is not None and self.ended.body.predicted_accuracy is not None:
             return self.ended.body.predicted_accuracy
-        return self.accuracy
+        return self.quality
 
 
 @dataclass

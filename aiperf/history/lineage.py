@@ -20,10 +20,10 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     return dict(sorted(epochs.items()))
 
 
-def best_accuracy(ledger: Ledger, trial: int) -> float | None:
-    """Best measured top-1 accuracy of `epochs_of_training`."""
-    measured = (epoch.accuracy for epoch in epochs_of_training(ledger, trial).values())
-    return max((accuracy for accuracy in measured if accuracy is not None), default=None)
+def best_quality(ledger: Ledger, trial: int) -> float | None:
+    """Best measured quality of `epochs_of_training`; None if nothing was measured."""
+    measured = (epoch.quality for epoch in epochs_of_training(ledger, trial).values())
+    return max((quality for quality in measured if quality is not None), default=None)
 
 
 def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiperf.errors import ArchitectureError
 from aiperf.network.operations import Operations, count
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 

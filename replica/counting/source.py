@@ -17,7 +17,7 @@ from aiperf.history.ledger import Ledger
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.network.operations import NetworkCount, count
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
 from search_space.resnet import STAGE_BLOCKS, resnet
 

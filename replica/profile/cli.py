@@ -73,7 +73,7 @@ def _of_run(arguments: argparse.Namespace) -> ProfileSettings:
     started = {number: trial for number, trial in ledger.trials.items() if trial.started is not None}
     if not started:
         raise UsageError(f"{arguments.run}: no trial has started")
-    best = max(started, key=lambda number: (started[number].accuracy or 0.0, -number))
+    best = max(started, key=lambda number: (started[number].quality or 0.0, -number))
     number = best if arguments.trial is None else arguments.trial
     body = started[number].started if number in started else None
     if body is None:

@@ -11,10 +11,10 @@ from aiperf.config.space import Hyperparameters, Space, Value
 from aiperf.errors import TrialFailedError
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.lineage import best_accuracy, epochs_of_training
+from aiperf.history.lineage import best_quality, epochs_of_training
 from aiperf.history.records import TrialEnded, TrialStarted
 from aiperf.network.architecture import Architecture
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.initial import is_due
 from replica.search.observations import Observation, Observations
@@ -118,7 +118,7 @@ class Knowledge:
             done = [
                 RankedTrial(entry.trial, entry.started, accuracy)
                 for entry in self._ledger.completed_trials()
-                if entry.started is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None
+                if entry.started is not None and (accuracy := best_quality(self._ledger, entry.trial)) is not None
             ]
         return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
 
@@ -129,7 +129,7 @@ class Knowledge:
         failed: list[str] = []
         with self._lock:
             for entry, started in self._trials():
-                accuracy = best_accuracy(self._ledger, entry.trial)
+                accuracy = best_quality(self._ledger, entry.trial)
                 if entry.ended is not None and accuracy is not None:
                     completed.setdefault(started.architecture, []).append(_Outcome(accuracy, entry.ended.body))
                 elif self._ended_badly(entry):
@@ -151,7 +151,7 @@ class Knowledge:
                 values = {name: value for name, value in started.hyperparameters.items() if name in names}
                 if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
                     results.append(Result(values, 0.0, out_of_memory=True))
-                elif entry.ended is not None and (accuracy := best_accuracy(self._ledger, entry.trial)) is not None:
+                elif entry.ended is not None and (accuracy := best_quality(self._ledger, entry.trial)) is not None:
                     results.append(Result(values, accuracy))
                 elif not self._ended_badly(entry):
                     pending.append(values)

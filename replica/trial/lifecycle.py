@@ -80,7 +80,9 @@ class Trial:
             await self._follow(ranks, self._begin(ranks.plan, weights))
         finally:
             getting_ahead.cancel()
-            await asyncio.gather(getting_ahead, return_exceptions=True)
+            (outcome,) = await asyncio.gather(getting_ahead, return_exceptions=True)
+            if isinstance(outcome, Exception):  # costs the replica a wait, not the trial
+                log.error("the next trial could not be prepared ahead", exc_info=outcome)
 
     async def _follow(self, ranks: WarmRanks, begin: Begin) -> None:
         if not ranks.ready:

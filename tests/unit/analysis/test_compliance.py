@@ -16,8 +16,8 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
 from aiperf.history.files import HistoryWriter
 from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
-from aiperf.network.store import ArchitectureStore
 from aiperf.rules.table import RULES
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system

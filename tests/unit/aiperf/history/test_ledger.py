@@ -7,7 +7,8 @@ from pathlib import Path
 
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record, RunResumed, TrialEnded
+from aiperf.history.lineage import best_quality
+from aiperf.history.records import EpochCompleted, Record, RunResumed, TrialEnded
 from aiperf.network.operations import Operations
 from aiperf.rules.score import work_done
 from testing.hand_made import T0_MS, HandMadeRun
@@ -95,3 +96,17 @@ def test_contradicting_records_are_reported(tmp_path: Path) -> None:
         "trial 1 completed epoch 1 twice",
         "trial 1 was started twice, by replica-0000-1 and replica-0001-1",
     ]
+
+
+def test_a_workload_that_does_not_count_correct_images_has_a_quality(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
+    run.at(9).replicas[0].append(
+        EpochCompleted(
+            trial=1, epoch=1, images_trained=10, images_evaluated=5, loss=1.0, validation_loss=1.0,
+            learning_rate=0.1, measured_quality=0.8,
+        )
+    )  # fmt: skip
+    run.end_trial(1)
+    ledger = folded(HistoryReader(run.paths).read_new().records)
+    assert ledger.trials[1].accuracy is None
+    assert ledger.trials[1].quality == ledger.trials[1].search_accuracy == best_quality(ledger, 1) == 0.8

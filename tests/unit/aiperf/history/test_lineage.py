@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.history.lineage import best_accuracy, epochs_of_training
+from aiperf.history.lineage import best_quality, epochs_of_training
 from search_space.resnet import resnet
 from testing.hand_made import HandMadeRun
 
@@ -27,8 +27,8 @@ def test_epochs_after_the_checkpoint_are_those_of_the_trial_that_resumes(tmp_pat
     assert correct_by_epoch(run, 3) == {1: 10, 2: 350, 3: 33, 4: 44, 5: 55}
     ledger = Ledger()
     ledger.add(HistoryReader(run.paths).read_new().records)
-    assert best_accuracy(ledger, 3) == 350 / 360
-    assert best_accuracy(ledger, 9) is None
+    assert best_quality(ledger, 3) == 350 / 360
+    assert best_quality(ledger, 9) is None
 
 
 def test_another_architecture_is_another_training(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from replica.search.candidates import Candidates
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import ALL, Lane

@@ -14,7 +14,7 @@ from aiperf.errors import EXIT_ENVIRONMENT, ArchitectureError, EnvironmentNotRea
 from aiperf.history.records import JobIssued
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge

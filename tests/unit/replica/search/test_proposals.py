@@ -14,7 +14,7 @@ from aiperf.config.space import Hyperparameters, Parameter, Space
 from aiperf.history.records import TrialStarted
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
-from aiperf.network.store import ArchitectureStore
+from aiperf.run_directory.architectures import ArchitectureStore
 from replica.search.demo.architectures import random_history
 from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
