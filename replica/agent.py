@@ -220,7 +220,11 @@ def make_context(
     nodes = max(1, len(hosts))
     ranks = config.replica.ranks or nodes * (len(own) or 1)
     precision = config.training.precision or best_precision(own)
-    memory = min((gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks)
+    memory: int | None = min(
+        (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
+    )
+    if config.training.trainer == "simulated":
+        memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
     cpus = config.replica.cpu_threads or max(1, available_cpus() * nodes // arguments.share // ranks)
     setup = RankSetup(
         config,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from aiperf.clock import SystemClock
+from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import TrialEnded
 from aiperf.messages import Begin, FromTrainer, Job, Stop, TrainerPhase, encode
-from replica.agent import Agent
+from aiperf.processes import MessageOutput
+from replica.agent import Agent, make_context
 from replica.search.planner import Memory, Planner
 from replica.trial.context import ReplicaContext
 from replica.trial.trainer import Trainer
@@ -70,3 +78,15 @@ def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path) 
     assert asyncio.run(scenario()) == stopped
     ends = [r.body for r in HistoryReader(run.paths).read_new().records if isinstance(r.body, TrialEnded)]
     assert ends == stopped, "once"
+
+
+@pytest.mark.parametrize(("trainer", "limited"), [("keras", True), ("simulated", False)])
+def test_only_trainers_that_use_memory_are_limited_by_it(
+    trainer: str, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.agent.node_memory", lambda: 2**20)
+    run = HandMadeRun(tmp_path, {"training.trainer": trainer})
+    arguments = argparse.Namespace(replica=0, hosts="", share=1)
+    writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
+    with pytest.raises(EnvironmentNotReadyError, match="too large") if limited else contextlib.nullcontext():
+        make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)))
