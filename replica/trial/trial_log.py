@@ -34,6 +34,8 @@ class TrialLog:
         self._epoch = 0
         self._cost = Operations(0, 0)
         self._done_operations = 0
+        self._open_operations = 0
+        """Of the unfinished epoch, at its last progress report."""
 
     @property
     def accuracies(self) -> list[float]:
@@ -63,7 +65,7 @@ class TrialLog:
         self._phase = phase
         body = PhaseBegan(replica=self._context.replica, trial=trial, phase=phase)
         self._context.writer.append(body, at_monotonic_ms=at_ms)
-        self._report(0)
+        self._report()
 
     def start(self, plan: Plan, weights: KeptWeights | None) -> None:
         """Record what the trial trains, and from which weights it starts."""
@@ -105,7 +107,8 @@ class TrialLog:
         body = ProgressMade(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
         self._reach(facts.epoch)
-        self._report(self._cost.work(facts.images_trained, facts.images_evaluated))
+        self._open_operations = self._cost.work(facts.images_trained, facts.images_evaluated)
+        self._report()
 
     def epoch(self, message: TrainerEpoch) -> None:
         """Record a completed epoch."""
@@ -114,10 +117,11 @@ class TrialLog:
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
         self._epoch = facts.epoch
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
+        self._open_operations = 0
         self._reach(facts.epoch)
         self._qualities[facts.epoch] = facts.quality or 0.0
         self._own.add(facts.epoch)
-        self._report(0)
+        self._report()
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
@@ -136,7 +140,7 @@ class TrialLog:
         if not self.ended:
             self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
-    def _report(self, open_operations: int) -> None:
+    def _report(self) -> None:
         self._context.send(
             Progress(
                 trial=self._job.trial,
@@ -144,6 +148,6 @@ class TrialLog:
                 epoch=self._epoch,
                 epochs=self._round.epochs,
                 accuracy=max(self.accuracies, default=None),
-                operations=self._done_operations + open_operations,
+                operations=self._done_operations + self._open_operations,
             )
         )
