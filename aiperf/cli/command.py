@@ -53,6 +53,12 @@ def whole_number(least: int) -> Callable[[str], int]:
     return parse
 
 
+def output_options(arguments: argparse.Namespace) -> list[str]:
+    """The words of --format, --debug and --output, to hand over to a follow-up verb."""
+    words = ["--format", arguments.format, *(["--debug"] if arguments.debug else [])]
+    return words if arguments.output is None else [*words, "--output", str(arguments.output)]
+
+
 RUNS = Path("runs")
 """Runs are put here unless `--output` says otherwise."""
 

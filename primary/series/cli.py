@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, output_options
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, UsageError
 from primary.series.runs import run_series
@@ -53,10 +53,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _follow_up(arguments: argparse.Namespace) -> list[str]:
-    options = ["--format", arguments.format, *(["--debug"] if arguments.debug else [])]
-    if arguments.output is not None:
-        options += ["--output", str(arguments.output)]
-    return [DRAWING_VERB, *options, "--", *map(str, arguments.finished)]
+    return [DRAWING_VERB, *output_options(arguments), "--", *map(str, arguments.finished)]
 
 
 SCALE = Command(

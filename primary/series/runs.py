@@ -10,8 +10,7 @@ from typing import TextIO
 
 from aiperf.errors import EXIT_DONE, EXIT_USAGE, RunFailedError, UsageError
 from aiperf.files import write_atomically
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.history.reading import read_ledger
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths, open_run
 
@@ -71,7 +70,5 @@ def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None
 
 def is_over(target: Path) -> bool:
     """True if a run has reached its deadline."""
-    ledger = Ledger(latest_progress_only=True)
-    for batch in HistoryReader(open_run(target)).read_files():
-        ledger.add(batch.records)
-    return ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline"
+    end = read_ledger(open_run(target)).run_ended
+    return end is not None and end.body.reason == "deadline"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.history.reading import read_ledger
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.network.operations import NetworkCount, count
@@ -85,9 +84,8 @@ def file_source(path: Path, trial: int | None) -> CountSource:
 
 def _trial_source(path: Path, trial: int | None) -> CountSource:
     paths = open_run(path)
-    ledger = Ledger()
-    ledger.add(HistoryReader(paths).read_new().records)
-    known = {entry.trial: entry.started.architecture for entry in ledger.trials.values() if entry.started}
+    trials = read_ledger(paths).trials.values()
+    known = {entry.trial: entry.started.architecture for entry in trials if entry.started}
     if trial is None or trial not in known:
         names = ", ".join(map(str, sorted(known))) or "none"
         asked = "name one with --trial" if trial is None else f"there is no trial {trial}"

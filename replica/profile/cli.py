@@ -15,11 +15,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf.cli.command import Command, add_format, whole_number
+from aiperf.cli.command import Command, add_format, output_options, whole_number
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.history.reading import read_ledger
 from aiperf.processes import python_module
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
@@ -67,10 +66,8 @@ def _of_options(arguments: argparse.Namespace) -> ProfileSettings:
 def _of_run(arguments: argparse.Namespace) -> ProfileSettings:
     paths = open_run(arguments.run)
     config = read_manifest(paths).config
-    ledger = Ledger(latest_progress_only=True)
-    for batch in HistoryReader(paths).read_files():
-        ledger.add(batch.records)
-    started = {number: trial for number, trial in ledger.trials.items() if trial.started is not None}
+    trials = read_ledger(paths).trials
+    started = {number: trial for number, trial in trials.items() if trial.started is not None}
     if not started:
         raise UsageError(f"{arguments.run}: no trial has started")
     best = max(started, key=lambda number: (started[number].quality or 0.0, -number))
@@ -116,10 +113,7 @@ def _profile(settings: ProfileSettings) -> None:
 
 
 def _follow_up(arguments: argparse.Namespace) -> list[str]:
-    options = ["--format", arguments.format, *(["--debug"] if arguments.debug else [])]
-    if arguments.output is not None:
-        options += ["--output", str(arguments.output)]
-    return [DRAWING_VERB, *options, str(arguments.result)]
+    return [DRAWING_VERB, *output_options(arguments), "--", str(arguments.result)]
 
 
 PROFILE = Command(
