@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     load_run: Any
     resnet: Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Architecture", "__version__", "count", "load_run", "resnet"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from aiperf import __version__
 from aiperf.cli.command import load_command
@@ -21,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
-        words = [*words[1:2], "--help"]
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
         print(help_text())  # noqa: T201
         return EXIT_DONE if words else EXIT_USAGE
@@ -33,10 +35,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run_verb(words[0], words[1:])
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains of unknown options with the nearest known one."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with exit code 2."""
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+        if message.startswith("unrecognized arguments: --"):
+            options = [text for action in self._actions for text in action.option_strings]
+            if near := difflib.get_close_matches(unknown, options, n=1):
+                message += f"; did you mean {near[0]}?"
+        super().error(message)
+
+
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """The parser of a verb's options."""
     command = load_command(verb)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"aiperf {verb}",
         description=command.description,
         epilog=f"example:\n  {command.example}",

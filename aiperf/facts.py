@@ -46,6 +46,10 @@ class EpochFacts:
     validation_loss: float
     learning_rate: float
     measured_quality: float | None = None
+    evidence: str | None = None
+    """SHA-256 of the epoch's rows in the trial's file (`aiperf.run_directory.evidence`)."""
+    weights: str | None = None
+    """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.evidence`)."""
 
     @property
     def accuracy(self) -> float | None:
@@ -58,3 +62,23 @@ class EpochFacts:
     def quality(self) -> float | None:
         """The workload's measure, higher is better: top-1 accuracy if it classifies."""
         return self.accuracy if self.measured_quality is None else self.measured_quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltFacts:
+    """What a trainer has built, as it found it after building: not as it was asked to."""
+
+    architecture: str
+    """Canonical hash of the network that was built."""
+    compute: dict[str, int]
+    """Number of convolutions and dense layers by the type that they compute in ("bfloat16")."""
+    devices: tuple[str, ...]
+    """Device of each rank, by the driver's name; "cpu" without an accelerator."""
+    framework: str
+    """Name and version, such as "tensorflow 2.20.0"; "simulated" for the simulated trainer."""
+    source_hash: str
+    """Of the program that the ranks run (`aiperf.source_code`)."""
+    environment: dict[str, str]
+    """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
+    fingerprint: str | None = None
+    """Of the data set that a sample of the images was compared with; None: none is known."""

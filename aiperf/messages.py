@@ -1,4 +1,4 @@
-"""Messages between primary and agent, and agent and trainer: one JSON object per line.
+"""Messages between primary and agent, and agent and trainer (`aiperf.message_lines`).
 
 The pipe or socket authenticates and carries them; the end of the pipe means that the other side is
 gone.
@@ -6,21 +6,17 @@ gone.
 
 from __future__ import annotations
 
-import contextlib
-from typing import Annotated, Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from aiperf.errors import MessageError
-from aiperf.facts import EpochFacts, ProgressFacts
-
-_T = TypeVar("_T")
-
-MAX_LINE_BYTES = 1 << 20
-"""Longest message; a longer line is an error of the protocol."""
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
+
+UNFIT = "unfit"
+"""Kind of the failure of a trial whose machine is not set up for any: its replica ends."""
 
 Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "idle"]
 
@@ -136,14 +132,44 @@ class Progress(Message):
     operations: int = 0
 
 
+class Recorded(Message):
+    """Agent to primary: an epoch is in the history list, as this record of the agent's writer.
+
+    `digest` is the SHA-256 of its line.
+    """
+
+    type: Literal["recorded"] = "recorded"
+    trial: int
+    epoch: int
+    sequence: int
+    digest: str
+
+
 class Finished(Message):
-    """Agent to primary: the job is over; the records say the rest. `kind` is that of a failure."""
+    """Agent to primary: the job is over; the records say the rest. `kind` is that of a failure.
+
+    `sequence` and `digest` are those of the last record of the trial.
+    """
 
     type: Literal["finished"] = "finished"
     trial: int
     completed: bool
     reason: str
     kind: str = ""
+    sequence: int | None = None
+    digest: str | None = None
+
+
+class Closing(Message):
+    """Agent to primary, at its end: the last record of its writer, and the trial that was stopped.
+
+    `trial` is None if none was in progress.
+    """
+
+    type: Literal["closing"] = "closing"
+    trial: int | None
+    sequence: int | None
+    digest: str | None
 
 
 class InheritedWeights(Message):
@@ -195,9 +221,20 @@ class Begin(Message):
     """File for the weights of the best epoch; None: they are not kept."""
     checkpoint_path: str | None = None
     """File for the state after an epoch."""
-    restore: bool = False
-    """True if the file holds the state of an interrupted training, to resume from."""
+    restore: int = 0
+    """Recorded epochs of the interrupted training to resume from; 0: none.
+
+    A state after a later epoch is not used: its training ran, but its record was cut off.
+    """
     checkpoint_interval_s: float = 0.0
+    evidence_path: str | None = None
+    """File for the losses and gradient norms of the steps; None: they are not written."""
+    only_steps: int | None = None
+    """For an audit: stop after this many steps of the first epoch, with their evidence written."""
+    evaluate_path: str | None = None
+    """For an audit: a file of weights to evaluate, as epoch 0 without training; after the steps
+    if `only_steps` asks for them.
+    """
 
 
 class TrainerPhase(Message):
@@ -216,6 +253,8 @@ class TrainerReady(Message):
 
     type: Literal["trainer_ready"] = "trainer_ready"
     monotonic_ms: int
+    built: BuiltFacts | None = None
+    """None if the program has nothing to say of it."""
 
 
 class TrainerProgress(Message):
@@ -256,70 +295,5 @@ class TrainerFailed(Message):
 
 
 ToAgent = ClockRequest | Job | Cancel | Stop
-ToPrimary = Alive | ClockReply | Ready | Unable | Started | Progress | Finished
+ToPrimary = Alive | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
 FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
-
-_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
-_TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
-_FROM_TRAINER: TypeAdapter[FromTrainer] = TypeAdapter(Annotated[FromTrainer, Field(discriminator="type")])
-
-
-def encode(message: Message) -> bytes:
-    """One line of JSON."""
-    return message.model_dump_json().encode() + b"\n"
-
-
-_FAILURE = '{"type":"failed"'
-"""The beginning of an encoded TrainerFailed."""
-
-
-def failures_in(text: str) -> list[TrainerFailed]:
-    """Failures that ranks other than 0 wrote into a log, with or without a starter's prefix."""
-    found = []
-    for line in text.splitlines():
-        start = line.find(_FAILURE)
-        if start >= 0:
-            with contextlib.suppress(MessageError):
-                message = decode_from_trainer(line[start:].encode())
-                assert isinstance(message, TrainerFailed)
-                found.append(message)
-    return found
-
-
-def decode_to_agent(line: bytes) -> ToAgent:
-    """A message to an agent. Raises MessageError."""
-    return decode(_TO_AGENT, line)
-
-
-def decode_to_primary(line: bytes) -> ToPrimary:
-    """A message to the primary. Raises MessageError."""
-    return decode(_TO_PRIMARY, line)
-
-
-def decode_from_trainer(line: bytes) -> FromTrainer:
-    """A message from a trainer. Raises MessageError."""
-    return decode(_FROM_TRAINER, line)
-
-
-def decode_train_request(line: bytes) -> TrainRequest:
-    """A message to a trainer. Raises MessageError."""
-    return decode(TypeAdapter(TrainRequest), line)
-
-
-def decode_begin(line: bytes) -> Begin:
-    """The second message to a trainer. Raises MessageError."""
-    return decode(TypeAdapter(Begin), line)
-
-
-def decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
-    """A message of one of the kinds that `adapter` knows.
-
-    Raises MessageError with what is wrong.
-    """
-    try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        shown = line[:200].decode(errors="replace")
-        raise MessageError(f"no message of the protocol: {place} {first['msg']} in {shown!r}") from None

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from aiperf.messages import MAX_LINE_BYTES, Message, encode
+from aiperf.message_lines import MAX_LINE_BYTES, encode
+from aiperf.messages import Message
 
 LOG_TAIL_BYTES = 4000
 

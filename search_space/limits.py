@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +11,9 @@ from aiperf.network.operations import count
 
 TRAINED_COPIES = 3
 """Weights, gradients and momentum."""
+
+ACTIVATION_BYTES: Mapping[str, int] = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
+"""Bytes of an output that is kept for the backward pass, by arithmetic of the layers."""
 
 WEIGHT_BYTES = 4
 """Weights, gradients and momentum are float32 also in mixed precision."""

@@ -16,6 +16,9 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, BatchNorm, Conv, Layer, ReLU
 from search_space.streams import Stream, streams
 
+MAX_MORPHS = 4
+"""Most morphs between a proposal and its trained parent, so that inherited weights help."""
+
 INSERTED_KERNEL = 3
 """Kernel size of an inserted convolution before its hyperparameter is tuned."""
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from aiperf.cli.command import suggest
 from aiperf.config.datasets import DATASETS
-from aiperf.config.settings import PRESETS, RunConfig, load_config, parse_override
+from aiperf.config.settings import (
+    PRESETS,
+    Layer,
+    RunConfig,
+    config_of,
+    override_layers,
+    parse_override,
+    read_layers,
+)
 from aiperf.errors import ConfigError
 
 SHORTHANDS = {
     "replicas": ("run.replicas", "N", "number of replicas"),
-    "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm or ssh"),
+    "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm, scheduler, ssh or ray"),
+    "address": ("ray.address", "ADDRESS", "the Ray cluster of --launcher ray: auto, or HOST:PORT"),
     "manager": ("run.manager", "NAME", "when replicas get jobs: native, or nni (needs the extra [nni])"),
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
@@ -23,7 +31,8 @@ SHORTHANDS = {
 }
 """Options that stand for keys of the configuration: key, placeholder, meaning."""
 
-SUGGESTED = {"launcher": ("local", "slurm", "ssh"), "manager": ("native", "nni"), "dataset": DATASETS}
+LAUNCHERS = ("local", "ray", "scheduler", "slurm", "ssh")
+SUGGESTED = {"launcher": LAUNCHERS, "manager": ("native", "nni"), "dataset": DATASETS}
 """Values that the shell completes."""
 
 NUMBERS = frozenset({"replicas", "seed"})
@@ -32,6 +41,7 @@ NUMBERS = frozenset({"replicas", "seed"})
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """The configuration file, presets, shorthands and --set."""
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
+    parser.add_argument("--config", type=Path, metavar="CONFIG.toml", dest="config_file", help="the same, as an option")
     preset = parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset, not the defaults")
     suggest(preset, PRESETS)
     for name, (_, placeholder, meaning) in SHORTHANDS.items():
@@ -52,32 +62,33 @@ def _number(text: str) -> int | str:
 
 def read_run_options(arguments: argparse.Namespace) -> RunConfig:
     """The configuration that the options make. Raises ConfigError with all problems at once."""
-    return load_config(arguments.config, arguments.preset, _overrides(arguments))
+    problems: list[str] = []
+    return config_of(read_run_layers(arguments, problems), problems)
+
+
+def read_run_layers(arguments: argparse.Namespace, problems: list[str]) -> list[Layer]:
+    """The settings by their source, later ones over earlier ones; bad options are `problems`."""
+    if arguments.config is not None and arguments.config_file is not None:
+        problems.append(f"two configuration files, {arguments.config} and {arguments.config_file}: name one")
+    layers = read_layers(arguments.config or arguments.config_file, arguments.preset, problems)
+    for text in arguments.overrides:
+        try:
+            layers += override_layers("--set", *parse_override(text), problems)
+        except ConfigError as error:
+            problems += error.problems
+    for name, (key, _, _) in SHORTHANDS.items():
+        if getattr(arguments, name) is not None:
+            layers += override_layers(f"--{name.replace('_', '-')}", key, getattr(arguments, name), problems)
+    return layers
 
 
 def words_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The same options as words for another command line; paths are made absolute."""
-    words = [str(arguments.config.absolute())] if arguments.config else []
+    """The same options as words for another command line; file and --data-dir are made absolute."""
+    file = arguments.config or arguments.config_file
+    words = [str(file.absolute())] if file else []
     words += ["--preset", arguments.preset] if arguments.preset else []
     for name in SHORTHANDS:
         value = getattr(arguments, name)
         if value is not None and name != "launcher":
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [f"--{name.replace('_', '-')}", str(Path(value).absolute() if name == "data_dir" else value)]
     return (*words, *(word for text in arguments.overrides for word in ("--set", text)))
-
-
-def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    problems: list[str] = []
-    for text in arguments.overrides:
-        try:
-            key, value = parse_override(text)
-            result[key] = value
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    for name, (key, _, _) in SHORTHANDS.items():
-        if getattr(arguments, name) is not None:
-            result[key] = getattr(arguments, name)
-    return result

@@ -6,17 +6,21 @@ import difflib
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "run": {
+        "doctor": ("primary.doctor.cli:DOCTOR", "find every problem that a run would have, before it starts"),
         "run": ("primary.cli:RUN", "start a timed run and print its score"),
         "resume": ("primary.cli:RESUME", "resume an interrupted run"),
         "status": ("analysis.verbs.run:STATUS", "show the progress of a run, from any shell"),
+        "dashboard": ("dashboard.cli:DASHBOARD", "show runs live in a browser"),
     },
     "results": {
         "report": ("analysis.verbs.run:REPORT", "recompute score, tables and page of a run from its records"),
-        "check": ("analysis.verbs.submission:CHECK", "check a result against every rule"),
+        "check": ("referee.check:CHECK", "check a result against every rule, and replay its search"),
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
-        "rank": ("analysis.verbs.results:RANK", "rank results"),
+        "trend": ("analysis.verbs.trend:TREND", "show results over time and versions, and mark what got worse"),
+        "rank": ("referee.rank:RANK", "rank results"),
         "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with increasing numbers of replicas"),
-        "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission"),
+        "audit": ("referee.audit.cli:AUDIT", "do drawn parts of a run's work again and compare"),
+        "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission; hand it to TensorBoard or MLflow"),
     },
     "cluster": {
         "nodes": ("primary.nodes.cli:NODES", "list hardware and software of a cluster's nodes"),
@@ -29,7 +33,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
         "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),
-        "config": ("primary.importing.cli:CONFIG", "translate configurations of the earlier implementation"),
+        "config": (
+            "primary.importing.cli:CONFIG",
+            "show the settings in force; translate earlier configurations",
+        ),
     },
     "shell": {
         "completion": ("aiperf.cli.completion:COMPLETION", "print the completion script of bash, zsh or fish"),

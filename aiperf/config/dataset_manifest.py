@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
 
@@ -18,6 +19,8 @@ MANIFEST_NAME = "dataset.json"
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
+
+_HEXADECIMAL = "^[0-9a-f]{64}$"
 
 
 class _Part(BaseModel):
@@ -37,6 +40,8 @@ class SplitEntry(_Part):
     """The images of one split."""
 
     files: tuple[FileEntry, ...]
+    fingerprint: str | None = Field(default=None, pattern=_HEXADECIMAL)
+    """Of its images and labels (`aiperf.config.fingerprints`); None: unknown."""
 
     @property
     def images(self) -> int:
@@ -55,6 +60,14 @@ class DatasetManifest(_Part):
     class_names: tuple[str, ...] = Field(min_length=2)
     train: SplitEntry
     validation: SplitEntry
+    fingerprint: str | None = Field(default=None, pattern=_HEXADECIMAL)
+    """Of both splits; None: unknown."""
+
+    @model_validator(mode="after")
+    def _is_that_of_the_splits(self) -> Self:
+        if self.fingerprint != overall_fingerprint(self.train.fingerprint, self.validation.fingerprint):
+            raise ValueError("its fingerprint is not that of its splits")
+        return self
 
     def split(self, name: Split) -> SplitEntry:
         """One of the two splits."""

@@ -39,6 +39,26 @@ IMAGES = "images"
 DATASETS = (IMAGENET.name, DIGITS.name, IMAGES)
 """Names that a configuration may give."""
 
+REGISTERED: dict[str, str] = {
+    DIGITS.name: "b8cf410417cd16cb52dd793dcf79faca70d224700651a111859c5010bba9ca52",
+}
+"""Fingerprints that data sets must have, by name. ImageNet's is not known (docs/datasets.md)."""
+
+
+def known_fingerprint(name: str, data_dir: str | None) -> str | None:
+    """The fingerprint of a data set: registered if embedded, else as its dataset.json says.
+
+    None if it is unknown, also if the directory does not describe it.
+    """
+    if name == DIGITS.name:
+        return REGISTERED[name]
+    if data_dir is None:
+        return None
+    try:
+        return read_dataset_manifest(Path(data_dir)).fingerprint
+    except DatasetError:
+        return None
+
 
 def data_problems(name: str, data_dir: str | None, must_exist: bool = True) -> list[str]:
     """Reasons why a data set cannot be trained from a directory; empty if there are none.

@@ -32,6 +32,23 @@ def _checked(seconds: float, text: str) -> float:
     return seconds
 
 
+def parse_pause(text: str | float) -> float:
+    """Seconds as `parse_duration` reads them, or 0 for none at all."""
+    return 0.0 if text in (0, "0", "0s") and not isinstance(text, bool) else parse_duration(text)
+
+
+def exact_duration(seconds: float) -> str | float:
+    """The shortest text that `parse_duration` reads as exactly this: 12h, 1h30m; or the number."""
+    left, parts = int(seconds), []
+    if left != seconds or not left:
+        return seconds
+    for unit, size in _UNITS_S.items():
+        if left // size and unit != "d":
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return "".join(parts)
+
+
 def format_duration(seconds: float) -> str:
     """Compact text for people: 45s, 5m00s, 1h30m."""
     whole = max(0, round(seconds))

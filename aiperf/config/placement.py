@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from aiperf.config.settings import RunConfig
 
+CPUS_DIVIDED, GPUS_DIVIDED = "AIPERF_CPUS_DIVIDED", "AIPERF_GPUS_DIVIDED"
+"""Variables for an agent that shares its node: the number of replicas among which its launcher has
+divided the CPUs or GPUs. The agent sees its own part only; without them it divides what it sees.
+"""
+
 
 def nodes_needed(config: RunConfig) -> int:
     """Nodes of all replicas."""

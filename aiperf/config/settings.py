@@ -6,16 +6,18 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from aiperf.config.datasets import IMAGES, Dataset, find_dataset
+from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
 from aiperf.config.sections import (
     EnvironmentSection,
     NniSection,
+    RaySection,
     ReplicaSection,
     RunSection,
     SearchSection,
@@ -27,6 +29,7 @@ from aiperf.config.sections import (
     TrainingSection,
 )
 from aiperf.config.space import read_space
+from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
 
 PRESETS = ("official", "quick")
@@ -41,6 +44,7 @@ class RunConfig(Section):
     replica: ReplicaSection = ReplicaSection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
+    ray: RaySection = RaySection()
     environment: EnvironmentSection = EnvironmentSection()
     telemetry: TelemetrySection = TelemetrySection()
     nni: NniSection = NniSection()
@@ -61,6 +65,13 @@ class RunConfig(Section):
         return not imitated or self.run.dataset == IMAGES
 
     @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the trained images; None if they are imitated, or it is unknown."""
+        if self.training.trainer == "simulated" or self.training.input == "synthetic":
+            return None
+        return known_fingerprint(self.run.dataset, self.run.data_dir)
+
+    @property
     def batch_size(self) -> int:
         """Images per accelerator and step."""
         return self.training.batch_size or self.dataset.batch_size
@@ -71,6 +82,16 @@ class RunConfig(Section):
         return self.training.max_epochs or self.dataset.max_epochs
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Settings from one source: a preset, a file, or one option."""
+
+    source: str
+    """In words: "preset quick", "run.toml", "--set"."""
+    document: Mapping[str, Any]
+    """By section and name."""
+
+
 def load_config(
     file: Path | None = None, preset: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> RunConfig:
@@ -78,28 +99,63 @@ def load_config(
 
     Raises ConfigError with all problems at once; each names the key, the value and what is allowed.
     """
-    document: dict[str, Any] = {}
     problems: list[str] = []
-    if preset is not None:
-        _merge(document, _read_preset(preset))
-    if file is not None:
-        _merge(document, _read_toml(file))
+    layers = read_layers(file, preset, problems)
     for key, value in (overrides or {}).items():
-        section, _, name = key.partition(".")
-        target = document.setdefault(section, {})
-        if not name or not isinstance(target, dict):
-            problems.append(f"{key}: overrides are written section.key=value, such as run.replicas=4")
-        else:
-            target[name] = value
+        layers += override_layers("override", key, value, problems)
+    return config_of(layers, problems)
+
+
+def read_layers(file: Path | None, preset: str | None, problems: list[str]) -> list[Layer]:
+    """The layers of a preset and a file; what cannot be read is added to `problems`."""
+    layers = []
+    try:
+        if preset is not None:
+            layers.append(Layer(f"preset {preset}", _read_preset(preset)))
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        if file is not None:
+            layers.append(Layer(str(file), _read_toml(file)))
+    except ConfigError as error:
+        problems += error.problems
+    return layers
+
+
+def override_layers(source: str, key: str, value: Any, problems: list[str]) -> list[Layer]:
+    """The layer of one override by dotted key; none, and a problem, if the key has no section."""
+    section, _, name = key.partition(".")
+    if section and name:
+        return [Layer(source, {section: {name: value}})]
+    problems.append(_without_section(key, key))
+    return []
+
+
+def config_of(layers: Sequence[Layer], problems: Sequence[str] = ()) -> RunConfig:
+    """The configuration that layers make, each over those before it.
+
+    Raises ConfigError with all problems at once: those that are known already, and its own.
+    """
+    document: dict[str, Any] = {}
+    for layer in layers:
+        _merge(document, layer.document)
+    found = list(problems)
     try:
         config = RunConfig.model_validate(document)
     except ValidationError as error:
-        problems += [_describe(item) for item in error.errors(include_url=False)]
-    else:
-        problems += _space_problems(config)
-    if problems:
-        raise ConfigError(problems)
+        raise ConfigError([*found, *describe_problems(error, RunConfig)]) from None
+    if found := [*found, *_space_problems(config)]:
+        raise ConfigError(found)
     return config
+
+
+def origins(layers: Sequence[Layer]) -> dict[str, str]:
+    """The source of every setting by its dotted key: that of the last layer that has it."""
+    found = dict.fromkeys(keys_of(RunConfig), "default")
+    for layer in layers:
+        for section, values in layer.document.items():
+            found |= dict.fromkeys((f"{section}.{name}" for name in values), layer.source)
+    return found
 
 
 def _space_problems(config: RunConfig) -> list[str]:
@@ -128,16 +184,24 @@ def parse_override(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"\w+\.\w+", key.strip()):
-        raise ConfigError([f"{text!r}: overrides are written section.key=value, such as run.replicas=4"])
+        raise ConfigError([_without_section(text, key.strip(), value.strip())])
     try:
         return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
 
 
+def _without_section(text: str, key: str, value: str = "") -> str:
+    close = similar_keys(RunConfig, key)
+    example = f"{close[0]}={value or 'VALUE'}" if close else "run.replicas=4"
+    return f"{text!r}: overrides are written section.key=value, such as {example}"
+
+
 def _read_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
-        raise ConfigError([f"unknown preset {name!r}; known: {', '.join(PRESETS)}"])
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError([f"unknown preset {name!r}; {hint}known: {', '.join(PRESETS)}"])
     return tomllib.loads(resources.files("aiperf").joinpath(f"presets/{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -150,33 +214,9 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError([f"{file}: is not TOML: {error}"]) from None
 
 
-def _merge(target: dict[str, Any], source: dict[str, Any]) -> None:
+def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
     for section, values in source.items():
-        if isinstance(values, dict) and isinstance(target.get(section), dict):
-            target[section].update(values)
+        if isinstance(values, dict) and isinstance(target.get(section, {}), dict):
+            target[section] = {**target.get(section, {}), **values}
         else:
             target[section] = values
-
-
-def _describe(item: Mapping[str, Any]) -> str:
-    place = item["loc"]
-    key = ".".join(map(str, place))
-    if item["type"] == "extra_forbidden":
-        valid = _valid_keys(place[:-1])
-        close = difflib.get_close_matches(str(place[-1]), valid, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"{key}: unknown key{hint}; valid here: {', '.join(valid)}"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    return (
-        f"{key}: {message}"
-        if "got" in message or repr(item["input"]) in message
-        else f"{key}: {message} (found {item['input']!r})"
-    )
-
-
-def _valid_keys(place: Sequence[str | int]) -> list[str]:
-    if not place:
-        return list(RunConfig.model_fields)
-    section = RunConfig.model_fields[str(place[0])].annotation
-    assert isinstance(section, type) and issubclass(section, BaseModel)
-    return list(section.model_fields)

@@ -18,7 +18,11 @@ from typing import Self
 from aiperf.clock import Clock
 from aiperf.errors import RecordDamagedError
 from aiperf.files import sync_directory
-from aiperf.history.records import AnyBody, Record, decode_record, encode_record
+from aiperf.history.bodies import AnyBody
+from aiperf.history.chain import first_link, hash_of
+from aiperf.history.cursor import Cursor
+from aiperf.history.damage import Damage
+from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 
 log = logging.getLogger(__name__)
@@ -43,6 +47,7 @@ class HistoryWriter:
         self.patience_s = PATIENCE_S
         """Seconds to wait for a file system that refuses a record."""
         self._sequence = 0
+        self._head = first_link(paths)
         self.name, self._descriptor = _create_exclusively(paths, role)
         self._good_bytes = 0
 
@@ -52,10 +57,18 @@ class HistoryWriter:
         Raises OSError if it cannot be written within `patience_s`; the file is then as before.
         """
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
-        record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
-        self._write(encode_record(record))
+        time_ms = self.clock.utc_ms_at(monotonic_ms)
+        record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
+        line = encode_record(record)
+        self._write(line)
         self._sequence += 1
+        self._head = hash_of(line[:-1])
         return record
+
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Sequence number and hash of the last record; None if there is none."""
+        return (self._sequence - 1, self._head) if self._sequence else None
 
     def _write(self, line: bytes) -> None:
         """Write a line whole, or not at all; wait a while if the file system is full or refuses."""
@@ -102,18 +115,6 @@ def _create_exclusively(paths: RunPaths, role: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """A line that is not as it was written."""
-
-    file: str
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file} line {self.line}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """New records and damages since the last look of a reader."""
 
@@ -125,6 +126,8 @@ class Batch:
 class _Position:
     offset: int = 0
     lines: int = 0
+    last: bytes = b""
+    """The last line, without its newline."""
 
 
 class HistoryReader:
@@ -154,7 +157,18 @@ class HistoryReader:
             lines = _new_lines(file, position)
             first = position.lines + 1
             position.lines += len(lines)
+            position.last = lines[-1] if lines else position.last
             yield decode_lines(file.name, enumerate(lines, start=first))
+
+    def cursor(self) -> Cursor:
+        """How far every file was read."""
+        return Cursor(
+            {
+                name.removesuffix(".jsonl"): (position.lines - 1, hash_of(position.last))
+                for name, position in self._positions.items()
+                if position.lines
+            }
+        )
 
     def unfinished(self) -> list[str]:
         """Files that end in an unfinished line, as of the last call of `read_new`."""
@@ -177,7 +191,7 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
                 raise RecordDamagedError(f"the record is {record.writer}'s, not this file's")
             records.append(record)
         except RecordDamagedError as error:
-            damages.append(Damage(file, number, str(error)))
+            damages.append(Damage(f"history/{file}", number, "record", str(error)))
     return Batch(tuple(records), tuple(damages))
 
 

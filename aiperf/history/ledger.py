@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aiperf.facts import Stamped
-from aiperf.history.records import (
+from aiperf.history.bodies import (
     EpochCompleted,
+    EpochWitnessed,
     JobIssued,
     PhaseBegan,
     ProgressMade,
-    Record,
     ReplicaLost,
     ReplicaReady,
     RunEnded,
     RunReleased,
     RunResumed,
+    TrialBuilt,
+    TrialClosed,
     TrialEnded,
     TrialFailed,
     TrialStarted,
 )
+from aiperf.history.damage import Damage
+from aiperf.history.records import Record
 from aiperf.network.operations import Operations
 from aiperf.rules.score import TrialWork
 
@@ -46,11 +50,16 @@ class TrialLedger:
     started: TrialStarted | None = None
     writer: str = ""
     started_ms: int | None = None
+    built: TrialBuilt | None = None
     epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
     progress: set[Stamped[ProgressMade]] = field(default_factory=set)
     """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
+    witnessed: dict[int, Stamped[EpochWitnessed]] = field(default_factory=dict)
+    """By epoch, at the primary's times."""
+    closed: Stamped[TrialClosed] | None = None
+    """At the primary's time."""
 
     @property
     def accuracy(self) -> float | None:
@@ -126,7 +135,7 @@ class Ledger:
     last_ms: int = 0
     last_of_writer_ms: dict[str, int] = field(default_factory=dict)
     """The time of each writer's last record, on its clock."""
-    conflicts: list[str] = field(default_factory=list)
+    conflicts: list[Damage] = field(default_factory=list)
     latest_progress_only: bool = False
     """Keep only the furthest progress report of each trial: a long run has millions of them."""
     _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
@@ -177,7 +186,7 @@ class Ledger:
             began_ms = self.corrected(trial.writer, trial.started_ms)
             replica = self.replicas.get(trial.started.replica)
             losses = replica.losses if replica is not None else ()
-            moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms and trial.ended is None]
+            moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms]
             moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
         return min(moments, default=None)
 
@@ -247,7 +256,8 @@ class Ledger:
     def _trial_started(self, body: TrialStarted, record: Record) -> None:
         trial = self.trial(body.trial)
         if trial.started not in (None, body):
-            self.conflicts.append(f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}")
+            found = f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}"
+            self.conflicts.append(_conflict(record, found))
         trial.started, trial.writer, trial.started_ms = body, record.writer, record.time_ms
 
     def _phase_began(self, body: PhaseBegan, record: Record) -> None:
@@ -264,14 +274,33 @@ class Ledger:
     def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
         epochs = self.trial(body.trial).epochs
         if body.epoch in epochs and epochs[body.epoch].body != body:
-            self.conflicts.append(f"trial {body.trial} completed epoch {body.epoch} twice")
+            self.conflicts.append(_conflict(record, f"trial {body.trial} completed epoch {body.epoch} twice"))
         epochs.setdefault(body.epoch, Stamped(record.time_ms, body))
 
-    def _trial_ended(self, body: TrialEnded, record: Record) -> None:
-        self.trial(body.trial).ended = Stamped(record.time_ms, body)
 
-    def _trial_failed(self, body: TrialFailed, record: Record) -> None:
-        self.trial(body.trial).failed = Stamped(record.time_ms, body)
+def _conflict(record: Record, found: str) -> Damage:
+    """A damage at a record, whose line follows from its number in an intact file."""
+    return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
+
+
+def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
+    ledger.trial(body.trial).built = body
+
+
+def _epoch_witnessed(ledger: Ledger, body: EpochWitnessed, record: Record) -> None:
+    ledger.trial(body.trial).witnessed.setdefault(body.epoch, Stamped(record.time_ms, body))
+
+
+def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
+    ledger.trial(body.trial).closed = Stamped(record.time_ms, body)
+
+
+def _trial_ended(ledger: Ledger, body: TrialEnded, record: Record) -> None:
+    ledger.trial(body.trial).ended = Stamped(record.time_ms, body)
+
+
+def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
+    ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
 _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
@@ -285,7 +314,10 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     PhaseBegan: Ledger._phase_began,
     ProgressMade: Ledger._progress_made,
     EpochCompleted: Ledger._epoch_completed,
-    TrialEnded: Ledger._trial_ended,
-    TrialFailed: Ledger._trial_failed,
+    TrialEnded: _trial_ended,
+    TrialFailed: _trial_failed,
+    TrialBuilt: _trial_built,
+    EpochWitnessed: _epoch_witnessed,
+    TrialClosed: _trial_closed,
 }
 """The change that each kind of record makes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiperf.history.bodies import EpochCompleted
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.records import EpochCompleted
 
 
 def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:

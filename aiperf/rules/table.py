@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.config.datasets import IMAGENET
+from aiperf.config.datasets import IMAGENET, REGISTERED
 from aiperf.config.settings import RunConfig
 
 RULES_VERSION = "aiperf-1"
@@ -65,6 +65,8 @@ class RunFacts:
     precisions: tuple[str, ...] = ()
     """Arithmetic of the layers of all trials, as recorded."""
     damages: tuple[str, ...] = ()
+    chained: bool = True
+    """True if each record carries the hash of the one before."""
     segments: int = 1
     """Segments with clocks of their own: 1, plus 1 for each resumption with a new clock."""
     released: int = 1
@@ -75,6 +77,14 @@ class RunFacts:
     """True if the run directory holds a space of hyperparameters: the replicas use it."""
     initial_operations: int | None = None
     """Operations of training one image of the first architecture; None if none was ever trained."""
+    implausible: tuple[str, ...] = ()
+    """Claims beyond the devices, or that no sample supports (`analysis.report.physics`)."""
+    unchecked: tuple[str, ...] = ()
+    """Devices whose own limits are unknown."""
+    fingerprints: tuple[str | None, ...] = ()
+    """Fingerprints of the images of all trials, each once; None: a trial names none."""
+    unevidenced: tuple[str, ...] = ()
+    """Trials without the records of their plan or a built model, epochs without hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,19 @@ def _whole_epochs(facts: RunFacts) -> bool:
     )
 
 
+def _data(facts: RunFacts) -> str:
+    if not facts.fingerprints:
+        return "no trial"
+    if None in facts.fingerprints:
+        return "unknown"
+    if len(facts.fingerprints) > 1:
+        return "several"
+    registered = REGISTERED.get(facts.config.run.dataset)
+    if registered is None:
+        return f"unregistered {str(facts.fingerprints[0])[:12]}"
+    return "registered" if facts.fingerprints[0] == registered else "not the registered one"
+
+
 def _initial(facts: RunFacts) -> str:
     cost = "never trained" if facts.initial_operations is None else f"{facts.initial_operations} operations an image"
     return f"{facts.config.search.initial_architecture}, {cost}"
@@ -162,11 +185,28 @@ def _is_resnet50(facts: RunFacts) -> bool:
     return facts.config.run.dataset != IMAGENET.name or facts.initial_operations == RESNET50_OPERATIONS
 
 
+def _plausible(facts: RunFacts) -> str:
+    if facts.config.training.trainer == "simulated":
+        return "not checked: simulated"
+    shown = "; ".join(facts.implausible[:3]) + (f"; {len(facts.implausible) - 3} more" * (len(facts.implausible) > 3))
+    unknown = "".join(f"unknown device {name}: not checked against its own limits; " for name in facts.unchecked)
+    return f"{unknown}{shown or 'nothing beyond the devices'}"
+
+
+def _evidence(facts: RunFacts) -> str:
+    if facts.config.training.trainer == "simulated":
+        return "not checked: simulated"
+    more = len(facts.unevidenced) - 3
+    return "; ".join(facts.unevidenced[:3]) + (f"; {more} more" if more > 0 else "") or "complete"
+
+
 RULES = (
     Rule("arrangement", "a primary and at least one replica", "integrity",
          lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
     Rule("records", "every record intact", "integrity",
          lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
+    Rule("chain", "each record carries the hash of the one before", "setting",
+         lambda f: "a chain" if f.chained else "no chain", lambda f: f.chained),
     Rule("completion", "the run reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended == "deadline"),
     Rule("clock", "one clock from the release to the deadline", "setting",
@@ -175,6 +215,8 @@ RULES = (
          lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
     Rule("dataset", "imagenet", "setting",
          lambda f: f.config.run.dataset, lambda f: f.config.run.dataset == IMAGENET.name),
+    Rule("data", "one fingerprint of the images in all trials, the registered one if there is one", "setting",
+         _data, lambda f: _data(f) not in ("unknown", "several", "not the registered one")),
     Rule("epochs", f"{IMAGENET.train_images} images trained and {IMAGENET.validation_images} evaluated in each",
          "setting", _epochs, _whole_epochs),
     Rule("trainer", "keras (real training)", "setting",
@@ -206,6 +248,10 @@ RULES = (
          lambda f: f.config.training.input, lambda f: f.config.training.input == "dataset"),
     Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s, configured and measured", "setting",
          _duration, lambda f: min(f.config.run.duration, f.duration_s) >= MINIMUM_DURATION_S),
+    Rule("plausible", "operations, images and power that the devices can do", "setting",
+         _plausible, lambda f: not f.implausible),
+    Rule("evidence", "plan and model of each trial; hashes of the steps and weights of each epoch", "setting",
+         _evidence, lambda f: f.config.training.trainer == "simulated" or not f.unevidenced),
     Rule("error", f"at most {MAXIMUM_ERROR:.2f}", "outcome",
          lambda f: f"{f.error:.4f}", lambda f: f.error <= MAXIMUM_ERROR),
 )  # fmt: skip

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,6 +113,33 @@ class Claim:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The primary that has, or had, a run."""
+
+    host: str
+    pid: int
+    alive: bool
+    """False if it has died on this node, or on another one and is silent."""
+    here: bool
+    """True if it is, or was, a process of this node."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def find_holder(path: Path, now_ms: int) -> Holder | None:
+    """The primary that a claim names; None without a claim. Writes nothing."""
+    try:
+        holder = _parse(path.read_bytes())
+        silent_s = now_ms / 1000 - path.stat().st_mtime
+        host, pid = str(holder["host"]), int(holder["pid"])
+    except (OSError, KeyError, ValueError, TypeError):  # also a half-written claim
+        return None
+    here = host == socket.gethostname()
+    return Holder(host, pid, _lives(holder) if here else silent_s <= SILENCE_S, here)
 
 
 def is_held_here(path: Path) -> bool:

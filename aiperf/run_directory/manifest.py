@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf import __version__
 from aiperf.config.settings import RunConfig
+from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
 from aiperf.rules.table import RULES_VERSION
@@ -43,8 +44,11 @@ def read_manifest(paths: RunPaths) -> Manifest:
     """Read run.json. Raises RunDirectoryError if it is not one, or of another rules version."""
     try:
         manifest = Manifest.model_validate_json(paths.run.read_bytes(), strict=False)
-    except (OSError, ValidationError) as error:
+    except OSError as error:
         raise RunDirectoryError(f"{paths.run}: is not a run of this program: {error}") from None
+    except ValidationError as error:
+        found = describe_problems(error, RunConfig, below=("config",)) or ["it is not the JSON of a manifest"]
+        raise RunDirectoryError(f"{paths.run}: is not a run of this program: {'; '.join(found)}") from None
     if manifest.rules_version != RULES_VERSION:
         raise RunDirectoryError(
             f"{paths.run}: rules version is {manifest.rules_version!r}; this program knows {RULES_VERSION!r}"

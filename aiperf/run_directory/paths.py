@@ -127,6 +127,11 @@ class RunPaths:
         """State of a trial after its last kept epoch, while the trial is not over."""
         return self.models / architecture_hash / f"checkpoint-{trial:06d}.npz"
 
+    def checkpoints_of(self, architecture_hash: str, trial: int) -> tuple[Path, Path]:
+        """The checkpoint of a trial, and the one before it."""
+        latest = self.checkpoint(architecture_hash, trial)
+        return latest, earlier_checkpoint(latest)
+
     def candidate(self, replica: int, round_number: int) -> Path:
         """Architecture that a replica has proposed ahead for a round."""
         return self.candidates / f"replica-{replica:04d}-round-{round_number:04d}.json"
@@ -142,6 +147,10 @@ class RunPaths:
     def preparation_log(self, replica: int, number: int) -> Path:
         """Output of trainer ranks that wait for their trial; becomes the trial's log."""
         return self.logs / f"replica-{replica:04d}-preparation-{number:06d}.log"
+
+    def evidence(self, trial: int) -> Path:
+        """Losses and gradient norms of a trial's steps (`aiperf.run_directory.evidence`)."""
+        return self.root / "evidence" / f"trial-{trial:06d}.rows"
 
     def create(self) -> None:
         """Make the directories of a new run. Raises OSError."""
@@ -162,6 +171,11 @@ class Entry:
     submitted: bool = False
 
 
+def earlier_checkpoint(checkpoint: Path) -> Path:
+    """The checkpoint before this one, of the same trial: the latest may be ahead of the records."""
+    return checkpoint.with_suffix(".before.npz")
+
+
 ENTRIES = (
     Entry(r"run\.json", "run.json", submitted=True),
     Entry(r"system\.json", "system.json", submitted=True),
@@ -169,8 +183,9 @@ ENTRIES = (
     Entry(r"history/(primary|replica-\d{4,})-\d+\.jsonl", "history/*.jsonl", submitted=True),
     Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
+    Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),
     Entry(r"report/.+", "report/**/*", submitted=True),
-    Entry(r"models/[0-9a-f]{16}/(weights|checkpoint)-\d{6,}\.npz", "models/*/*.npz"),
+    Entry(r"models/[0-9a-f]{16}/(weights-\d{6,}|checkpoint-\d{6,}(\.before)?)\.npz", "models/*/*.npz"),
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),
     Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
     Entry(r"logs/(primary|nni)\.out", "logs/*.out"),

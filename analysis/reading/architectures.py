@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from aiperf.errors import ArchitectureError
+from aiperf.history.damage import Damage
 from aiperf.network.operations import Operations, count
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
+
+_HASH = re.compile("[0-9a-f]{16}")
 
 CHUNK = 256
 """Architectures that are read in one task."""
@@ -48,15 +52,23 @@ class ArchitectureFactsReader:
         chunk, self._waiting = self._waiting, []
         self._chunks.append((chunk, self._workers.submit(_read_all, self._paths, chunk)))
 
-    def results(self) -> tuple[dict[str, ArchitectureFacts], list[str]]:
-        """Wait for all facts, by hash, and for the reasons why other architectures cannot be used.
+    def results(self) -> tuple[dict[str, ArchitectureFacts], list[Damage]]:
+        """Wait for all facts, by hash, and for the damages of other architectures.
 
         An architecture whose hash is not its name is one of those.
         """
         self._submit()
         read = [pair for names, future in self._chunks for pair in zip(names, future.result(), strict=True)]
         found = {name: facts for name, facts in read if isinstance(facts, ArchitectureFacts)}
-        return found, [facts for _, facts in sorted(read, key=lambda item: item[0]) if isinstance(facts, str)]
+        return found, [self._damage(name, facts) for name, facts in sorted(read, key=_name) if isinstance(facts, str)]
+
+    def _damage(self, name: str, problem: str) -> Damage:
+        problem = problem.removeprefix(f"{self._paths.architecture(name)}: ")
+        return Damage(f"models/{name}/architecture.json", None, "architecture", problem)
+
+
+def _name(item: tuple[str, object]) -> str:
+    return item[0]
 
 
 def _read_all(paths: RunPaths, names: list[str]) -> list[ArchitectureFacts | str]:
@@ -64,6 +76,8 @@ def _read_all(paths: RunPaths, names: list[str]) -> list[ArchitectureFacts | str
 
 
 def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
+    if _HASH.fullmatch(name) is None:  # a path of an opponent may lead anywhere
+        return "its name is not the hash of an architecture"
     try:
         # A store of its own: thousands of architectures would fill the memory.
         architecture = ArchitectureStore(paths).load(name)

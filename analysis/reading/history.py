@@ -7,26 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.history.chain import first_link
 from aiperf.history.files import decode_lines, read_from
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record, scan_progress
+from aiperf.history.records import scan_progress
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.lines import LineFacts, check_lines
+from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
 BUCKET_MS = GRID_MS // 4
 """Resolution of progress in runs of an hour and more. It divides the timeline's grid: exact there.
 """
-
-
-@dataclass(frozen=True)
-class WriterRecords:
-    """One writer's records, its damaged lines, and its file if the last line is incomplete."""
-
-    records: tuple[Record, ...]
-    damages: tuple[str, ...]
-    unfinished: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +45,23 @@ def history_bytes(paths: RunPaths) -> int:
     return sum(file.stat().st_size for file in paths.history_files())
 
 
-def read_history(paths: RunPaths, workers: Workers, ledger: Ledger) -> Iterator[WriterRecords]:
-    """The records of all writers, the primary's first.
+def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: PrimaryRecords) -> Iterator[WriterRecords]:
+    """The records of all writers, the primaries' first, in the order of their starts.
 
-    The caller must fold each into the ledger before it takes the next: the primary's records decide
-    how those of the replicas are thinned.
+    The caller must fold each into the ledger, and those of primaries into `primary`, before it
+    takes the next: the primary's records decide how those of the replicas are thinned, and of which
+    records the hashes are wanted. A primary's file is read before those that it speaks of, so that
+    it cannot be ahead of them.
     """
-    own = paths.history_files("primary")
+    link = first_link(paths)
+    own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
     for file in own:
-        yield _records(file, select_lines(file, None))
+        yield _records(file, select_lines(file, None, link))
     others = [file for file in paths.history_files() if file not in own]
-    selected = deque(workers.submit(select_lines, file, _thinning(ledger, file.stem)) for file in others)
+    selected = deque(
+        workers.submit(select_lines, file, _thinning(ledger, file.stem), link, frozenset(primary.wanted(file.stem)))
+        for file in others
+    )
     for file in others:
         yield _records(file, selected.popleft().result())
 
@@ -78,8 +78,9 @@ def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
 
 def _records(file: Path, lines: Lines) -> WriterRecords:
     batch = decode_lines(file.name, zip(lines.numbers, lines.texts, strict=True))
-    unfinished = (file.name,) if lines.unfinished else ()
-    return WriterRecords(batch.records, tuple(map(str, batch.damages)), unfinished)
+    damaged = {damage.line for damage in batch.damages}
+    numbers = tuple(number for number in lines.numbers if number not in damaged)
+    return WriterRecords(file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +90,23 @@ class Lines:
     numbers: list[int]
     texts: list[bytes]
     unfinished: bool
+    facts: LineFacts
+    """Of all lines."""
 
 
-def select_lines(file: Path, thinning: ProgressThinning | None) -> Lines:
+def select_lines(
+    file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset()
+) -> Lines:
     """All lines except progress reports that have a further one of the same trial in their bucket.
 
-    A line that is not an intact progress report stays, for the decoder to judge.
+    A line that is not an intact progress report stays, for the decoder to judge. `first_link` is
+    that of the first record; `wanted` are the sequence numbers whose hashes are asked for.
     """
     *lines, rest = read_from(file).split(b"\n")
     needless = _needless(lines, thinning) if thinning is not None else frozenset[int]()
     kept = [number for number in range(1, len(lines) + 1) if number not in needless]
-    return Lines(kept, [lines[number - 1] for number in kept], bool(rest))
+    facts = check_lines(f"history/{file.name}", lines, first_link, wanted)
+    return Lines(kept, [lines[number - 1] for number in kept], bool(rest), facts)
 
 
 def _needless(lines: list[bytes], thinning: ProgressThinning) -> set[int]:

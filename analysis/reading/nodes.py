@@ -8,6 +8,9 @@ from aiperf.run_directory.paths import RunPaths
 
 Fact = str | int | float | None
 
+MOST_CPUS, MOST_ACCELERATORS, MOST_BYTES = 4096, 1024, 1 << 50
+"""More than any node has. A claim beyond them makes the description of all nodes unreadable."""
+
 
 class NodeFacts(BaseModel):
     """Hardware and software of one node. None: the node could not find it out.
@@ -21,9 +24,9 @@ class NodeFacts(BaseModel):
     host: str | None = None
     os: str | None = None
     cpu_model: str | None = None
-    cpu_count: int | None = None
+    cpu_count: int | None = Field(default=None, ge=0, le=MOST_CPUS)
     """CPUs that the agent may use."""
-    memory_bytes: int | None = None
+    memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     python: str | None = None
     aiperf: str | None = None
     tensorflow: str | None = None
@@ -31,10 +34,10 @@ class NodeFacts(BaseModel):
     keras: str | None = None
     numpy: str | None = None
     horovod: str | None = None
-    accelerators: int | None = None
+    accelerators: int | None = Field(default=None, ge=0, le=MOST_ACCELERATORS)
     """Number of accelerators; the facts below are those of the first."""
     accelerator: str | None = None
-    accelerator_memory_bytes: int | None = None
+    accelerator_memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     accelerator_driver: str | None = None
 
     def as_recorded(self) -> dict[str, Fact]:

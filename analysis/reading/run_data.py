@@ -8,17 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
+from aiperf.history.bodies import TrialStarted
+from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.records import TrialStarted
 from aiperf.network.operations import NOTHING
 from aiperf.rules.score import TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.reading.history import history_bytes, read_history
+from analysis.reading.integrity.inspection import Inspection, in_order
+from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.nodes import NodeFacts, read_system
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
+
+LONGEST_MS = 366 * 86_400_000
+"""A run that claims to be longer is damaged, and would take as long to report."""
 
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""
@@ -31,7 +37,10 @@ class RunData:
     manifest: Manifest
     ledger: Ledger
     architectures: dict[str, ArchitectureFacts]
-    damages: tuple[str, ...]
+    damages: tuple[Damage, ...]
+    """Everything that is not as an honest run leaves it (`analysis.reading.integrity`)."""
+    chained: bool
+    """True if every record carries the hash of the one before."""
     unfinished_lines: tuple[str, ...]
     start_ms: int | None
     end_ms: int
@@ -41,6 +50,7 @@ class RunData:
     telemetry: Telemetry
     own_space: bool
     """True if the run directory holds a space of hyperparameters."""
+    paths: RunPaths
 
     @property
     def duration_ms(self) -> int:
@@ -92,25 +102,26 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     manifest = read_manifest(paths)
-    ledger, damages, unfinished = Ledger(), list[str](), list[str]()
+    ledger, unfinished = Ledger(), list[str]()
+    inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
         architectures = ArchitectureFactsReader(paths, workers)
-        for writer in read_history(paths, workers, ledger):
+        for writer in read_history(paths, workers, ledger, inspection.view.primary):
             ledger.add(writer.records)
-            damages += writer.damages
-            unfinished += writer.unfinished
-            architectures.request(
-                record.body.architecture for record in writer.records if isinstance(record.body, TrialStarted)
-            )
+            inspection.add(writer)
+            unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
+            architectures.request(_architectures(writer))
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
+        damages = in_order([*missing, *inspection.damages(set(found), workers)])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,
         ledger=ledger,
         architectures=found,
-        damages=(*damages, *ledger.conflicts, *missing),
+        damages=damages,
+        chained=inspection.view.chained,
         unfinished_lines=tuple(unfinished),
         start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
@@ -118,14 +129,24 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         system=read_system(paths),
         telemetry=telemetry,
         own_space=paths.space.exists(),
+        paths=paths,
     )
+
+
+def _architectures(writer: WriterRecords) -> Iterator[str]:
+    """Those that are trained; in a chained file also those that they are made from."""
+    for record in writer.records:
+        if isinstance(record.body, TrialStarted):
+            yield record.body.architecture
+            if writer.lines.chained and record.body.parent is not None:
+                yield record.body.parent
 
 
 def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:
     if ledger.run_ended is not None:
-        body = ledger.run_ended.body
-        return body.end_ms, body.reason
-    end_ms = ledger.last_ms if now_ms is None else now_ms
+        end_ms, ended = ledger.run_ended.body.end_ms, str(ledger.run_ended.body.reason)
+    else:
+        end_ms, ended = ledger.last_ms if now_ms is None else now_ms, "unfinished"
     if ledger.released is not None:
-        end_ms = min(end_ms, ledger.released.time_ms + ledger.released.body.duration_ms)
-    return end_ms, "unfinished"
+        end_ms = min(end_ms, ledger.released.time_ms + min(LONGEST_MS, ledger.released.body.duration_ms))
+    return end_ms, ended

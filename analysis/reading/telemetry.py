@@ -169,7 +169,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
             for line in stream:
                 try:
                     document = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     document = None
                 yield document if isinstance(document, dict) else None
     except OSError:
@@ -179,7 +179,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
 def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
     gpus = sample.get("accelerators") or []
     used, size = _values(gpus, "DCGM_FI_DEV_FB_USED"), _values(gpus, "DCGM_FI_DEV_FB_TOTAL")
-    return [
+    row = [
         float(parse_utc(sample["time"]) - offset_ms),
         float(len(gpus)),
         _mean(_values(gpus, "DCGM_FI_DEV_GPU_UTIL")),
@@ -189,6 +189,9 @@ def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
         *(float(sample.get(name, np.nan)) for name in PLAIN),
         100 * float(sample.get("memory_used_bytes", np.nan)) / float(sample.get("memory_total_bytes", np.nan)),
     ]
+    if np.isinf(row).any():
+        raise ValueError("a number is infinite")
+    return row
 
 
 def _values(gpus: list[dict[str, Any]], name: str) -> list[float]:

@@ -59,7 +59,10 @@ def xla(path: Path) -> Verification:
     """
     if importlib.util.find_spec("jax") is None:
         raise EnvironmentNotReadyError(
-            ["JAX is not installed, which gives XLA's cost analysis; pip install 'aiperf-hpc[verify]'"]
+            [
+                "JAX is not installed, which gives XLA's cost analysis; "
+                "in the folder of AIPerf's sources: pip install '.[verify]'"
+            ]
         )
     result = subprocess.run(
         python_module("replica.counting.xla_cost", str(path.absolute())),

@@ -97,5 +97,8 @@ def _need_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if importlib.util.find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(
-            ["a Keras model needs TensorFlow, which is not installed: pip install 'aiperf-hpc[tensorflow]'"]
+            [
+                "a Keras model needs TensorFlow, which is not installed; "
+                "in the folder of AIPerf's sources: pip install '.[tensorflow]'"
+            ]
         )

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from aiperf.cli.units import number, si
 from aiperf.network.operations import RULE_SET, NetworkCount, Operations
 
 
@@ -104,7 +105,9 @@ def print_tables(console: Console, name: str, count: NetworkCount, amounts: Amou
         highlight=False,
     )
     for title, values in _amounts(whole, amounts):
-        console.print(f"{title}: " + ", ".join(f"{key} {value:.4e}" for key, value in values.items()), highlight=False)
+        shown = (f"{key} {value:,}" if key.endswith("images") else f"{key} {si(value, 'OP')}"
+                 for key, value in values.items())  # fmt: skip
+        console.print(f"{title}: " + ", ".join(shown), highlight=False)
 
 
 def _table3(name: str, count: NetworkCount) -> Table:
@@ -120,10 +123,10 @@ def _table3(name: str, count: NetworkCount) -> Table:
 
 def _cells(operations: Operations) -> tuple[str, str, str, str]:
     return (
-        f"{operations.forward:.2e}",
-        f"{operations.backward:.2e}",
+        si(operations.forward, "OP"),
+        si(operations.backward, "OP"),
         f"{ratio(operations):.4f}",
-        f"{operations.total:.2e}",
+        si(operations.total, "OP"),
     )
 
 
@@ -132,11 +135,11 @@ def print_verification(console: Console, whole: Operations, found: list[Comparis
     table = Table(title="Verification, operations per image", title_justify="left")
     for heading in ("Source", "FP", "difference", "FP + BP", "difference"):
         table.add_column(heading, justify="left" if heading == "Source" else "right")
-    table.add_row(f"analytical ({RULE_SET})", f"{whole.forward:.4e}", "", f"{whole.total:.4e}", "")
+    table.add_row(f"analytical ({RULE_SET})", si(whole.forward, "OP", 5), "", si(whole.total, "OP", 5), "")
     for row in found:
-        training = "-" if row.training is None else f"{row.training:.4e}"
+        training = "-" if row.training is None else si(row.training, "OP", 5)
         difference = "-" if row.training_difference is None else f"{row.training_difference:+.2%}"
-        table.add_row(row.source, f"{row.forward:.4e}", f"{row.forward_difference:+.2%}", training, difference)
+        table.add_row(row.source, si(row.forward, "OP", 5), f"{row.forward_difference:+.2%}", training, difference)
     console.print(table)
     console.print(_table_a1(whole, found, amounts))
 
@@ -150,12 +153,13 @@ def _table_a1(whole: Operations, found: list[Comparison], amounts: Amounts) -> T
     for source, _, _ in columns:
         table.add_column(source, justify="right")
 
-    def row(title: str, values: list[float], style: str = ".2e") -> None:
-        table.add_row(title, *("-" if value != value else format(value, style) for value in values))  # noqa: PLR0124
+    def row(title: str, values: list[float], ratio: bool = False) -> None:
+        known = [None if value != value else value for value in values]  # noqa: PLR0124
+        table.add_row(title, *(number(value) if ratio else si(value, "OP") for value in known))
 
     row("FP (training)", [images * forward for _, forward, _ in columns])
     row("BP (training)", [images * (training - forward) for _, forward, training in columns])
-    row("BP / FP (training)", [training / forward - 1 for _, forward, training in columns], ".4f")
+    row("BP / FP (training)", [training / forward - 1 for _, forward, training in columns], ratio=True)
     row("Total (training)", [images * training for _, _, training in columns])
     row("FP (validation)", [validation * forward for _, forward, _ in columns])
     row("Total (training + validation)", [images * t + validation * f for _, f, t in columns])

@@ -1,0 +1,84 @@
+"""Fingerprints of sets of images: the same images with the same labels, in any order and any files.
+
+An image's entry is the SHA-256 of its encoded bytes (32 bytes) and its label (4 bytes, big-endian,
+unsigned, counted from 1). A split's fingerprint is the SHA-256 of the entries of all its images,
+sorted and concatenated. The data set's is the SHA-256 of the fingerprints of training and
+validation (32 bytes each). All are written in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import overload
+
+DIGEST_BYTES, LABEL_BYTES = 32, 4
+ENTRY_BYTES = DIGEST_BYTES + LABEL_BYTES
+
+
+def image_entry(encoded: bytes, label: int) -> bytes:
+    """The entry of an image: 36 bytes. A label that 4 bytes cannot hold loses its upper bits."""
+    return hashlib.sha256(encoded).digest() + (label % (1 << 8 * LABEL_BYTES)).to_bytes(LABEL_BYTES)
+
+
+def cut(entries: bytes) -> list[bytes]:
+    """The entries of a file of images, one by one."""
+    return [entries[start : start + ENTRY_BYTES] for start in range(0, len(entries), ENTRY_BYTES)]
+
+
+def sorted_entries(files: Iterable[bytes]) -> bytes:
+    """The entries of a split, sorted and concatenated; the SHA-256 of them is its fingerprint."""
+    return b"".join(sorted(entry for entries in files for entry in cut(entries)))
+
+
+def overall_fingerprint(train: str | None, validation: str | None) -> str | None:
+    """The fingerprint of a data set; None if that of a split is unknown."""
+    if train is None or validation is None:
+        return None
+    return hashlib.sha256(bytes.fromhex(train) + bytes.fromhex(validation)).hexdigest()
+
+
+def entries_name(split: str) -> str:
+    """The name of the file, next to dataset.json, of a split's sorted entries."""
+    return f"fingerprints-{split}.bin"
+
+
+class SortedEntries(Sequence[bytes]):
+    """The sorted entries of a split, mapped from their file."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file. Raises OSError, or ValueError if it is empty or ends within an entry."""
+        with path.open("rb") as stream:
+            self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        if len(self._data) % ENTRY_BYTES:
+            raise ValueError(f"{path}: ends within an entry")
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the split that the file holds, from its content."""
+        return hashlib.sha256(self._data).hexdigest()
+
+    def count(self, value: bytes) -> int:
+        """The number of images with this entry, by binary search."""
+        return bisect_right(self, value) - bisect_left(self, value)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._data.close()
+
+    def __len__(self) -> int:
+        return len(self._data) // ENTRY_BYTES
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._data[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES]

@@ -1,0 +1,146 @@
+"""The examination of a node before a run: the request, and the facts that come back.
+
+The primary asks (`aiperf doctor`), a program on each node answers, one line of JSON each.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from aiperf.config.settings import RunConfig
+from aiperf.errors import MessageError
+from aiperf.message_lines import decode
+from aiperf.messages import ClockRequest, Message
+
+NO_PROBE = "no probe was asked for"
+"""Why no steps were trained, if the request has none."""
+
+
+class ExamineRequest(Message):
+    """The first line to the program; requests for its clock follow."""
+
+    type: Literal["examine"] = "examine"
+    config: RunConfig
+    folder: str
+    """A scratch directory on the file system of the run, which every node must see."""
+    steps: int
+    """Training steps of the probe; 0: none."""
+
+
+class BeginExamination(Message):
+    """The last line to the program: the clock is known, and nothing disturbs that any more."""
+
+    type: Literal["begin_examination"] = "begin_examination"
+
+
+class FrameworkFacts(Message):
+    """The framework as it finds itself on the node, in a process of its own."""
+
+    version: str
+    devices: tuple[str, ...]
+    """Accelerators by the framework's names."""
+    horovod: str | None
+    """Version; None: not installed, or it cannot be loaded (`horovod_problem`)."""
+    horovod_problem: str | None = None
+    built_for: tuple[str, ...] = ()
+    """What Horovod was built with: mpi, gloo, nccl."""
+
+
+class MemoryFacts(Message):
+    """The memory of a training of the initial architecture, in bytes."""
+
+    batch: int
+    """Images per rank and step."""
+    needed: int
+    """By the estimate that also limits the search."""
+    limit: int | None
+    """None: nothing limits it."""
+    available: int
+    """Of the node's main memory now."""
+    largest_batch: int
+    """Images a step that fit into the limit; 0: none."""
+    refusal: str | None
+    """Why the initial architecture does not fit; None: it does."""
+
+
+class ProbeFacts(Message):
+    """The training of a few steps, with the ranks that a run would have."""
+
+    train_images: int
+    """Of an epoch."""
+    validation_images: int
+    steps: int
+    images: int
+    """Of all ranks, in these steps."""
+    seconds: float
+    """For these steps; the first one, which is slower, is left out."""
+    start_s: float
+    """From the start of the ranks until they were ready."""
+    devices: tuple[str, ...]
+    """Of each rank."""
+
+
+class Examination(Message):
+    """Everything that a node could find out. An empty problem means that there is none."""
+
+    type: Literal["examination"] = "examination"
+    replica: int
+    node: dict[str, str | int | float | None]
+    nodes: int
+    """Nodes of the replica; all but the first are seen by the probe only."""
+    address: str | None
+    """Of the node's own name; None: the name cannot be resolved."""
+    unable: str | None
+    """Why the agent would refuse to work."""
+    accelerators: tuple[str, ...]
+    """The replica's own, by the driver."""
+    precision: str
+    ranks: int
+    starter: str
+    starter_problem: str | None
+    fingerprint: str | None
+    data_problem: str | None
+    memory: MemoryFacts | None
+    parameters: int | None
+    """Of the initial architecture."""
+    initial_operations: int | None
+    """Operations to train the initial architecture on one image."""
+    folder_problem: str | None
+    free_bytes: int | None
+    """Free space of the run's file system, as the node sees it."""
+    framework: FrameworkFacts | None
+    framework_problem: str | None
+    probe: ProbeFacts | None
+    probe_problem: str | None
+    probe_kind: str | None = None
+    """Kind of the probe's failure, as a trial's."""
+    probe_skipped: str | None
+    """Why the probe was not tried."""
+
+
+_ORDERS: TypeAdapter[ClockRequest | BeginExamination] = TypeAdapter(
+    Annotated[ClockRequest | BeginExamination, Field(discriminator="type")]
+)
+
+
+def read_order(line: bytes) -> ClockRequest | BeginExamination:
+    """A line after the request. Raises MessageError."""
+    return decode(_ORDERS, line)
+
+
+def read_request(line: bytes) -> ExamineRequest:
+    """The request of a line. Raises MessageError."""
+    try:
+        return ExamineRequest.model_validate_json(line, strict=False)
+    except ValidationError:
+        raise MessageError(f"no request for an examination: {line[:200]!r}") from None
+
+
+def read_examination(line: bytes) -> Examination:
+    """The facts of a line. Raises MessageError."""
+    try:
+        return Examination.model_validate_json(line)
+    except ValidationError:
+        raise MessageError(f"no result of an examination: {line[:200]!r}") from None

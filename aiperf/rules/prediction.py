@@ -1,0 +1,74 @@
+"""The accuracy that a training of a warm-up round would reach if it continued, extrapolated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+PREDICTED_EPOCH = 1.5
+"""The prediction is for this multiple of the maximum of epochs: epoch 90 of 60."""
+
+CAUTION = 2.0
+"""Root mean square residuals that are subtracted from a prediction."""
+
+_SHIFTS = (-8.0, 12.0)
+"""Range of log2(1 + b): from a steep start at the first epoch to a straight line."""
+
+
+def predicted_accuracy(accuracies: Mapping[int, float], max_epochs: int) -> float | None:
+    """The accuracy that a training would reach at epoch `PREDICTED_EPOCH` x `max_epochs`.
+
+    `accuracies` are by epoch, from 1. The curve a log2(e + b) + c is fitted by least squares, and
+    `CAUTION` root mean square residuals are subtracted. The best measured accuracy is the result if
+    it is higher, if the value leaves [0, 1], or if there are fewer than three epochs. None without
+    any epoch.
+    """
+    if not accuracies:
+        return None
+    best = max(accuracies.values())
+    if len(accuracies) < 3:
+        return best
+    epochs = np.array(sorted(accuracies), np.float64)
+    curve = _fit(epochs, np.array([accuracies[epoch] for epoch in sorted(accuracies)], np.float64))
+    value = curve.at(PREDICTED_EPOCH * max_epochs) - CAUTION * curve.residual
+    return max(best, value) if 0.0 <= value <= 1.0 else best
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    a: float
+    b: float
+    c: float
+    residual: float
+
+    def at(self, epoch: float) -> float:
+        return self.a * log2(epoch + self.b) + self.c
+
+
+def _fit(epochs: NDArray[np.float64], accuracies: NDArray[np.float64]) -> _Curve:
+    """The least-squares curve.
+
+    It is linear in a and c; only b is searched for, so there is no start value to guess.
+    """
+
+    # Its import takes a second, and most runs that are read have too few epochs to be fitted.
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415
+
+    def linear(shift: float) -> _Curve:
+        b = 2.0**shift - 1.0
+        columns = np.stack([np.log2(epochs + b), np.ones_like(epochs)], axis=1)
+        (a, c), *_ = np.linalg.lstsq(columns, accuracies, rcond=None)
+        residual = float(np.sqrt(np.mean((columns @ np.array([a, c]) - accuracies) ** 2)))
+        return _Curve(float(a), b, float(c), residual)
+
+    grid = np.linspace(*_SHIFTS, 41)
+    best = int(np.argmin([linear(shift).residual for shift in grid]))
+    bounds = (grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)])
+    found = minimize_scalar(
+        lambda shift: linear(shift).residual, bounds=bounds, method="bounded", options={"xatol": 1e-10}
+    )
+    return linear(float(found.x))

@@ -1,0 +1,66 @@
+"""Evidence of a training: losses and gradient norms of its steps, and hashes of its weights.
+
+A file for each trial holds the rows of its epochs one after the other. A row is four little-endian
+float32: epoch, step (from 1), mean loss over the images of the step of all ranks, and Euclidean
+norm of the gradient that was applied, after the all-reduce. The record of an epoch has the SHA-256
+of its rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.errors import RunDirectoryError
+
+ROW = np.dtype([("epoch", "<f4"), ("step", "<f4"), ("loss", "<f4"), ("gradient_norm", "<f4")])
+
+
+def rows_of(epoch: int, losses: NDArray[Any], norms: NDArray[Any]) -> NDArray[Any]:
+    """The rows of an epoch from the loss and the gradient norm of each step, (steps,) both."""
+    rows = np.empty(len(losses), ROW)
+    rows["epoch"], rows["step"] = epoch, np.arange(1, len(losses) + 1)
+    rows["loss"], rows["gradient_norm"] = losses, norms
+    return rows
+
+
+def hash_rows(rows: NDArray[Any]) -> str:
+    """SHA-256 of rows, as 64 hex digits."""
+    return hashlib.sha256(rows.tobytes()).hexdigest()
+
+
+def hash_weights(weights: Iterable[NDArray[Any]]) -> str:
+    """SHA-256 of a model's weights in Keras's order: of each shape, type, little-endian values."""
+    digest = hashlib.sha256()
+    for array in weights:
+        values = np.ascontiguousarray(array)
+        values = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{values.shape} {values.dtype.name}\n".encode())
+        digest.update(values.data)
+    return digest.hexdigest()
+
+
+def append_rows(file: Path, rows: NDArray[Any]) -> None:
+    """Add the rows of an epoch. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as stream:
+        stream.write(rows.tobytes())
+
+
+def read_rows(file: Path) -> dict[int, NDArray[Any]]:
+    """The rows of a trial by epoch. Raises RunDirectoryError if the file is not evidence."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise RunDirectoryError(f"{file} cannot be read: {error.strerror}") from None
+    if len(data) % ROW.itemsize:
+        raise RunDirectoryError(f"{file}: is not evidence: {len(data)} bytes are not whole rows of {ROW.itemsize}")
+    rows = np.frombuffer(data, ROW)
+    if not np.all(np.isfinite(rows["epoch"])):
+        raise RunDirectoryError(f"{file}: is not evidence: a row has no epoch")
+    return {int(epoch): rows[rows["epoch"] == epoch] for epoch in np.unique(rows["epoch"])}

@@ -1,0 +1,173 @@
+"""Architectures of trials: made by their morphs, from a trained parent, within the limits.
+
+The morphs are applied where the architectures are read, once for each distinct claim.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aiperf.cli.units import GIB
+from aiperf.errors import ArchitectureError
+from aiperf.history.bodies import TrialStarted
+from aiperf.history.damage import Damage
+from aiperf.network.architecture import Architecture
+from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialIndex
+from analysis.reading.workers import Workers
+from search_space.hyperparameters import apply_hyperparameters
+from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
+from search_space.morph_json import apply_all, morph_from_data
+from search_space.morphisms import MAX_MORPHS
+
+CHUNK = 128
+"""Claims that are checked in one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An architecture and the way in which it is said to be made, by hashes.
+
+    `source` is the parent, or the base of a tuned trial. `morphs` is their JSON.
+    """
+
+    architecture: str
+    source: str
+    morphs: str
+    kernel_size: int | None
+    tuned: bool
+    limits: Limits | None
+    """None for tuned trials: if no point fits the memory, one is tried all the same."""
+
+
+def check_origins(view: RunView, found: frozenset[str] | set[str]) -> Iterator[Damage]:
+    """Trials whose parent was not trained before, or that are not the initial architecture.
+
+    `found` are the architectures that could be read.
+    """
+    initial = view.initial.hash if view.initial is not None else None
+    trained = _trained(view)
+    for trial, index in sorted(view.trials.items()):
+        place, body = index.started, index.started.body
+        if body.point > 0 or body.architecture not in found:
+            continue
+        if body.parent is None:
+            if initial is not None and body.architecture != initial:
+                yield place.damage("architecture", f"trial {trial} without a parent trains {body.architecture}",
+                                   f"{initial}, the initial architecture")  # fmt: skip
+            continue
+        if not 1 <= len(body.morphs) <= MAX_MORPHS:
+            yield place.damage("architecture", f"trial {trial} is {len(body.morphs)} morphs away from its parent",
+                               f"1 to {MAX_MORPHS}")  # fmt: skip
+        latest_ms = view.corrected(index.writer, place.time_ms) + CLOCK_TOLERANCE_MS
+        if body.parent not in (initial, body.architecture) and trained.get(body.parent, latest_ms + 1) > latest_ms:
+            yield place.damage("architecture", f"trial {trial} has the parent {body.parent}",
+                               "the initial architecture, or one whose training had ended before")  # fmt: skip
+
+
+def _trained(view: RunView) -> dict[str, int]:
+    """When the first training of an architecture ended, by hash, on the primary's clock."""
+    ended: dict[str, int] = {}
+    for index in view.trials.values():
+        if index.ended is not None:
+            time_ms = view.corrected(index.writer, index.ended.time_ms)
+            name = index.started.body.architecture
+            ended[name] = min(time_ms, ended.get(name, time_ms))
+    return ended
+
+
+def check_claims(view: RunView, paths: RunPaths, found: set[str], workers: Workers) -> Iterator[Damage]:
+    """Architectures that their morphs do not make, or that are beyond the limits."""
+    claims: dict[Claim, TrialIndex] = {}
+    for _, index in sorted(view.trials.items()):
+        body = index.started.body
+        if body.point > 0:
+            yield from _tuned_like_base(view, index)
+        claim = _claim(view, body)
+        if claim is not None and claim.architecture in found and claim.source in found:
+            claims.setdefault(claim, index)
+    ordered = sorted(claims, key=lambda claim: claim.source)  # a source is read once for its children
+    chunks = [ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK)]
+    futures = [workers.submit(_check_all, paths, chunk) for chunk in chunks]
+    for chunk, future in zip(chunks, futures, strict=True):
+        for claim, problem in zip(chunk, future.result(), strict=True):
+            if problem is not None:
+                place = claims[claim].started
+                yield place.damage("architecture", f"{claim.architecture} of trial {place.body.trial}: {problem}")
+
+
+def _tuned_like_base(view: RunView, index: TrialIndex) -> Iterator[Damage]:
+    """A tuned trial has the parent of its base, which it names, and its morphs if they fit."""
+    place, body = index.started, index.started.body
+    base = view.trials.get(body.base) if body.base is not None else None
+    if base is None:
+        yield place.damage("conflict", f"trial {body.trial} tunes trial {body.base}", "a trial that has started")
+        return
+    own = base.started.body
+    morphs = own.morphs if own.architecture == body.architecture else ()
+    if (body.parent, body.morphs) != (own.parent, morphs):
+        yield place.damage("architecture", f"trial {body.trial} has the parent {body.parent} and {len(body.morphs)} "
+                           "morphs", f"{own.parent} and {len(morphs)}, as trial {own.trial}")  # fmt: skip
+
+
+def _claim(view: RunView, body: TrialStarted) -> Claim | None:
+    """What a start says of its architecture; None if that is made of no other one that is known."""
+    source, tuned = body.parent or "", body.point > 0
+    if tuned:
+        base = view.trials.get(body.base) if body.base is not None else None
+        if base is None:
+            return None
+        source = base.started.body.architecture
+    size = body.hyperparameters.get("kernel_size")
+    return Claim(
+        architecture=body.architecture,
+        source=source,
+        morphs="[]" if tuned else json.dumps(body.morphs[: MAX_MORPHS + 1]),
+        kernel_size=int(size) if tuned and isinstance(size, int) else None,
+        tuned=tuned,
+        limits=None if tuned else _limits(view, body),
+    )
+
+
+def _limits(view: RunView, body: TrialStarted) -> Limits | None:
+    """The limits of the search; None if the initial architecture is not known here."""
+    if view.initial is None:
+        return None
+    configured = view.config.replica.accelerator_memory_gib
+    memory = body.memory_bytes if configured is None else round(configured * GIB)
+    key = (memory, body.precision)
+    if key not in view.limits:
+        view.limits[key] = growth_limits(
+            view.initial,
+            view.config.search.max_growth,
+            memory,
+            int(view.defaults()["batch_size"]),
+            ACTIVATION_BYTES.get(body.precision, min(ACTIVATION_BYTES.values())),
+        )
+    return view.limits[key]
+
+
+def _check_all(paths: RunPaths, claims: list[Claim]) -> list[str | None]:
+    store = ArchitectureStore(paths)  # a parent has many children
+    return [_check(store, claim) for claim in claims]
+
+
+def _check(store: ArchitectureStore, claim: Claim) -> str | None:
+    """The problem of a claim, or None."""
+    try:
+        made = _made(store, claim)
+    except (ArchitectureError, TypeError, ValueError) as error:
+        return f"it cannot be made: {error}"
+    if made.hash != claim.architecture:
+        return f"{claim.source} and its {'tuned kernels' if claim.tuned else 'morphs'} make {made.hash}"
+    return claim.limits.refusal(made) if claim.limits is not None else None
+
+
+def _made(store: ArchitectureStore, claim: Claim) -> Architecture:
+    source = store.load(claim.source)
+    if claim.tuned:
+        return apply_hyperparameters(source, {"kernel_size": claim.kernel_size} if claim.kernel_size else {})
+    return apply_all(source, (morph_from_data(data) for data in json.loads(claim.morphs)))

@@ -1,0 +1,122 @@
+"""All checks of a run's records, in one pass over its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from aiperf.history.damage import Damage
+from aiperf.history.ledger import Ledger
+from aiperf.run_directory.manifest import Manifest
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.architectures import check_claims, check_origins
+from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
+from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
+from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, claims_of
+from analysis.reading.integrity.facts import check_facts, check_hyperparameters
+from analysis.reading.integrity.files import check_cursors, check_foreign, check_missing, check_versions
+from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
+from analysis.reading.integrity.lines import DRIFT_MS
+from analysis.reading.integrity.traces import TrialTrace, traces_of
+from analysis.reading.integrity.view import PrimaryRecords, RunView, WriterRecords, summary_of
+from analysis.reading.integrity.witness import (
+    check_closing,
+    check_closings,
+    check_late,
+    check_unclosed,
+    check_witnesses,
+)
+from analysis.reading.workers import Workers
+
+TRIAL_CHECKS: tuple[Callable[[TrialTrace, RunView], Iterator[Damage]], ...] = (
+    check_start, check_facts, check_training, check_closing,
+)  # fmt: skip
+"""Checks of a trial's records, against those of the primary."""
+
+RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
+    check_moments, check_arrivals, check_jobs, check_turns, check_ends, check_unclosed, check_late,
+)  # fmt: skip
+"""Checks of a run whose files are all read."""
+
+
+class Inspection:
+    """Takes in the files of a run, the primaries' first, and finds all damages.
+
+    The ledger must have the records of a file before it is added. Records without a chain are those
+    of an earlier version, which kept less: only their lines, their numbers and their files are
+    checked.
+    """
+
+    def __init__(self, paths: RunPaths, manifest: Manifest, ledger: Ledger) -> None:
+        self._paths = paths
+        self._damages: list[Damage] = []
+        self._of_chained: list[Damage] = []
+        """Damages only if the whole run is chained."""
+        self._rows: list[EpochRows] = []
+        self.view = RunView(manifest, ledger, PrimaryRecords())
+
+    def add(self, read: WriterRecords) -> None:
+        """Take in the next file."""
+        self._damages += [*read.damages, *read.lines.damages, *_twofold(read)]
+        if read.writer.startswith("primary-"):
+            self.view.primary.add(read)
+            return
+        self.view.writers[read.writer] = summary_of(read)
+        if read.lines.chained:
+            self._of_chained += self._of_replica(read)
+
+    def _of_replica(self, read: WriterRecords) -> Iterator[Damage]:
+        view, traces = self.view, traces_of(read)
+        yield from traces.damages
+        for trace in traces.trials:
+            view.trials.setdefault(trace.trial, trace.index)
+            for check in TRIAL_CHECKS:
+                yield from check(trace, view)
+            self._rows += claims_of(trace, view)
+        yield from check_unstarted(traces, view)
+        yield from check_arrival(read, view)
+        yield from check_witnesses(read, traces, view)
+        yield from check_closings(read, view)
+
+    def damages(self, readable: set[str], workers: Workers) -> tuple[Damage, ...]:
+        """All damages, in the order of files and lines. `readable` are hashes of architectures."""
+        found = [*self._damages, *check_missing(self.view), *check_versions(self.view)]
+        if self.view.chained:
+            found += self._of_chained
+            found += check_foreign(self.view)
+            for check in RUN_CHECKS:
+                found += check(self.view)
+            found += check_hyperparameters(self.view, self._paths)
+            found += check_predictions(self.view, workers)
+            found += check_cursors(self.view, self._paths, workers)
+            found += check_copies(self._rows, self.view)
+            found += check_rows(self._rows, self._paths, not self.view.unfinished, workers)
+            found += check_origins(self.view, readable)
+            found += check_claims(self.view, self._paths, readable, workers)
+        return in_order([*found, *_conflicts(self.view.ledger, found)])
+
+
+def _twofold(read: WriterRecords) -> Iterator[Damage]:
+    """A record with another number or other times than its line begins with: a key comes twice.
+
+    `lines` looks at the beginning of a line, where the decoder takes the last one of such keys.
+    """
+    if read.damages or read.lines.damages or not read.records:
+        return
+    anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
+    chained = read.lines.chained
+    for number, record in zip(read.numbers, read.records, strict=True):
+        steps = chained and abs(record.time_ms - record.monotonic_ms - anchor_ms) > DRIFT_MS
+        if record.sequence != number - 1 or steps:
+            yield Damage(read.file, number, "sequence", "the line has two numbers or times", "one of each")
+            return
+
+
+def _conflicts(ledger: Ledger, found: Iterable[Damage]) -> Iterator[Damage]:
+    """Conflicts of the ledger at lines at which nothing else was found."""
+    known = {(damage.file, damage.line) for damage in found}
+    return (conflict for conflict in ledger.conflicts if (conflict.file, conflict.line) not in known)
+
+
+def in_order(damages: Iterable[Damage]) -> tuple[Damage, ...]:
+    """Each damage once, by file and line."""
+    return tuple(sorted(dict.fromkeys(damages), key=lambda damage: (damage.file, damage.line or 0)))

@@ -1,0 +1,132 @@
+"""The trials of a replica's file, each with its records; a replica trains one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiperf.history.bodies import (
+    AnyBody,
+    EpochCompleted,
+    PhaseBegan,
+    ProgressMade,
+    TrialBuilt,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+)
+from aiperf.history.damage import Damage
+from analysis.reading.integrity.view import Placed, TrialIndex, WriterRecords
+
+_OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, TrialEnded)
+
+
+@dataclass(slots=True)
+class TrialTrace:
+    """A trial's records in the order of its file. The body of `training` is an epoch or progress.
+
+    `last` is the line of the file's last record that is the trial's.
+    """
+
+    trial: int
+    writer: str
+    started: Placed[TrialStarted]
+    training: list[Placed[ProgressMade | EpochCompleted]] = field(default_factory=list)
+    built: list[Placed[TrialBuilt]] = field(default_factory=list)
+    ended: Placed[TrialEnded] | None = None
+    failed: Placed[TrialFailed] | None = None
+
+    @property
+    def epochs(self) -> list[Placed[EpochCompleted]]:
+        """The completed epochs."""
+        return [place for place in self.training if isinstance(place.body, EpochCompleted)]  # type: ignore[misc]
+
+    @property
+    def index(self) -> TrialIndex:
+        """The turning points."""
+        first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
+        return TrialIndex(self.writer, self.started, first, self.ended, self.failed)  # type: ignore[arg-type]
+
+
+@dataclass
+class Traces:
+    """The traces of one file, and the records that are not in the order of a replica's work."""
+
+    writer: str
+    trials: list[TrialTrace] = field(default_factory=list)
+    failed_unstarted: list[Placed[TrialFailed]] = field(default_factory=list)
+    """Failures of trials that never started."""
+    damages: list[Damage] = field(default_factory=list)
+    _open: TrialTrace | None = None
+    _stopped: bool = False
+
+    def add(self, place: Placed[Any]) -> None:
+        """Take in the next record."""
+        body = place.body
+        if isinstance(body, PhaseBegan):
+            return
+        if isinstance(body, TrialStarted):
+            self._start(place)
+        elif isinstance(body, TrialFailed):
+            self._fail(place)
+        elif isinstance(body, _OF_A_TRIAL):
+            self._continue(place)
+        else:
+            self.damages.append(place.damage("conflict", f"a replica wrote {body.type}", "a primary"))
+
+    def _start(self, place: Placed[TrialStarted]) -> None:
+        body = place.body
+        if self._open is not None:
+            found = f"trial {body.trial} starts while trial {self._open.trial} is in progress"
+            self.damages.append(place.damage("conflict", found, "one trial at a time"))
+        elif self._stopped:
+            found = f"trial {body.trial} starts after the run has stopped the replica"
+            self.damages.append(place.damage("conflict", found, "no further trial"))
+        self._open = TrialTrace(body.trial, self.writer, place)
+        self.trials.append(self._open)
+
+    def _fail(self, place: Placed[TrialFailed]) -> None:
+        trial = place.body.trial
+        last = self.trials[-1] if self.trials else None
+        if last is not None and last.trial == trial and last.failed is None:
+            last.failed = place  # also just after its end: what follows it may fail
+        elif self._open is None:
+            self.failed_unstarted.append(place)
+        else:
+            self._stray(place, trial)
+        self._open = None
+
+    def _continue(self, place: Placed[Any]) -> None:
+        body = place.body
+        if self._open is None or self._open.trial != body.trial:
+            if isinstance(body, TrialEnded) and body.reason == "stopped" and self._open is None:
+                self._stopped = True  # the run ended while the trial was still in search of its plan
+            else:
+                self._stray(place, body.trial)
+            return
+        if isinstance(body, TrialEnded):
+            self._stopped = body.reason == "stopped"
+            self._open.ended, self._open = place, None
+        elif isinstance(body, TrialBuilt):
+            self._open.built.append(place)
+        else:
+            self._open.training.append(place)
+
+    def _stray(self, place: Placed[Any], trial: int) -> None:
+        found = f"{place.body.type} of trial {trial}, which is not in progress"
+        self.damages.append(place.damage("conflict", found, "a record between a trial's start and its end"))
+
+
+def traces_of(read: WriterRecords) -> Traces:
+    """The traces of a replica's file."""
+    traces = Traces(read.writer)
+    for place in _relevant(read):
+        traces.add(place)
+    return traces
+
+
+def _relevant(read: WriterRecords) -> Iterator[Placed[AnyBody]]:
+    for number, record in zip(read.numbers, read.records, strict=True):
+        if not isinstance(record.body, PhaseBegan):
+            yield Placed(read.file, number, record.sequence, record.time_ms, record.body)

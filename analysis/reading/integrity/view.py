@@ -1,0 +1,272 @@
+"""A run as the checks see it: records with their places, and an index of trials and writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from aiperf.config.datasets import IMAGENET, IMAGES
+from aiperf.config.settings import RunConfig
+from aiperf.config.space import Hyperparameters
+from aiperf.errors import AiperfError
+from aiperf.history.bodies import (
+    AnyBody,
+    EpochCompleted,
+    EpochWitnessed,
+    JobIssued,
+    ReplicaLost,
+    ReplicaReady,
+    TrialClosed,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+)
+from aiperf.history.damage import Damage, DamageKind
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import Record
+from aiperf.network.architecture import Architecture
+from aiperf.run_directory.manifest import Manifest
+from analysis.reading.integrity.lines import LineFacts
+from search_space.limits import Limits
+from search_space.resnet import resnet
+
+T_co = TypeVar("T_co", covariant=True)
+
+IMAGES_BATCH = 64
+"""Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
+
+CLOCK_TOLERANCE_MS = 10_000
+"""Most by which the corrected clock of a replica may be off the primary's.
+
+An offset is measured to half a round trip of the pipe, seconds on an overloaded node, and drifts by
+up to 50 millionths, two seconds in twelve hours, without a time service.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[T_co]):
+    """A body and its place: file below the run, line from 1, UTC ms on the writer's clock."""
+
+    file: str
+    line: int
+    sequence: int
+    time_ms: int
+    body: T_co
+
+    def damage(self, kind: DamageKind, found: str, expected: str = "") -> Damage:
+        """A damage at this place."""
+        return Damage(self.file, self.line, kind, found, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRecords:
+    """One writer's decoded records, in the order of their lines, and what its lines show.
+
+    Needless progress reports are left out. `unfinished` is True if the last line is incomplete.
+    """
+
+    writer: str
+    records: tuple[Record, ...] = ()
+    numbers: tuple[int, ...] = ()
+    """The line of each record."""
+    lines: LineFacts = field(default_factory=LineFacts)
+    damages: tuple[Damage, ...] = ()
+    """Lines that cannot be decoded."""
+    unfinished: bool = False
+
+    @property
+    def file(self) -> str:
+        """The file, relative to the run directory."""
+        return f"history/{self.writer}.jsonl"
+
+    def placed(self) -> Iterator[Placed[AnyBody]]:
+        """Every body with its place."""
+        for number, record in zip(self.numbers, self.records, strict=True):
+            yield Placed(self.file, number, record.sequence, record.time_ms, record.body)
+
+
+def start_of(writer: str) -> int:
+    """Which start of its role a writer is, from 1; 0 if its name does not say."""
+    number = writer.rpartition("-")[2]
+    return int(number) if number.isdecimal() and len(number) < 10 else 0
+
+
+def replica_of(writer: str) -> int | None:
+    """The replica that writes under a name; None if it is not a replica's."""
+    role, _, number = writer.rpartition("-")[0].partition("-")
+    return int(number) if role == "replica" and number.isdecimal() and len(number) < 10 else None
+
+
+@dataclass(slots=True)
+class WriterSummary:
+    """What remains of a file that was read: its length, its chain and its time span (UTC ms)."""
+
+    writer: str
+    lines: int
+    chained: bool
+    first_ms: int | None
+    last_ms: int | None
+
+    @property
+    def file(self) -> str:
+        """The file, relative to the run directory."""
+        return f"history/{self.writer}.jsonl"
+
+    @property
+    def role(self) -> str:
+        """The first part of the name, such as "replica-0003"."""
+        return self.writer.rpartition("-")[0]
+
+    @property
+    def start(self) -> int:
+        """The second part: which start of its role the writer is, from 1; 0 if it is none."""
+        return start_of(self.writer)
+
+
+def summary_of(read: WriterRecords) -> WriterSummary:
+    """The summary of a file."""
+    times = [record.time_ms for record in read.records]
+    return WriterSummary(
+        read.writer, read.lines.count, read.lines.chained, min(times, default=None), max(times, default=None)
+    )
+
+
+@dataclass
+class PrimaryRecords:
+    """Everything that the primaries of a run recorded, in order."""
+
+    files: list[WriterSummary] = field(default_factory=list)
+    events: list[tuple[str, Placed[AnyBody]]] = field(default_factory=list)
+    """Writer and record, without witnesses."""
+    issued: dict[int, list[Placed[JobIssued]]] = field(default_factory=dict)
+    """By trial, more than one only if the records are damaged; as the following."""
+    closed: dict[int, list[Placed[TrialClosed]]] = field(default_factory=dict)
+    witnessed: dict[str, dict[int, list[Placed[EpochWitnessed]]]] = field(default_factory=dict)
+    """By writer and sequence number."""
+    arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
+    """By writer."""
+    losses: list[Placed[ReplicaLost]] = field(default_factory=list)
+    beginnings: list[Placed[AnyBody]] = field(default_factory=list)
+    """The first record of each file."""
+
+    def add(self, read: WriterRecords) -> None:
+        """Take in the next primary's file."""
+        self.files.append(summary_of(read))
+        for place in read.placed():
+            body = place.body
+            if place.line == read.numbers[0]:
+                self.beginnings.append(place)
+            if isinstance(body, EpochWitnessed):
+                sequences = self.witnessed.setdefault(body.writer, {})
+                sequences.setdefault(body.sequence, []).append(place)  # type: ignore[arg-type]
+                continue
+            self.events.append((read.writer, place))
+            if isinstance(body, JobIssued):
+                self.issued.setdefault(body.trial, []).append(place)  # type: ignore[arg-type]
+            elif isinstance(body, TrialClosed):
+                self.closed.setdefault(body.trial, []).append(place)  # type: ignore[arg-type]
+            elif isinstance(body, ReplicaReady):
+                self.arrivals.setdefault(body.writer, []).append(place)  # type: ignore[arg-type]
+            elif isinstance(body, ReplicaLost):
+                self.losses.append(place)  # type: ignore[arg-type]
+
+    @cached_property
+    def closings_by_writer(self) -> dict[str, list[Placed[TrialClosed]]]:
+        """Closings that name a writer's record."""
+        found: dict[str, list[Placed[TrialClosed]]] = {}
+        for closings in self.closed.values():
+            for closing in closings:
+                found.setdefault(closing.body.writer, []).append(closing)
+        return found
+
+    def wanted(self, writer: str) -> set[int]:
+        """The sequence numbers of a writer whose hashes the primary recorded."""
+        numbers = set(self.witnessed.get(writer, ()))
+        numbers |= {c.body.sequence for c in self.closings_by_writer.get(writer, ()) if c.body.sequence is not None}
+        return numbers
+
+
+@dataclass(slots=True)
+class TrialIndex:
+    """The places of a trial's turning points in its writer's file."""
+
+    writer: str
+    started: Placed[TrialStarted]
+    first_epoch: Placed[EpochCompleted] | None
+    ended: Placed[TrialEnded] | None
+    failed: Placed[TrialFailed] | None
+
+
+def _batch_size(config: RunConfig) -> int:
+    """Images per accelerator and step, also for a data set that is not there."""
+    return IMAGES_BATCH if config.run.dataset == IMAGES else config.batch_size
+
+
+@dataclass
+class RunView:
+    """A run whose files are all read."""
+
+    manifest: Manifest
+    ledger: Ledger
+    primary: PrimaryRecords
+    writers: dict[str, WriterSummary] = field(default_factory=dict)
+    """Replicas' files by writer."""
+    trials: dict[int, TrialIndex] = field(default_factory=dict)
+    limits: dict[tuple[int | None, str], Limits] = field(default_factory=dict)
+    """By memory of an accelerator and arithmetic, made when they are first asked for."""
+    epoch_images: tuple[int, int] | None = None
+    """Images trained and evaluated in an epoch; None: not known yet."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self.manifest.config
+
+    @cached_property
+    def max_epochs(self) -> int:
+        """Epochs over which the learning rate falls to 0.
+
+        Here and below, a data set that only its files describe need not be there.
+        """
+        own = self.config.training.max_epochs
+        return own or (IMAGENET if self.config.run.dataset == IMAGES else self.config.dataset).max_epochs
+
+    @cached_property
+    def initial(self) -> Architecture | None:
+        """The architecture that the search starts from; None if the data set is not known here."""
+        depth = int(self.config.search.initial_architecture.removeprefix("resnet"))
+        try:
+            dataset = self.config.dataset
+            return resnet(depth, dataset.image_size, dataset.classes)
+        except AiperfError:
+            return None
+
+    def defaults(self) -> Hyperparameters:
+        """The hyperparameters of a trial that is not tuned."""
+        training = self.config.training
+        return {
+            "batch_size": training.batch_size or _batch_size(self.config),
+            "learning_rate": training.learning_rate,
+            "momentum": training.momentum,
+            "label_smoothing": training.label_smoothing,
+        }
+
+    @property
+    def unfinished(self) -> bool:
+        """True if the run has not ended, or was resumed since."""
+        return self.ledger.run_ended is None
+
+    @property
+    def chained(self) -> bool:
+        """True if every file with a record is chained."""
+        return all(file.chained for file in self.all_files())
+
+    def all_files(self) -> Iterable[WriterSummary]:
+        """The primaries' files, then the replicas'."""
+        return (*self.primary.files, *self.writers.values())
+
+    def corrected(self, writer: str, time_ms: int) -> int:
+        """A writer's time on the primary's clock."""
+        return self.ledger.corrected(writer, time_ms)

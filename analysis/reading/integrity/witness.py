@@ -1,0 +1,178 @@
+"""The primary's witness: what it heard of epochs and trials, against the replicas' files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
+from aiperf.history.damage import Damage
+from aiperf.messages import CANCELLED
+from analysis.reading.integrity.traces import Traces, TrialTrace
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords, replica_of
+
+LATE_MS = 120_000
+"""Most by which the primary may hear of an epoch after its end.
+
+The agent may wait for its file system (`aiperf.history.files.PATIENCE_S`, 30 s), so may the
+primary, and both for a processor. An epoch cannot be heard of before its end, except for the
+clocks' error.
+"""
+
+
+def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Iterator[Damage]:
+    """Epochs of a file that are not as the primary heard of them, or that it did not hear of."""
+    heard = view.primary.witnessed.get(read.writer, {})
+    epochs = {place.sequence: place for trace in traces.trials for place in trace.epochs}
+    for sequence, witnesses in sorted(heard.items()):
+        for again in witnesses[1:]:
+            yield again.damage("witness", f"record {sequence} of {read.writer} is witnessed again", "once")
+        yield from _heard(witnesses[0], epochs.get(sequence), read, view)
+    yield from _unheard(epochs, read.writer, view)
+
+
+def _heard(
+    witness: Placed[EpochWitnessed], epoch: Placed[EpochCompleted] | None, read: WriterRecords, view: RunView
+) -> Iterator[Damage]:
+    body = witness.body
+    expected = f"epoch {body.epoch} of trial {body.trial}, with the hash {body.digest}, as {witness.file} line " \
+               f"{witness.line} says"  # fmt: skip
+    if epoch is None:
+        yield Damage(read.file, body.sequence + 1, "witness", "the record is not an epoch, or not there", expected)
+    elif (epoch.body.trial, epoch.body.epoch) != (body.trial, body.epoch):
+        found = f"epoch {epoch.body.epoch} of trial {epoch.body.trial}"
+        yield epoch.damage("witness", found, expected)
+    elif read.lines.hashes.get(body.sequence) != body.digest:
+        yield epoch.damage("witness", f"a record with the hash {read.lines.hashes.get(body.sequence)}", expected)
+    else:
+        late_ms = witness.time_ms - view.corrected(read.writer, epoch.time_ms)
+        if not -CLOCK_TOLERANCE_MS <= late_ms <= LATE_MS:
+            found = f"epoch {body.epoch} of trial {body.trial} ends {late_ms} ms before the primary heard of it"
+            yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {LATE_MS} ms")
+
+
+def _unheard(epochs: dict[int, Placed[EpochCompleted]], writer: str, view: RunView) -> Iterator[Damage]:
+    """Epochs that the primary did not hear of, unless it or the replica died before it could."""
+    heard = view.primary.witnessed.get(writer, {})
+    last = max(heard, default=-1)
+    for sequence, place in sorted(epochs.items()):
+        if sequence not in heard and (sequence < last or not _excused(place, writer, view)):
+            found = f"epoch {place.body.epoch} of trial {place.body.trial} was not witnessed by the primary"
+            yield place.damage("witness", found, "epoch_witnessed")
+
+
+def _excused(place: Placed[EpochCompleted], writer: str, view: RunView) -> bool:
+    """True if the primary may have missed the last epochs of a file.
+
+    The run is in progress; the epoch came after the end; the replica was lost, at most
+    `run.replica_silence` later; or the primary died, and another one followed.
+    """
+    end = view.ledger.run_ended
+    time_ms = view.corrected(writer, place.time_ms)
+    if end is None or time_ms > end.body.end_ms:
+        return True
+    silence_ms = round(view.config.run.replica_silence * 1000) + CLOCK_TOLERANCE_MS
+    replica, arrivals = replica_of(writer), view.primary.arrivals.get(writer, [])
+    gone = (loss.time_ms - time_ms for loss in view.primary.losses if loss.body.replica == replica)
+    if any(-CLOCK_TOLERANCE_MS <= later_ms <= silence_ms for later_ms in gone):
+        return True
+    files = [beginning.file for beginning in view.primary.beginnings]
+    served = files.index(arrivals[-1].file) if arrivals else len(files)
+    return any(time_ms <= beginning.time_ms + LATE_MS for beginning in view.primary.beginnings[served + 1 :][:1])
+
+
+def check_closing(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
+    """A trial that did not end as the primary heard."""
+    for closing in view.primary.closed.get(trace.trial, ())[:1]:
+        how, until = closing.body.how, closing.body.sequence
+        if closing.body.writer != trace.writer:
+            if how != "lost" or trace.ended is not None:
+                yield trace.started.damage("witness", f"trial {trace.trial} was trained by {trace.writer}",
+                                           f"{closing.body.writer}, as {_place(closing)} says")  # fmt: skip
+            continue
+        outcome, place = _outcome(trace, until)
+        if outcome not in _ALLOWED[how]:
+            yield place.damage("witness", f"trial {trace.trial} {_WORDS[outcome]}",
+                               f"it was closed as {how}, as {_place(closing)} says")  # fmt: skip
+
+
+_ALLOWED = {
+    "completed": {"ended"},
+    "failed": {"failed"},
+    "cancelled": {"cancelled"},
+    # The run may stop the replica between the end of a trial and its report.
+    "stopped": {"ended", "stopped", "open"},
+    "lost": {"ended", "failed", "cancelled", "stopped", "open"},
+}
+_WORDS = {"ended": "ended by itself", "failed": "failed", "cancelled": "was cancelled", "stopped": "was stopped",
+          "open": "did not end"}  # fmt: skip
+
+
+def _outcome(trace: TrialTrace, until: int | None) -> tuple[str, Placed[object]]:
+    """How the file says that a trial ended, up to a record; and where."""
+    limit = until if until is not None else -1
+    if trace.failed is not None and trace.failed.sequence <= limit:
+        return "cancelled" if trace.failed.body.kind == CANCELLED else "failed", trace.failed
+    if trace.ended is not None and trace.ended.sequence <= limit:
+        return "stopped" if _was_stopped(trace.ended) else "ended", trace.ended
+    return "open", trace.started
+
+
+def _was_stopped(ended: Placed[TrialEnded]) -> bool:
+    return ended.body.reason == "stopped"
+
+
+def _place(closing: Placed[TrialClosed]) -> str:
+    return f"{closing.file} line {closing.line}"
+
+
+def check_closings(read: WriterRecords, view: RunView) -> Iterator[Damage]:
+    """Last records that the primary heard of and that a file does not have, or not so."""
+    for closing in view.primary.closings_by_writer.get(read.writer, ()):
+        sequence, digest = closing.body.sequence, closing.body.digest
+        if sequence is None:
+            continue
+        found = read.lines.hashes.get(sequence)
+        if found is None:
+            yield Damage(read.file, None, "witness", f"the file ends with record {read.lines.count - 1}",
+                         f"record {sequence} at least, as {_place(closing)} says")  # fmt: skip
+        elif found != digest:
+            yield Damage(read.file, sequence + 1, "witness", f"a record with the hash {found}",
+                         f"{digest}, as {_place(closing)} says")  # fmt: skip
+
+
+def check_unclosed(view: RunView) -> Iterator[Damage]:
+    """Jobs that were not closed exactly once.
+
+    The last job of a replica may be open if the primary was killed after the end.
+    """
+    last = {jobs[0].body.replica: trial for trial, jobs in view.primary.issued.items()}
+    for trial, jobs in sorted(view.primary.issued.items()):
+        closings = view.primary.closed.get(trial, [])
+        for again in closings[1:]:
+            yield again.damage("witness", f"trial {trial} is closed again", "once")
+        if not closings and not view.unfinished and last[jobs[0].body.replica] != trial:
+            yield jobs[0].damage("witness", f"trial {trial} was not closed", "trial_closed")
+    for trial, closings in sorted(view.primary.closed.items()):
+        if trial not in view.primary.issued:
+            yield closings[0].damage("witness", f"trial {trial} is closed", "a job that was issued")
+    for writer, witnesses in sorted(view.primary.witnessed.items()):
+        if writer not in view.primary.arrivals:
+            first = min((places[0] for places in witnesses.values()), key=lambda place: place.line)
+            yield first.damage("witness", f"epochs of {writer} are witnessed", "a replica_ready that names it")
+
+
+def check_late(view: RunView) -> Iterator[Damage]:
+    """Epochs that the primary heard of before it had issued their trial, or after it was closed."""
+    files = {file.file: number for number, file in enumerate(view.primary.files)}
+    for _, sequences in sorted(view.primary.witnessed.items()):
+        for place in (witnesses[0] for _, witnesses in sorted(sequences.items())):
+            trial, moment = place.body.trial, (files[place.file], place.line)
+            job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
+            found = f"epoch {place.body.epoch} of trial {trial} is witnessed"
+            if job and moment < (files[job[0].file], job[0].line):
+                yield place.damage(
+                    "witness", f"epoch {place.body.epoch} of trial {trial} is witnessed", "its job before"
+                )
+            if closing and moment > (files[closing[0].file], closing[0].line):
+                found = f"epoch {place.body.epoch} of trial {trial} is witnessed"
+                yield place.damage("witness", found, f"none after its end, as {_place(closing[0])} says")
