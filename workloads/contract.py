@@ -79,4 +79,7 @@ class Workload(Protocol):
         """A batch of this many blank examples with valid labels: to warm up with, or empty."""
 
     def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
-        """The facts of a completed epoch; the losses become means per example."""
+        """The facts of a completed epoch; the losses become means per example.
+
+        Without training, as in an evaluation alone, the loss is 0.
+        """

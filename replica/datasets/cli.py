@@ -10,9 +10,16 @@ from pathlib import Path
 from aiperf.cli.command import Command, whole_number
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from replica.datasets.progress import shown_progress
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
 """The usual numbers for ImageNet."""
+
+WORKERS = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": ""}
+"""The environment of the worker processes, which decode images on the CPU and nothing else.
+
+Without it every one of them writes lines about libraries that it does not use, and takes GPUs.
+"""
 
 COUNT = whole_number(1)
 """The type of options that count something."""
@@ -38,8 +45,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     synthesize.add_argument("--width", type=COUNT, default=500, metavar="N", help="of the images (%(default)s)")
     synthesize.add_argument("--seed", type=int, default=1, metavar="N", help="of all randomness (%(default)s)")
     _sharding(synthesize, 8, 2)
-    for action in (prepare, check, synthesize):
+    for action in (prepare, synthesize):
         action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
+    check.add_argument("--image-size", type=COUNT, metavar="N", help="trained crop (as described, else 224)")
+    for action in (prepare, check, synthesize):
         action.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
 
 
@@ -49,7 +58,7 @@ def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> N
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # for the worker processes
+    os.environ.update(WORKERS)
     actions = {"prepare": _prepare, "check": _check, "synthesize": _synthesize}
     return actions[arguments.action](arguments)
 
@@ -64,7 +73,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     source = open_source(arguments.source)
     shards = _shards(arguments)
-    manifest = prepare(source, arguments.output, shards, arguments.image_size, _report, arguments.workers)
+    with shown_progress() as report:
+        manifest = prepare(source, arguments.output, shards, arguments.image_size, report, arguments.workers)
     return _made(manifest, arguments.output)
 
 
@@ -80,18 +90,26 @@ def _synthesize(arguments: argparse.Namespace) -> int:
         raise UsageError("--classes: at least 2 classes are needed")
     recipe = Recipe(images, shards, arguments.classes, arguments.height, arguments.width, arguments.image_size,
                     arguments.seed)  # fmt: skip
-    return _made(synthesize(recipe, arguments.output, _report, arguments.workers), arguments.output)
+    with shown_progress() as report:
+        manifest = synthesize(recipe, arguments.output, report, arguments.workers)
+    return _made(manifest, arguments.output)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from replica.datasets.check import check, describe  # noqa: PLC0415
+    from replica.datasets.check import check, describe, stray_files  # noqa: PLC0415
 
     if arguments.write_manifest:
-        manifest = describe(arguments.directory, arguments.image_size, _report, arguments.workers)
+        with shown_progress() as report:
+            manifest = describe(arguments.directory, arguments.image_size, report, arguments.workers)
+        for stray in stray_files(arguments.directory, manifest):
+            print(f"note: {stray}", file=sys.stderr)  # noqa: T201
         return _made(manifest, arguments.directory)
-    result = check(arguments.directory, _report, arguments.workers)
+    with shown_progress() as report:
+        result = check(arguments.directory, report, arguments.workers)
     for problem in result.problems:
         print(problem)  # noqa: T201
+    for note in result.notes:
+        print(f"note: {note}")  # noqa: T201
     counts = f"{result.images['train']} training and {result.images['validation']} validation images"
     print(f"{counts} of {result.classes} classes; {len(result.problems)} problem(s)")  # noqa: T201
     return EXIT_FAILED if result.problems else EXIT_DONE
@@ -100,13 +118,8 @@ def _check(arguments: argparse.Namespace) -> int:
 def _made(manifest: DatasetManifest, output: Path) -> int:
     counts = f"{manifest.train.images} training and {manifest.validation.images} validation images"
     print(f"{output}: {counts} of {len(manifest.class_names)} classes, {manifest.format}")  # noqa: T201
+    print(f"fingerprint {manifest.fingerprint}")  # noqa: T201
     return EXIT_DONE
-
-
-def _report(done: int, total: int) -> None:
-    ending = "\r" if sys.stderr.isatty() and done < total else "\n"
-    if ending == "\r" or done == total or done % max(1, total // 20) == 0:
-        print(f"{done} of {total} files", end=ending, file=sys.stderr, flush=True)  # noqa: T201
 
 
 DATASET = Command(

@@ -23,9 +23,14 @@ def as_rgb_jpeg(data: bytes) -> bytes:
     return bytes(tf.io.encode_jpeg(pixels, quality=JPEG_QUALITY).numpy())
 
 
+def is_jpeg(data: bytes) -> bool:
+    """True if it begins as a JPEG does."""
+    return data.startswith(_START_OF_IMAGE)
+
+
 def jpeg_components(data: bytes) -> int | None:
     """Colour components from the frame header (ITU T.81, B.2.2); None if it is not a JPEG."""
-    if not data.startswith(_START_OF_IMAGE):
+    if not is_jpeg(data):
         return None
     position = 2
     while position + 9 < len(data) and data[position] == 0xFF:

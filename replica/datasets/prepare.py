@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +11,12 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from aiperf.config.dataset_manifest import (
-    SPLITS,
-    DatasetManifest,
-    FileEntry,
-    Split,
-    SplitEntry,
-    write_dataset_manifest,
-)
+from pydantic import Base64Bytes, BaseModel, ValidationError
+
+from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, FileEntry, Split
+from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
+from replica.datasets.content import About, FileContent, write_description
 from replica.datasets.naming import shard_name
 from replica.datasets.sources import ImageSource, Place
 
@@ -44,8 +42,15 @@ class ShardJob:
 class ShardResult:
     """A written shard, and the images that had to be left out."""
 
-    entry: FileEntry
+    content: FileContent
     undecodable: tuple[str, ...]
+
+
+class _Line(BaseModel):
+    """A line of the journal: a finished shard, and the entries of its images in their order."""
+
+    shard: FileEntry
+    images: Base64Bytes
 
 
 Progress = Callable[[int, int], None]
@@ -61,28 +66,22 @@ def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_s
     output.mkdir(parents=True, exist_ok=True)
     jobs = {split: list(shard_jobs(source.places(split), split, shards[split], output)) for split in SPLITS}
     everything = [job for split in SPLITS for job in jobs[split]]
-    done = _journal(output, _fingerprint(source, shards))
+    done = _journal(output, _identity(source, shards))
     missing = [job for job in everything if not _is_done(job.path, done)]
     bad: list[str] = []
     with (output / JOURNAL_NAME).open("a", encoding="utf-8") as journal:
         for count, result in enumerate(_write_all(missing, workers), start=len(everything) - len(missing) + 1):
             bad += result.undecodable
             if not result.undecodable:
-                done[result.entry.name] = result.entry
-                journal.write(result.entry.model_dump_json() + "\n")
+                done[result.content.entry.name] = result.content
+                journal.write(_journal_line(result.content))
                 journal.flush()
             report(count, len(everything))
     if bad:
         raise DatasetError(f"{len(bad)} image(s) cannot be decoded: {', '.join(sorted(bad)[:20])}")
-    manifest = DatasetManifest(
-        format="tfrecord",
-        source=source.description,
-        image_size=image_size,
-        class_names=source.class_names,
-        train=SplitEntry(files=tuple(done[job.path.name] for job in jobs["train"])),
-        validation=SplitEntry(files=tuple(done[job.path.name] for job in jobs["validation"])),
-    )
-    write_dataset_manifest(output, manifest)
+    contents = {split: [done[job.path.name] for job in jobs[split]] for split in SPLITS}
+    about = About(source.description, image_size, source.class_names)
+    manifest = write_description(output, "tfrecord", about, contents)
     (output / JOURNAL_NAME).unlink()
     return manifest
 
@@ -129,25 +128,40 @@ def _write_all(jobs: Sequence[ShardJob], workers: int) -> Iterator[ShardResult]:
             yield future.result()
 
 
-def _fingerprint(source: ImageSource, shards: dict[Split, int]) -> str:
+def _identity(source: ImageSource, shards: dict[Split, int]) -> str:
     return json.dumps([source.description, len(source.train), len(source.validation), shards])
 
 
-def _journal(output: Path, fingerprint: str) -> dict[str, FileEntry]:
+def _journal(output: Path, identity: str) -> dict[str, FileContent]:
     """Shards of an earlier attempt at the same preparation.
 
     Raises DatasetError if it was another one.
     """
     path = output / JOURNAL_NAME
     if not path.exists():
-        path.write_text(fingerprint + "\n", encoding="utf-8")
+        path.write_text(identity + "\n", encoding="utf-8")
         return {}
     first, *lines = path.read_text(encoding="utf-8").splitlines()
-    if first != fingerprint:
+    if first != identity:
         raise DatasetError(f"{output}: holds an unfinished preparation of other data; remove it or name another folder")
-    whole = (line for line in lines if line.endswith("}"))
-    return {entry.name: entry for entry in map(FileEntry.model_validate_json, whole)}
+    return {content.entry.name: content for content in map(_finished, lines) if content is not None}
 
 
-def _is_done(path: Path, done: dict[str, FileEntry]) -> bool:
-    return path.name in done and path.exists() and path.stat().st_size == done[path.name].size_bytes
+def _journal_line(content: FileContent) -> str:
+    images = base64.b64encode(content.images)
+    return _Line(shard=content.entry, images=images).model_dump_json() + "\n"
+
+
+def _finished(line: str) -> FileContent | None:
+    """The shard of a line; None if the line was cut off, or holds no entries: it is made again."""
+    try:
+        read = _Line.model_validate_json(line)
+    except ValidationError:
+        return None
+    if len(read.images) != read.shard.images * ENTRY_BYTES:
+        return None
+    return FileContent(read.shard, read.images)
+
+
+def _is_done(path: Path, done: dict[str, FileContent]) -> bool:
+    return path.name in done and path.exists() and path.stat().st_size == done[path.name].entry.size_bytes

@@ -9,6 +9,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from aiperf.config.dataset_manifest import FileEntry
+from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from replica.datasets.content import FileContent
 from replica.datasets.naming import sha256_of
 
 
@@ -21,20 +23,22 @@ class Image:
     encoded: bytes
 
 
-def write_shard(path: Path, images: Iterable[Image]) -> FileEntry:
+def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
     """Write one shard, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    count = 0
+    entries = bytearray()
     try:
         with tf.io.TFRecordWriter(str(part)) as writer:
             for image in images:
                 writer.write(_example(image))
-                count += 1
+                entries += image_entry(image.encoded, image.label)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return FileEntry(name=path.name, images=count, size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    count = len(entries) // ENTRY_BYTES
+    entry = FileEntry(name=path.name, images=count, size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    return FileContent(entry, bytes(entries))
 
 
 def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:

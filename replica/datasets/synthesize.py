@@ -15,15 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.config.dataset_manifest import (
-    SPLITS,
-    DatasetManifest,
-    FileEntry,
-    Split,
-    SplitEntry,
-    write_dataset_manifest,
-)
+from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, Split
 from aiperf.errors import DatasetError
+from replica.datasets.content import About, FileContent, write_description
 from replica.datasets.naming import shard_name
 from replica.datasets.prepare import Progress
 
@@ -62,25 +56,16 @@ def synthesize(recipe: Recipe, output: Path, report: Progress, workers: int) -> 
         raise DatasetError(f"{output}: is not empty; name a new folder")
     output.mkdir(parents=True, exist_ok=True)
     jobs = [job for split in SPLITS for job in _shards(recipe, split, output)]
-    entries: dict[str, FileEntry] = {}
+    contents: dict[str, FileContent] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(write_synthetic, job) for job in jobs]):
-            entry = future.result()
-            entries[entry.name] = entry
-            report(len(entries), len(jobs))
-    splits = {
-        split: SplitEntry(files=tuple(entries[job.path.name] for job in jobs if job.split == split)) for split in SPLITS
-    }
-    manifest = DatasetManifest(
-        format="tfrecord",
-        source=f"synthetic, seed {recipe.seed}",
-        image_size=recipe.image_size,
-        class_names=tuple(f"grating {number}" for number in range(1, recipe.classes + 1)),
-        train=splits["train"],
-        validation=splits["validation"],
-    )
-    write_dataset_manifest(output, manifest)
-    return manifest
+            content = future.result()
+            contents[content.entry.name] = content
+            report(len(contents), len(jobs))
+    names = tuple(f"grating {number}" for number in range(1, recipe.classes + 1))
+    about = About(f"synthetic, seed {recipe.seed}", recipe.image_size, names)
+    parts = {split: [contents[job.path.name] for job in jobs if job.split == split] for split in SPLITS}
+    return write_description(output, "tfrecord", about, parts)
 
 
 def _shards(recipe: Recipe, split: Split, output: Path) -> Iterator[SyntheticShard]:
@@ -90,7 +75,7 @@ def _shards(recipe: Recipe, split: Split, output: Path) -> Iterator[SyntheticSha
         yield SyntheticShard(path, split, total * number // count, total * (number + 1) // count, recipe)
 
 
-def write_synthetic(job: SyntheticShard) -> FileEntry:
+def write_synthetic(job: SyntheticShard) -> FileContent:
     """Draw the images of one shard and write it."""
     import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
 

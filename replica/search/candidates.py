@@ -1,33 +1,47 @@
-"""Candidates on disk: architectures that were proposed ahead, for a later round of a replica."""
+"""Candidates on disk: trainings that were proposed ahead, for a later round of a replica."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
 from aiperf.files import write_atomically
+from aiperf.history.cursor import Cursor
 from aiperf.run_directory.paths import RunPaths
+from replica.search.choices import Plan
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import Lane
-from replica.search.strategies.contract import MAX_MORPHS, Proposal, lane_key
+from replica.search.strategies.contract import Proposal, lane_key
 from search_space.limits import Limits
 from search_space.morph_json import MorphData, apply_all, morph_data, morph_from_data
+from search_space.morphisms import MAX_MORPHS
 
 log = logging.getLogger(__name__)
 
 
+Head = tuple[Annotated[int, Field(ge=0)], Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+
+
 class Candidate(BaseModel):
-    """A candidate's file: the morphs from a stored architecture to the proposed one."""
+    """A candidate's file: the morphs from a stored architecture to the proposed one.
+
+    `cursor` has the heads of all writers (`Cursor.heads`) that it was proposed from, together with
+    the hyperparameters.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     hash: str
     parent: str
     morphs: tuple[MorphData, ...]
+    hyperparameters: Hyperparameters
+    cursor: dict[str, Head]
 
 
 class Candidates:
@@ -43,31 +57,45 @@ class Candidates:
         self._limits = limits
         self._lane = lane
 
-    def save(self, round_number: int, proposal: Proposal) -> None:
+    def save(self, round_number: int, plan: Plan) -> None:
         """Write the candidate of a round, in place of an earlier one. Raises OSError."""
+        proposal = plan.proposal
         if proposal.parent is None:
             raise ValueError("the initial architecture has no parent and cannot be a candidate")
-        morphs = tuple(morph_data(morph) for morph in proposal.morphs)
-        candidate = Candidate(hash=proposal.architecture.hash, parent=proposal.parent, morphs=morphs)
+        candidate = Candidate(
+            hash=proposal.architecture.hash,
+            parent=proposal.parent,
+            morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+            hyperparameters=plan.hyperparameters,
+            cursor=dict(plan.cursor.heads),
+        )
         path = self._paths.candidate(self._replica, round_number)
         write_atomically(path, json.dumps(candidate.model_dump()).encode() + b"\n")
 
-    def load(self, round_number: int, parents: Collection[str]) -> Proposal | None:
+    def load(self, round_number: int, parents: Mapping[str, Hyperparameters]) -> Plan | None:
         """The candidate of a round, if there is one that can be used; another one is logged.
 
-        It is intact, 1 to `MAX_MORPHS` morphs away from one of `parents` (hashes), within the
-        limits, and in the replica's lane.
+        It is intact, 1 to `MAX_MORPHS` morphs away from one of `parents` (hashes), has the
+        hyperparameters that `parents` give for it, is within the limits and in the replica's lane,
+        and was proposed since the replica started its last trial.
         """
         path = self._paths.candidate(self._replica, round_number)
         try:
-            return self._proposal(Candidate.model_validate_json(path.read_bytes()), parents)
+            candidate = Candidate.model_validate_json(path.read_bytes())
+            proposal = self._proposal(candidate, parents)
+            if candidate.hyperparameters != parents[candidate.parent]:
+                raise ValueError("its hyperparameters are not the best ones of its parent")
+            cursor = Cursor(candidate.cursor)
+            if not self._knowledge.is_current(cursor, self._replica):
+                raise ValueError("it was not proposed since this replica's last start of a trial")
+            return Plan(proposal, parents[candidate.parent], cursor=cursor)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, AiperfError) as error:
             log.error("candidate %s is not used: %s", path, error)
             return None
 
-    def _proposal(self, candidate: Candidate, parents: Collection[str]) -> Proposal:
+    def _proposal(self, candidate: Candidate, parents: Mapping[str, Hyperparameters]) -> Proposal:
         """The proposal that a file describes.
 
         Raises AiperfError, ValueError, or TypeError for a morph with a value of another type.

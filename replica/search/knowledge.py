@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiperf.config.space import Hyperparameters, Space, Value
 from aiperf.errors import TrialFailedError
-from aiperf.history.files import HistoryReader
+from aiperf.history.bodies import TrialEnded, TrialStarted
+from aiperf.history.cursor import Cursor
+from aiperf.history.files import Batch, HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.lineage import best_quality, epochs_of_training
-from aiperf.history.records import TrialEnded, TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
@@ -34,6 +37,16 @@ def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Trai
     return architecture, frozenset(item for item in hyperparameters.items() if item[0] != "kernel_size")
 
 
+class Source(Protocol):
+    """Where records come from: the files of a run, or records that were read before."""
+
+    def read_files(self) -> Iterator[Batch]:
+        """Records and damages since the last call, writer by writer."""
+
+    def cursor(self) -> Cursor:
+        """How far every writer's records were read."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
     """A completed trial and its best accuracy."""
@@ -47,23 +60,50 @@ class Knowledge:
     """All that is recorded of a run's trials.
 
     It changes only by `read`. Several planners may share one; its methods may be called from
-    several threads.
+    several threads. Records come from the run's files unless a source gives them.
     """
 
-    def __init__(self, paths: RunPaths) -> None:
-        self._reader = HistoryReader(paths)
+    def __init__(self, paths: RunPaths, source: Source | None = None) -> None:
+        self._source: Source = HistoryReader(paths) if source is None else source
         # The search ignores progress inside epochs, and there are millions of reports of it.
         self._ledger = Ledger(latest_progress_only=True)
         self._store = ArchitectureStore(paths)
+        self._last_starts: dict[int, tuple[int, str, int]] = {}
+        """By replica: the last trial, and the writer and the number of its start."""
         self._lock = threading.RLock()
 
+    def unchanged(self) -> AbstractContextManager[object]:
+        """A block in which no other thread reads: all that is asked in it is of one cursor."""
+        return self._lock
+
     def read(self) -> None:
-        """Take in new records; damaged ones are logged and left out."""
+        """Take in new records; damaged ones are logged and left out. Raises OSError."""
         with self._lock:
-            batch = self._reader.read_new()
-            self._ledger.add(batch.records)
-        for damage in batch.damages:
-            log.error("damaged record in the history list: %s", damage)
+            # File by file: if one cannot be read, what was read of the others is not lost.
+            for batch in self._source.read_files():
+                self._ledger.add(batch.records)
+                self._note_starts(batch)
+                for damage in batch.damages:
+                    log.error("damaged record in the history list: %s", damage)
+
+    def _note_starts(self, batch: Batch) -> None:
+        for record in batch.records:
+            if isinstance(record.body, TrialStarted):
+                start = (record.body.trial, record.writer, record.sequence)
+                self._last_starts[record.body.replica] = max(start, self._last_starts.get(record.body.replica, start))
+
+    def cursor(self) -> Cursor:
+        """The records that are known."""
+        with self._lock:
+            return self._source.cursor()
+
+    def is_current(self, cursor: Cursor, replica: int) -> bool:
+        """True if an earlier cursor knows the last trial that a replica has started."""
+        with self._lock:
+            known, last = self._source.cursor().heads, self._last_starts.get(replica)
+        if any(writer not in known or place > known[writer][0] for writer, (place, _) in cursor.heads.items()):
+            return False
+        return last is None or cursor.heads.get(last[1], (-1, ""))[0] >= last[2]
 
     def save(self, architecture: Architecture) -> None:
         """Store an architecture in the run directory. Raises OSError."""
@@ -80,6 +120,12 @@ class Knowledge:
         with self._lock:
             entry = self._ledger.trials.get(trial)
             return entry.started if entry is not None else None
+
+    def mentions(self, trial: int) -> bool:
+        """True if there is any record of a trial beyond its job."""
+        with self._lock:
+            entry = self._ledger.trials.get(trial, TrialLedger(trial))
+        return entry != TrialLedger(trial, issued=entry.issued)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """True if a trial is to train the initial architecture, of this hash."""

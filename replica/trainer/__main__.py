@@ -13,8 +13,10 @@ from pathlib import Path
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.messages import decode_begin, decode_train_request
+from aiperf.message_lines import decode_begin, decode_train_request
+from aiperf.messages import UNFIT
 from aiperf.run_directory.paths import RunPaths
+from replica.machine.accelerators import why_unseen
 from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.framework import Framework
@@ -81,6 +83,8 @@ class Rank:
 
         settings = self._settings
         collective = framework.open_collective(settings.ranks)
+        if (reason := why_unseen(framework.name(), framework.accelerators())) is not None:
+            raise TrialFailedError(UNFIT, reason)
         framework.configure(settings.cpu_threads, collective.local_rank)
         sample_further_node(settings.telemetry, collective.rank, collective.local_rank)
 
@@ -91,7 +95,7 @@ class Rank:
         request = decode_train_request(receive())
         self._channel.phase("build")
         training = ReadyTraining(framework, WORKLOADS.load(DEFAULT_WORKLOAD), request, collective, self._clock)
-        self._channel.ready()
+        self._channel.ready(training.built)
         begin = decode_begin(receive())
         yield_to_warm_up()
         early = training.run(begin, self._channel)

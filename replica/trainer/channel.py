@@ -10,9 +10,9 @@ import threading
 
 from aiperf.clock import Clock
 from aiperf.errors import MessageError
-from aiperf.facts import EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.message_lines import MAX_LINE_BYTES, encode
 from aiperf.messages import (
-    MAX_LINE_BYTES,
     Message,
     Phase,
     TrainerDone,
@@ -21,7 +21,6 @@ from aiperf.messages import (
     TrainerPhase,
     TrainerProgress,
     TrainerReady,
-    encode,
 )
 from aiperf.processes import peer_user
 
@@ -45,7 +44,7 @@ class Reporter:
 class RankReporter(Reporter):
     """Takes the reports of one rank, and by itself ignores them."""
 
-    def ready(self) -> None:
+    def ready(self, built: BuiltFacts) -> None:
         """The model is built and warm."""
 
     def done(self, early: bool) -> None:
@@ -79,9 +78,9 @@ class Channel(RankReporter):
         """Send that a phase begins."""
         self._send(TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase))
 
-    def ready(self) -> None:
+    def ready(self, built: BuiltFacts) -> None:
         """Send that the model is built and warm."""
-        self._send(TrainerReady(monotonic_ms=self._clock.monotonic_ms()))
+        self._send(TrainerReady(monotonic_ms=self._clock.monotonic_ms(), built=built))
 
     def progress(self, facts: ProgressFacts) -> None:
         """Send the images of the current epoch so far."""

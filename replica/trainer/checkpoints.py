@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ import numpy as np
 from aiperf.clock import Clock
 from aiperf.files import atomic_file
 from aiperf.messages import Begin
+from aiperf.run_directory.paths import earlier_checkpoint
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import CompiledSteps
 
@@ -28,11 +30,18 @@ class Checkpoint:
     """Of the epochs so far."""
     best_weights: list[Any] | None
 
+    @property
+    def best_epoch(self) -> int:
+        """Number of the latest epoch with the best quality: the one that `best_weights` are of."""
+        return max(range(1, len(self.qualities) + 1), key=lambda epoch: (self.qualities[epoch - 1], epoch))
+
 
 class Checkpoints:
     """Rank 0 writes in the background, one at a time; every rank resumes from what rank 0 reads.
 
-    A checkpoint that cannot be written or read costs a warning in the log, and nothing else.
+    The one before stays: a trainer that is stopped may have written the state after an epoch whose
+    record was cut off, and a training that resumed from there would lack that epoch. A checkpoint
+    that cannot be written or read costs a warning in the log, and nothing else.
     """
 
     def __init__(self, begin: Begin, steps: CompiledSteps, collective: Collective, clock: Clock) -> None:
@@ -64,6 +73,8 @@ class Checkpoints:
     def _save(self, arrays: dict[str, Any]) -> None:
         assert self._path is not None
         try:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.replace(earlier_checkpoint(self._path))
             with atomic_file(self._path) as stream:
                 np.savez(stream, **arrays)
         except OSError as error:
@@ -72,27 +83,31 @@ class Checkpoints:
     def restore(self) -> Checkpoint | None:
         """Set rank 0's state to the kept one, if there is one; every rank gets the qualities.
 
-        Without `Begin.restore` a file that is there is ignored.
+        States after more epochs than `Begin.restore` are ignored.
         """
-        resumes = self._restore and self._path is not None
-        restored = self._load() if self._collective.rank == 0 and resumes else None
+        restored = self._load() if self._collective.rank == 0 and self._restore else None
         sent = np.array(restored.qualities if restored else [], np.float64).tobytes()
         qualities = np.frombuffer(self._collective.broadcast(sent), np.float64).tolist()
         return Checkpoint(qualities, restored.best_weights if restored else None) if qualities else None
 
     def _load(self) -> Checkpoint | None:
         assert self._path is not None
-        if not self._path.exists():
-            return None
+        found = (self._load_from(file) for file in (self._path, earlier_checkpoint(self._path)) if file.exists())
+        return next((checkpoint for checkpoint in found if checkpoint is not None), None)
+
+    def _load_from(self, file: Path) -> Checkpoint | None:
         try:
-            with np.load(self._path, allow_pickle=False) as archive:
+            with np.load(file, allow_pickle=False) as archive:
+                if len(archive["accuracies"]) > self._restore:
+                    log.warning("checkpoint %s is ahead of the records of its training", file)
+                    return None
                 names = sorted(archive.files)
                 state = [archive[name] for name in names if name.startswith("variable-")]
                 best = [archive[name] for name in names if name.startswith("best-")]
                 qualities = [float(value) for value in archive["accuracies"]]
             self._steps.restore(state)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            log.warning("checkpoint %s cannot be used: %s", self._path, error)
+            log.warning("checkpoint %s cannot be used: %s", file, error)
             return None
         return Checkpoint(qualities, best or None)
 

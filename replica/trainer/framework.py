@@ -27,13 +27,17 @@ class CompiledSteps(Protocol):
     """
 
     def train(self, images: Any, labels: Any) -> Any:
-        """Do one update; give sums over all ranks, on the device: loss and images, (2,) float32."""
+        """Do one update; give results over all ranks, on the device, (3,) float32.
+
+        They are the sum of the losses, the number of images, and the Euclidean norm of the gradient
+        that was applied, as it is without the scale of the loss.
+        """
 
     def evaluate(self, images: Any, labels: Any) -> Any:
         """Sums over all ranks, on the device: loss, metrics, images, (2 + M,) float32."""
 
-    def add_up(self, sums: Sequence[Any]) -> NDArray[np.float64]:
-        """Wait for the steps that gave these sums, and add them up in doubles."""
+    def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
+        """Wait for the steps that gave these results; a row for each of them."""
 
     def learning_rate(self) -> float:
         """The learning rate of the next training step."""
@@ -68,6 +72,15 @@ class Framework(Protocol):
 
         Before the first tensor.
         """
+
+    def name(self) -> str:
+        """Name and version, with Keras's: "tensorflow 2.20.0, keras 3.11.3"."""
+
+    def accelerators(self) -> int:
+        """Number of accelerators of this node that it can compute on."""
+
+    def device(self, local_rank: int) -> str:
+        """Name of this rank's accelerator, by the driver; "cpu" if it computes on the CPU."""
 
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest

@@ -5,15 +5,22 @@ Readying it does not need an accelerator's whole memory.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from aiperf.clock import Clock
+from aiperf.errors import TrialFailedError
+from aiperf.facts import BuiltFacts
 from aiperf.messages import Begin, TrainRequest
+from aiperf.source_code import source_hash
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
+from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
-from replica.trainer.model import builder, optimisers, weights
+from replica.trainer.model import builder, built, optimisers, weights
+from replica.trainer.model.kept import BestWeights
+from replica.trainer.settings import framework_variables
 from replica.trainer.training import Training, TrainingInputs, steps_for
 from workloads import Workload
 
@@ -36,6 +43,19 @@ class ReadyTraining:
         builder.set_up(request.precision, request.seed + collective.rank)
         self._model = builder.build_model(self._architecture)
         builder.check_model(self._model, self._architecture)
+        found = built.architecture_of(self._model, self._architecture).hash
+        if found != self._architecture.hash:
+            raise TrialFailedError("mismatch", f"the built model is {found}, not {self._architecture.hash}")
+        self.built = BuiltFacts(
+            architecture=found,
+            compute=built.compute_types(self._model),
+            devices=built.gather_texts(collective, framework.device(collective.local_rank)),
+            framework=framework.name(),
+            source_hash=source_hash(),
+            environment=framework_variables(),
+            fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
+        )
+        """What rank 0 has built; devices are those of all ranks."""
         train_steps = steps_for(dataset.train_images, request, collective.size)
         optimiser = optimisers.build_optimiser(self._model, request, train_steps)
         steps = framework.compile(self._model, optimiser, workload, collective, request)
@@ -43,14 +63,24 @@ class ReadyTraining:
         self._training.warm_up()
 
     def run(self, begin: Begin, report: Reporter) -> bool:
-        """Train; True if patience ended it. Raises TrialFailedError."""
-        if begin.inherited is not None and self._collective.rank == 0:
+        """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""
+        leads = self._collective.rank == 0
+        if begin.inherited is not None and leads:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)
-        early = self._training.run(begin, report)
-        best = self._training.best_weights
-        if begin.save_weights_path is not None and best is not None and self._collective.rank == 0:
+        if begin.evaluate_path is not None:
+            if begin.only_steps is not None:
+                self._training.run(begin, report)
+            if leads:
+                weights.write_model(self._model, weights.load(Path(begin.evaluate_path), self._architecture))
+            self._training.evaluate(report)
+            return False
+        if begin.save_weights_path is None or begin.only_steps is not None or not leads:
+            return self._training.run(begin, report)
+        kept = BestWeights(Path(begin.save_weights_path), partial(weights.by_name, self._model, self._architecture))
+        try:
+            early = self._training.run(begin, report, kept)
             report.phase("checkpoint")
-            self._model.set_weights(best)
-            weights.save(Path(begin.save_weights_path), weights.read_model(self._model, self._architecture))
+        finally:
+            kept.close()
         return early

@@ -16,6 +16,9 @@ TRAINING_NICENESS = 5
 """On a core shared with a thread of usual priority, a thread with this niceness gets a quarter."""
 
 _PR_SET_PDEATHSIG = 1
+_FRAMEWORK_PREFIXES = ("TF_", "XLA_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "OMP_", "KERAS_")
+_SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "API_KEY")
+_VALUE_CHARACTERS = 200
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK")
 
 
@@ -53,6 +56,15 @@ def rank_of_environment(environment: Mapping[str, str] = os.environ) -> int:
         if name in environment:
             return int(environment[name])
     raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter gave no rank")
+
+
+def framework_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables that change what frameworks and their libraries do, sorted; long values are cut."""
+    return {
+        name: environment[name][:_VALUE_CHARACTERS]
+        for name in sorted(environment)
+        if name.startswith(_FRAMEWORK_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
+    }
 
 
 def yield_to_warm_up() -> None:

@@ -20,13 +20,15 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import find_dataset
 from aiperf.config.sections import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.facts import EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.files import write_atomically
-from aiperf.messages import Begin, TrainRequest, decode_begin, decode_train_request
+from aiperf.message_lines import decode_begin, decode_train_request
+from aiperf.messages import Begin, TrainRequest
 from aiperf.network.json_files import read_requested
 from aiperf.rules.rounds import out_of_patience
+from aiperf.source_code import source_hash
 from replica.trainer.channel import Channel
-from replica.trainer.settings import read_settings
+from replica.trainer.settings import framework_variables, read_settings
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""
@@ -53,7 +55,7 @@ def main() -> int:
     except AiperfError as error:
         channel.failed("input", str(error))
         return 1
-    channel.ready()
+    channel.ready(_built(architecture.hash))
     begin = decode_begin(channel.receive_line())
     if begin.trial in settings.fail_trials:
         channel.failed("build", "simulated.fail_trials names this trial")
@@ -61,6 +63,18 @@ def main() -> int:
     quality = random.Random(architecture.hash).uniform(0.75, 0.99)
     channel.done(_pretend(request, Pretence(begin, settings, quality), channel, clock))
     return 0
+
+
+def _built(architecture: str) -> BuiltFacts:
+    """Facts of a network that nothing has built."""
+    return BuiltFacts(
+        architecture=architecture,
+        compute={},
+        devices=("none",),
+        framework="simulated",
+        source_hash=source_hash(),
+        environment=framework_variables(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +127,7 @@ def _restored(begin: Begin) -> list[float]:
         found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
     except (OSError, ValueError):
         return []
-    return [float(value) for value in found]
+    return [float(value) for value in found[: begin.restore]]
 
 
 def _misbehave(trial: int, epoch: int, settings: SimulatedSection, clock: Clock) -> None:

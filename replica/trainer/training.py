@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.messages import Begin, TrainRequest
 from aiperf.rules.rounds import out_of_patience
+from aiperf.run_directory.evidence import hash_weights
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.data.epochs import Epochs
+from replica.trainer.evidence import Evidence
 from replica.trainer.framework import CompiledSteps
+from replica.trainer.model.kept import BestWeights
 from workloads.contract import Sums, Workload
 
 
@@ -54,8 +58,7 @@ class Training:
         self._images = inputs.source.dataset
         self._epochs = Epochs(inputs.source, inputs.request, RankShare(inputs.collective.rank, inputs.collective.size))
         self._reported_s = clock.monotonic_s()
-        self.best_weights: list[Any] | None = None
-        """Weights of the best epoch in Keras's order, if they are asked for."""
+        self._evidence = Evidence(None, inputs.collective.rank)
 
     def warm_up(self) -> None:
         """Trace and optimise the graphs with a step on a blank image, and fetch the first batch.
@@ -69,84 +72,102 @@ class Training:
         self._steps.restore(before)
         self._epochs.open(1)
 
-    def run(self, begin: Begin, report: Reporter) -> bool:
-        """Train the epochs of the round; True if patience ended it.
+    def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
+        """Train the epochs of the round, or the steps asked for; True if patience ended it.
 
-        Raises TrialFailedError on a NaN loss.
-
-        With `save_weights_path`, `best_weights` are the weights of the best epoch.
+        `kept` takes the weights of the best epoch. Raises TrialFailedError on a NaN loss.
         """
+        self._evidence = Evidence(begin.evidence_path, self._collective.rank)
+        if begin.only_steps is not None:
+            self._steps.share()
+            self._train(1, report, begin.only_steps)
+            self._evidence.close(1)
+            return False
         checkpoints = Checkpoints(begin, self._steps, self._collective, self._clock)
         try:
-            return self._train_epochs(begin, checkpoints, report)
+            return self._train_epochs(checkpoints, report, kept)
         finally:
             checkpoints.close()
 
-    def _train_epochs(self, begin: Begin, checkpoints: Checkpoints, report: Reporter) -> bool:
-        qualities = self._resume(checkpoints)
+    def evaluate(self, report: Reporter) -> None:
+        """Evaluate the weights that rank 0's model has, as epoch 0 without training."""
+        self._steps.share()
+        evaluated = self._evaluate(0, 0, report)
+        facts = self._workload.facts(0, self._steps.learning_rate(), Sums(0, 0.0), evaluated)
+        report.epoch(replace(facts, weights=hash_weights(self._steps.weights())))
+
+    def _train_epochs(self, checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None) -> bool:
+        qualities = self._resume(checkpoints, kept)
         self._steps.share()
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
-            facts = self._epoch(epoch, report)
-            report.epoch(facts)
+            facts, weights = self._epoch(epoch, report, kept)
             qualities.append(facts.quality or 0.0)
-            if begin.save_weights_path is not None and qualities[-1] == max(qualities):
-                self.best_weights = self._steps.weights()
+            if kept is not None and qualities[-1] == max(qualities):
+                kept.keep(epoch, weights)
+            report.epoch(facts)
             if out_of_patience(qualities, self._request.patience):
                 return True
             if epoch < self._request.epochs and checkpoints.due():
                 report.phase("checkpoint")
-                checkpoints.write(Checkpoint(qualities, self.best_weights))
+                checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
         return False
 
-    def _resume(self, checkpoints: Checkpoints) -> list[float]:
+    @staticmethod
+    def _resume(checkpoints: Checkpoints, kept: BestWeights | None) -> list[float]:
+        """The qualities of the epochs before; their best weights are kept as this training's."""
         restored = checkpoints.restore()
         if restored is None:
             return []
-        self.best_weights = restored.best_weights
+        if kept is not None and restored.best_weights is not None:
+            kept.keep(restored.best_epoch, restored.best_weights)
         return restored.qualities
 
-    def _epoch(self, epoch: int, report: Reporter) -> EpochFacts:
-        report.phase("train")
+    def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
+        """Train and evaluate; the facts, and the weights if they are needed."""
         learning_rate = self._steps.learning_rate()
-
-        def report_trained(images: int) -> None:
-            report.progress(ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0))
-
-        trained = self._sums(self._walk(self._steps.train, self._epochs.train(epoch), self._images.train_images, epoch),
-                             report_trained)  # fmt: skip
+        trained = self._train(epoch, report)
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
         self._steps.average_statistics()
-        report.phase("evaluate")
+        weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
+        evaluated = self._evaluate(epoch, trained.examples, report)
+        facts = self._workload.facts(epoch, learning_rate, trained, evaluated)
+        if self._evidence.wanted:
+            facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
+        return facts, weights
 
-        def report_evaluated(images: int) -> None:
-            facts = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=images)
-            report.progress(facts)
-
-        validation = self._epochs.validation()
-        evaluated = self._sums(self._walk(self._steps.evaluate, validation, self._images.validation_images, epoch),
-                               report_evaluated)  # fmt: skip
-        return self._workload.facts(epoch, learning_rate, trained, evaluated)
-
-    @staticmethod
-    def _sums(groups: Iterator[tuple[Any, bool]], report: Callable[[int], None]) -> Sums:
-        """Add up all groups of steps, reporting the images so far after those that are due."""
-        totals: Any = 0.0
-        for sums, due in groups:
-            totals = totals + sums
+    def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
+        """Train an epoch, or its first `limit` steps."""
+        report.phase("train")
+        steps = steps_for(self._images.train_images, self._request, self._collective.size)
+        totals = np.zeros(2)
+        batches = self._epochs.train(epoch)
+        for results, due in self._walk(self._steps.train, batches, min(limit or steps, steps), epoch):
+            self._evidence.add(results)
+            totals += results[:, :2].astype(np.float64).sum(axis=0)
             if due:
-                report(round(totals[-1]))
+                report.progress(ProgressFacts(epoch=epoch, images_trained=round(totals[-1]), images_evaluated=0))
+        return Sums.of(totals)
+
+    def _evaluate(self, epoch: int, trained: int, report: Reporter) -> Sums:
+        report.phase("evaluate")
+        steps = steps_for(self._images.validation_images, self._request, self._collective.size)
+        totals: Any = 0.0
+        for results, due in self._walk(self._steps.evaluate, self._epochs.validation(), steps, epoch):
+            totals = totals + results.astype(np.float64).sum(axis=0)
+            if due:
+                done = round(totals[-1])
+                report.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=done))
         return Sums.of(totals)
 
     def _walk(
-        self, step: Callable[[Any, Any], Any], batches: Batches, images: int, epoch: int
-    ) -> Iterator[tuple[Any, bool]]:
-        """Sums of groups of steps, in doubles, and whether to report them.
+        self, step: Callable[[Any, Any], Any], batches: Batches, steps: int, epoch: int
+    ) -> Iterator[tuple[NDArray[np.float32], bool]]:
+        """Results of groups of steps, a row for each step, and whether to report them.
 
-        Reading sums waits for the device. They are read once a reporting interval, not after every
-        step.
+        Reading results waits for the device. They are read once a reporting interval, not after
+        every step.
         """
-        steps = steps_for(images, self._request, self._collective.size)
         pending: list[Any] = []
         for number in range(steps):
             # A rank that has had all its images takes part with an empty batch until the others
@@ -155,11 +176,11 @@ class Training:
             pending.append(step(*batch))
             due = self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s
             if due or number == steps - 1:
-                sums = self._steps.add_up(pending)
+                results = self._steps.read(pending)
                 pending = []
-                _check_finite(float(sums[0]), epoch)
+                _check_finite(float(results[:, 0].astype(np.float64).sum()), epoch)
                 self._reported_s = self._clock.monotonic_s() if due else self._reported_s
-                yield sums, due and number < steps - 1
+                yield results, due and number < steps - 1
 
 
 def _check_finite(loss: float, epoch: int) -> None:

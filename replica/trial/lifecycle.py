@@ -90,6 +90,8 @@ class Trial:
         async for message in ranks.coming_phases():
             self._handle(message)
         self._standby.learn(ranks)
+        if ranks.built is not None:
+            self.log.built(ranks.built)
         self.log.begin_phase("start")
         await ranks.trainer.begin(begin)
         async for report in ranks.trainer.messages(self._config.replica.trial_silence):
@@ -127,27 +129,29 @@ class Trial:
         return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base)
 
     def _tidy(self, plan: Plan) -> None:
-        self._context.paths.checkpoint(plan.proposal.architecture.hash, self._job.trial).unlink(missing_ok=True)
+        for file in self._context.paths.checkpoints_of(plan.proposal.architecture.hash, self._job.trial):
+            file.unlink(missing_ok=True)
         self._context.planner.prune_weights()
 
     def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
         paths, name = self._context.paths, plan.proposal.architecture.hash
-        checkpoint = paths.checkpoint(name, self._job.trial)
-        # A file that is there already is not this trial's: trial ids are issued once.
-        checkpoint.unlink(missing_ok=True)
-        restore = False
+        checkpoints = paths.checkpoints_of(name, self._job.trial)
+        kept, evidence = paths.weights(name, self._job.trial), paths.evidence(self._job.trial)
+        for file in (*checkpoints, kept, evidence):
+            # A file that is there already is not this trial's: trial ids are issued once.
+            file.unlink(missing_ok=True)
         if self._job.resumes is not None:
-            with contextlib.suppress(FileNotFoundError):
-                paths.checkpoint(name, self._job.resumes).rename(checkpoint)
-                restore = True
-        inherits = self._config.search.initial_weights == "inherit"
+            for before, now in zip(paths.checkpoints_of(name, self._job.resumes), checkpoints, strict=True):
+                with contextlib.suppress(FileNotFoundError):
+                    before.rename(now)
         return Begin(
             trial=self._job.trial,
             inherited=self._inherited(plan.proposal, weights) if weights else None,
-            save_weights_path=str(paths.weights(name, self._job.trial)) if inherits else None,
-            checkpoint_path=str(checkpoint),
-            restore=restore,
+            save_weights_path=str(kept),
+            checkpoint_path=str(checkpoints[0]),
+            restore=self.log.earlier_epochs,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
+            evidence_path=str(evidence),
         )
 
     def _inherited(self, proposal: Proposal, weights: KeptWeights) -> InheritedWeights:

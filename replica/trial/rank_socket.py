@@ -9,7 +9,8 @@ import secrets
 import socket
 from typing import Any
 
-from aiperf.messages import MAX_LINE_BYTES, Message, TrainRequest, encode
+from aiperf.message_lines import MAX_LINE_BYTES, encode
+from aiperf.messages import Message, TrainRequest
 from aiperf.processes import peer_user
 
 

@@ -13,10 +13,11 @@ import logging
 from collections.abc import AsyncIterator
 
 from aiperf.errors import AiperfError
-from aiperf.messages import Job, Phase, TrainerPhase, TrainRequest
-from aiperf.rules.rounds import plan_round
+from aiperf.facts import BuiltFacts
+from aiperf.messages import Job, Phase, TrainerPhase
 from replica.search.planner import Plan
 from replica.trial.context import ReplicaContext
+from replica.trial.requests import TrialTraining, train_request
 from replica.trial.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ class WarmRanks:
     def ready(self) -> bool:
         """True if the warm-up is over, well or not."""
         return self._warming.done()
+
+    @property
+    def built(self) -> BuiltFacts | None:
+        """What the warm ranks report of the model that they have built."""
+        return self.trainer.built
 
     @property
     def failed(self) -> bool:
@@ -134,8 +140,10 @@ class Standby:
     async def _plan_and_start(self, job: Job) -> WarmRanks:
         plan = await asyncio.to_thread(self._context.planner.plan, job)
         log_file = self._context.paths.preparation_log(self._context.replica, next(self._numbers))
-        trainer = await self._context.start_trainer(self._request(job, plan), log_file)
-        return WarmRanks(job, plan, trainer, self._context)
+        context, architecture = self._context, plan.proposal.architecture.hash
+        training = TrialTraining(architecture, plan.hyperparameters, job.round, job.seed, context.precision)
+        trainer = await context.start_trainer(train_request(context.config, context.paths, training), log_file)
+        return WarmRanks(job, plan, trainer, context)
 
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
         expected = ranks.job.model_copy(update={"trial": job.trial})
@@ -152,27 +160,3 @@ class Standby:
         if coming is not None:
             with contextlib.suppress(AiperfError, OSError):
                 await (await coming).drop()
-
-    def _request(self, job: Job, plan: Plan) -> TrainRequest:
-        config, hyperparameters = self._context.config, plan.hyperparameters
-        rounds = plan_round(job.round, config.max_epochs)
-        return TrainRequest(
-            architecture_path=str(self._context.paths.architecture(plan.proposal.architecture.hash)),
-            architecture_hash=plan.proposal.architecture.hash,
-            dataset=config.run.dataset,
-            data_dir=config.run.data_dir,
-            synthetic_input=config.training.input == "synthetic",
-            parallel_decode=config.training.parallel_decode,
-            shuffle_buffer=config.training.shuffle_buffer,
-            batch_size=int(hyperparameters["batch_size"]),
-            epochs=rounds.epochs,
-            max_epochs=config.max_epochs,
-            patience=rounds.patience,
-            seed=job.seed,
-            learning_rate=float(hyperparameters["learning_rate"]),
-            momentum=float(hyperparameters["momentum"]),
-            label_smoothing=float(hyperparameters["label_smoothing"]),
-            precision=self._context.precision,
-            xla=config.training.xla,
-            progress_interval_s=config.replica.progress_interval,
-        )

@@ -6,11 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+from aiperf.facts import BuiltFacts
 from aiperf.messages import Begin, FromTrainer, TrainerPhase, TrainRequest
 
 
 class Trainer(ABC):
     """The ranks of one training. If they die, the trial fails and nothing else does."""
+
+    built: BuiltFacts | None = None
+    """What the ranks report of the model that they have built, after the warm-up; None: nothing."""
 
     @abstractmethod
     def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:

@@ -10,6 +10,7 @@ from typing import Self
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
+from aiperf.message_lines import decode_from_trainer, failures_in
 from aiperf.messages import (
     Begin,
     FromTrainer,
@@ -17,8 +18,6 @@ from aiperf.messages import (
     TrainerPhase,
     TrainerReady,
     TrainRequest,
-    decode_from_trainer,
-    failures_in,
 )
 from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, spawn_silent, tail
 from replica.trainer.programs import TRAINERS
@@ -100,6 +99,7 @@ class TrainerProcess(Trainer):
         """Phases of the warm-up, until all is ready. Raises TrialFailedError as `messages` does."""
         async for message in self.messages(silence_s):
             if isinstance(message, TrainerReady):
+                self.built = message.built
                 return
             if isinstance(message, TrainerPhase):
                 yield message

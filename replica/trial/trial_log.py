@@ -6,13 +6,29 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
-from aiperf.history.records import EpochCompleted, PhaseBegan, ProgressMade, TrialEnded, TrialStarted
-from aiperf.messages import Job, Phase, Progress, Started, TrainerEpoch, TrainerProgress
+from aiperf.facts import BuiltFacts
+from aiperf.history.bodies import (
+    EpochCompleted,
+    PhaseBegan,
+    ProgressMade,
+    TrialBuilt,
+    TrialEnded,
+    TrialStarted,
+)
+from aiperf.messages import (
+    Job,
+    Phase,
+    Progress,
+    Recorded,
+    Started,
+    TrainerEpoch,
+    TrainerProgress,
+)
 from aiperf.network.operations import Operations, count
+from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import plan_round
 from replica.search.kept_weights import KeptWeights
 from replica.search.planner import Plan
-from replica.search.prediction import predicted_accuracy
 from replica.trial.context import ReplicaContext
 from search_space.morph_json import morph_data
 
@@ -71,6 +87,7 @@ class TrialLog:
         """Record what the trial trains, and from which weights it starts."""
         proposal, architecture = plan.proposal, plan.proposal.architecture
         self._cost = count(architecture).operations
+        config = self._context.config
         self._context.writer.append(
             TrialStarted(
                 trial=self._job.trial,
@@ -86,13 +103,24 @@ class TrialLog:
                 epochs=self._round.epochs,
                 precision=self._context.precision,
                 resumes=self._job.resumes,
+                trainer=config.training.trainer,
+                input=config.training.input,
+                dataset=config.run.dataset,
+                fingerprint=config.fingerprint,
+                memory_bytes=self._context.planner.memory_bytes,
+                cursor=plan.cursor.text,
+                cursor_hash=plan.cursor.hash,
             )
         )
+        self._report_start(plan)
+
+    def _report_start(self, plan: Plan) -> None:
+        architecture = plan.proposal.architecture
         self._context.send(
             Started(
                 trial=self._job.trial,
                 architecture=architecture.hash,
-                parent=proposal.parent,
+                parent=plan.proposal.parent,
                 hyperparameters=plan.hyperparameters,
                 epochs=self._round.epochs,
                 operations_per_image=self._cost.total,
@@ -100,6 +128,10 @@ class TrialLog:
                 weights=architecture.parameter_count,
             )
         )
+
+    def built(self, facts: BuiltFacts) -> None:
+        """Record what the trainer has built for the trial."""
+        self._context.writer.append(TrialBuilt(trial=self._job.trial, **asdict(facts)))
 
     def progress(self, message: TrainerProgress) -> None:
         """Record the images of an unfinished epoch."""
@@ -111,10 +143,11 @@ class TrialLog:
         self._report()
 
     def epoch(self, message: TrainerEpoch) -> None:
-        """Record a completed epoch."""
+        """Record a completed epoch, and have the primary witness the record."""
         facts = message.facts
         body = EpochCompleted(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
+        self._report_record(facts.epoch)
         self._epoch = facts.epoch
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
         self._open_operations = 0
@@ -122,6 +155,11 @@ class TrialLog:
         self._qualities[facts.epoch] = facts.quality or 0.0
         self._own.add(facts.epoch)
         self._report()
+
+    def _report_record(self, epoch: int) -> None:
+        head = self._context.writer.head
+        assert head is not None
+        self._context.send(Recorded(trial=self._job.trial, epoch=epoch, sequence=head[0], digest=head[1]))
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""

@@ -65,7 +65,7 @@ class Classification:
             images_trained=trained.examples,
             images_evaluated=evaluated.examples,
             correct=round(evaluated.metrics[0]),
-            loss=trained.loss / trained.examples,
+            loss=trained.loss / max(1, trained.examples),
             validation_loss=evaluated.loss / evaluated.examples,
             learning_rate=learning_rate,
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from aiperf.cli.units import si
+
 if TYPE_CHECKING:
     from replica.search.demo.architectures import SearchStep
     from replica.search.demo.hyperparameters import HpoStep
@@ -23,7 +25,7 @@ def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
     table.add_column("value and best, 0 to 1")
     for number, step in enumerate(steps, start=1):
         table.add_row(
-            str(number), f"{step.seconds:.2f}", step.architecture, f"{step.operations:.3e}", str(step.morphs),
+            str(number), f"{step.seconds:.2f}", step.architecture, si(step.operations, "OP"), str(step.morphs),
             f"{step.value:.4f}", f"{step.best:.4f}", _bar(step.value, step.best),
         )  # fmt: skip
     console.print(table)

@@ -21,10 +21,10 @@ from aiperf.network.architecture import Architecture
 from replica.search.distance import DistanceTable
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
-from replica.search.strategies.contract import MAX_MORPHS, Proposal, lane_key
+from replica.search.strategies.contract import Proposal, lane_key
 from replica.search.surrogate import Surrogate
 from search_space.limits import Limits
-from search_space.morphisms import Morph
+from search_space.morphisms import MAX_MORPHS, Morph
 from search_space.sampling import random_morph
 
 PARENTS = 5

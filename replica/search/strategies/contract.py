@@ -13,9 +13,6 @@ from replica.search.observations import Observations
 from search_space.limits import Limits
 from search_space.morphisms import Morph
 
-MAX_MORPHS = 4
-"""Most morphs between a proposal and its trained parent, so that inherited weights help."""
-
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -33,8 +30,9 @@ class SearchStrategy(Protocol):
         """The next architecture to train: new, within the limits, and in the lane.
 
         New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
-        hash of the initial architecture or of a completed one, and `morphs`, at most `MAX_MORPHS`,
-        lead from it to the proposal. Raises TrialFailedError ("search") if none can be found.
+        hash of the initial architecture or of a completed one, and `morphs`, at most
+        `search_space.morphisms.MAX_MORPHS`, lead from it to the proposal. Raises TrialFailedError
+        ("search") if none can be found.
         """
 
 

@@ -5,6 +5,8 @@ NumPy only.
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from aiperf.config.datasets import DIGITS, Dataset
+from aiperf.config.fingerprints import image_entry, overall_fingerprint
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
@@ -55,17 +58,47 @@ def bilinear(old: int, new: int) -> NDArray[np.float64]:
     return weights
 
 
+def fingerprint() -> str | None:
+    """The fingerprint of the digits as installed (`aiperf.config.fingerprints`).
+
+    An image's encoded bytes are its 8 x 8 grey values of 0 to 16, a byte each, row by row. Its
+    label is the digit plus 1. None if the values are others.
+    """
+    digits = _digits()
+    images, labels = digits.images.astype(np.uint8), digits.target + 1
+    if not (images == digits.images).all():
+        return None
+    splits = [
+        sorted(image_entry(images[index].tobytes(), int(labels[index])) for index in indices)
+        for indices in _indices(digits.target)
+    ]
+    train, validation = (hashlib.sha256(b"".join(entries)).hexdigest() for entries in splits)
+    return overall_fingerprint(train, validation)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Any:
+    return load_digits()
+
+
+def _indices(classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The images that are trained, and those that are evaluated."""
+    train, validation = train_test_split(
+        np.arange(len(classes)), test_size=DIGITS.validation_images, random_state=SPLIT_SEED, stratify=classes
+    )
+    return train, validation
+
+
 def _load() -> tuple[Split, Split]:
-    digits: Any = load_digits()
+    digits = _digits()
     resize = bilinear(digits.images.shape[1], DIGITS.image_size)
     grey = (resize @ digits.images @ resize.T).astype(np.float32)
     images = np.repeat(grey[..., None], 3, axis=-1)
     labels = np.eye(DIGITS.classes, dtype=np.float32)[digits.target]
-    train, validation, train_labels, validation_labels = train_test_split(
-        images, labels, test_size=DIGITS.validation_images, random_state=SPLIT_SEED, stratify=digits.target
-    )
+    chosen, held_out = _indices(digits.target)
+    train, validation = images[chosen], images[held_out]
     mean, deviation = train.mean(), train.std()
-    return ((train - mean) / deviation, train_labels), ((validation - mean) / deviation, validation_labels)
+    return ((train - mean) / deviation, labels[chosen]), ((validation - mean) / deviation, labels[held_out])
 
 
 def _batches(split: Split, order: NDArray[np.intp], batch_size: int, share: RankShare) -> Batches:

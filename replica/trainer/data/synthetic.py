@@ -1,21 +1,24 @@
 """Images made once on the device, without an input pipeline: to separate compute from input.
 
-Nothing can be learned.
+There is nothing to learn: validation has other images, and labels that are drawn at random.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import keras
+import numpy as np
 
 from aiperf.config.datasets import Dataset
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
+TRAIN_SEED, VALIDATION_SEED = 1, 2
+
 
 class SyntheticSource:
-    """As many images an epoch as the data set has, all of them the same batch of noise."""
+    """As many images an epoch as the data set has: one batch of noise for each split."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -26,18 +29,30 @@ class SyntheticSource:
         return cls(dataset)
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's number of training images."""
-        return self._batches(batch_size, len(share.of(self.dataset.train_images)))
+        """The rank's number of training images, with the same labels in every batch."""
+        images = self._noise(batch_size, TRAIN_SEED)
+        labels = self._one_hot(np.arange(batch_size) % self.dataset.classes)
+        for count in _counts(batch_size, len(share.of(self.dataset.train_images))):
+            yield (images, labels) if count == batch_size else (images[:count], labels[:count])
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's number of validation images."""
-        return self._batches(batch_size, len(share.of(self.dataset.validation_images)))
+        """The rank's number of validation images, with labels of their own in every batch.
 
-    def _batches(self, batch_size: int, total: int) -> Batches:
+        The same labels in every batch would be right or wrong together: far from chance.
+        """
+        images = self._noise(batch_size, VALIDATION_SEED)
+        draw = np.random.default_rng((VALIDATION_SEED, share.rank))
+        for count in _counts(batch_size, len(share.of(self.dataset.validation_images))):
+            labels = self._one_hot(draw.integers(self.dataset.classes, size=count))
+            yield images if count == batch_size else images[:count], labels
+
+    def _noise(self, batch_size: int, seed: int) -> Any:
         side = self.dataset.image_size
-        images = keras.random.normal((batch_size, side, side, 3), dtype="float32", seed=1)
-        classes = keras.ops.arange(batch_size, dtype="int32") % self.dataset.classes
-        labels = keras.ops.one_hot(classes, self.dataset.classes, dtype="float32")
-        for start in range(0, total, batch_size):
-            count = min(batch_size, total - start)
-            yield (images, labels) if count == batch_size else (images[:count], labels[:count])
+        return keras.random.normal((batch_size, side, side, 3), dtype="float32", seed=seed)
+
+    def _one_hot(self, classes: Any) -> Any:
+        return keras.ops.one_hot(classes.astype(np.int32), self.dataset.classes, dtype="float32")
+
+
+def _counts(batch_size: int, total: int) -> list[int]:
+    return [min(batch_size, total - start) for start in range(0, total, batch_size)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,13 @@ from aiperf.network.json_files import read_architecture
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data
 
+EPOCH = "epoch"
+"""Entry of a file with the number of the epoch; those of weights have a slash."""
+
 
 def read_model(model: Any, architecture: Architecture) -> Weights:
     """Copies of a model's weights, as the architecture names them."""
-    return {
-        node.name: {
-            name: array.reshape(shape)
-            for (name, shape), array in zip(
-                architecture.weight_shapes(node).items(), model.get_layer(node.name).get_weights(), strict=True
-            )
-        }
-        for node in architecture.nodes
-        if architecture.weight_shapes(node)
-    }
+    return by_name(model, architecture, model.get_weights())
 
 
 def write_model(model: Any, weights: Weights) -> None:
@@ -38,11 +33,41 @@ def write_model(model: Any, weights: Weights) -> None:
         layer.set_weights([a.reshape(w.shape) for a, w in zip(arrays.values(), layer.weights, strict=True)])
 
 
-def save(path: Path, weights: Weights) -> None:
-    """Write weights as one file, whole or not at all. Raises OSError."""
+def by_name(model: Any, architecture: Architecture, values: Sequence[Any]) -> Weights:
+    """Values in Keras's order (`Model.get_weights`), as the architecture names them."""
+    positions = {id(variable): position for position, variable in enumerate(model.weights)}
+    found: dict[str, dict[str, Any]] = {}
+    for node in architecture.nodes:
+        shapes = architecture.weight_shapes(node)
+        own = [values[positions[id(variable)]] for variable in model.get_layer(node.name).weights] if shapes else []
+        arrays = {name: array.reshape(shape) for (name, shape), array in zip(shapes.items(), own, strict=True)}
+        if arrays:
+            found[node.name] = arrays
+    return found
+
+
+def save(path: Path, weights: Weights, epoch: int | None = None) -> None:
+    """Write weights as one file, whole or not at all, with the epoch at whose end they were.
+
+    Raises OSError.
+    """
     flat = {f"{node}/{name}": array for node, arrays in weights.items() for name, array in arrays.items()}
+    if epoch is not None:
+        flat[EPOCH] = np.array(epoch, np.int64)
     with atomic_file(path) as stream:
         np.savez(stream, **flat)  # type: ignore[arg-type]
+
+
+def epoch_of(path: Path) -> int | None:
+    """The epoch at whose end the weights of a file were; None if the file does not say.
+
+    Raises TrialFailedError ("weights") if it is missing or damaged.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            return int(archive[EPOCH]) if EPOCH in archive.files else None
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise TrialFailedError("weights", f"{path} cannot be read: {error}") from None
 
 
 def load(path: Path, architecture: Architecture) -> Weights:

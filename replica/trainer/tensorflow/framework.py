@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 import tensorflow as tf
 
 from aiperf.messages import TrainRequest
+from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.tensorflow.steps import TensorFlowSteps
@@ -37,6 +39,26 @@ class TensorFlow:
             tf.config.set_visible_devices(own, "GPU")
             # Another process may be training on it now: take only what is used.
             tf.config.experimental.set_memory_growth(own, True)
+
+    def name(self) -> str:
+        """Name and version, with Keras's."""
+        return f"tensorflow {tf.__version__}, keras {metadata.version('keras')}"
+
+    def accelerators(self) -> int:
+        """The GPUs that TensorFlow lists: none in its build for CPUs."""
+        return len(tf.config.list_physical_devices("GPU"))
+
+    def device(self, local_rank: int) -> str:
+        """The driver's name of the GPU that `configure` has taken; TensorFlow's if it has none."""
+        devices = tf.config.list_physical_devices("GPU")
+        if not devices:
+            return "cpu"
+        number = local_rank % len(devices)
+        found = find_accelerators()
+        if number < len(found):
+            return found[number].name
+        details = tf.config.experimental.get_device_details(devices[number])
+        return str(details.get("device_name", "unknown accelerator"))
 
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest

@@ -1,4 +1,7 @@
-"""The training step and the evaluation step of one rank, as graphs; sums are over all ranks."""
+"""The training step and the evaluation step of one rank, as graphs.
+
+Results are over all ranks.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ class TensorFlowSteps:
                 lambda: self._gradients(images, labels),
                 lambda: (tf.zeros(2), [tf.zeros(variable.shape) for variable in variables]),
             )
-        return self._update.apply(gradients, variables, sums)
+        # Read before the update, which may change it.
+        scale = self._optimiser.scale_loss(tf.ones(()))
+        totals, applied = self._update.apply(gradients, variables, sums)
+        return tf.concat([totals, [tf.linalg.global_norm(applied) / scale]], axis=0)
 
     def _evaluate(self, images: Any, labels: Any) -> Any:
         outputs = self._model(images, training=False)
@@ -65,10 +71,9 @@ class TensorFlowSteps:
         own = tf.cond(tf.shape(images)[0] > 0, lambda: self._score(images, labels), lambda: nothing)
         return self._collective.sum_tensors([own], "scores")[0]
 
-    def add_up(self, sums: Sequence[Any]) -> NDArray[np.float64]:
-        """Wait for the steps that gave these sums, and add them up in doubles."""
-        total: NDArray[np.float64] = np.sum([each.numpy().astype(np.float64) for each in sums], axis=0)
-        return total
+    def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
+        """Wait for the steps that gave these results; a row for each of them."""
+        return np.stack([each.numpy() for each in results])
 
     def learning_rate(self) -> float:
         """The learning rate of the next training step."""

@@ -21,8 +21,8 @@ class Update(Protocol):
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         """Update with a built Keras optimiser."""
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
-        """Update the variables; give the step's sums over all ranks.
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
+        """Update the variables; give the step's sums over all ranks and the gradients applied.
 
         `gradients` are of the mean loss over this rank's images, `sums` is its (2,) float32 tensor
         of the loss, summed, and the number of images.

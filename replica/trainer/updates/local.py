@@ -16,7 +16,7 @@ class LocalUpdate:
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         self._optimiser = optimiser
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
         """Apply the gradients as they are."""
         self._optimiser.apply(gradients, variables)
-        return sums
+        return sums, gradients

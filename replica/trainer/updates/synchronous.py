@@ -21,9 +21,10 @@ class SynchronousUpdate:
         self._optimiser = optimiser
         self._collective = collective
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> Any:
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
         """Average the gradients over the images of all ranks and apply them."""
         weighted = [gradient * sums[1] for gradient in gradients]
         *summed, totals = self._collective.sum_tensors([*weighted, sums], "gradients")
-        self._optimiser.apply([gradient / totals[1] for gradient in summed], variables)
-        return totals
+        means = [gradient / totals[1] for gradient in summed]
+        self._optimiser.apply(means, variables)
+        return totals, means

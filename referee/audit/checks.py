@@ -1,0 +1,98 @@
+"""The checks of one draw: what is recorded next to what is found now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.history.ledger import TrialLedger
+from referee.audit.comparison import (
+    Tolerance,
+    first_difference,
+    largest_differences,
+    problems_of_rows,
+    relative,
+    tolerance_of,
+)
+from referee.audit.draws import Claim
+from referee.audit.findings import Check, Finding
+from referee.audit.kept import difference_of_weights, quality_of
+from referee.audit.recorded import Recorded
+from referee.audit.repetitions import Repeated, Repetitions
+
+
+def check_rows(recorded: Recorded, claim: Claim) -> Finding:
+    """The evidence of a drawn epoch: complete, possible, and that of its record."""
+    expected = "the rows of the epoch's record, one a step"
+    try:
+        rows, of_trial = recorded.rows(claim.trial, claim.epoch)
+        per_step = recorded.images_per_step(recorded.ledger(claim.trial))
+        problems = problems_of_rows(rows, of_trial, per_step, recorded.facts(claim.trial, claim.epoch))
+        found = "; ".join(problems) or f"{len(rows)} rows"
+    except (RunDirectoryError, TrialFailedError) as error:
+        problems = [str(error)]
+        found = str(error)
+    return _finding(claim, "rows", expected, found, not problems)
+
+
+def check_steps(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding:
+    """The first steps of a drawn trial, repeated."""
+    if repeated.begun is None or repeated.recorded is None or repeated.outcome is None:
+        return _finding(claim, "steps", "its first steps", f"cannot be repeated: {repeated.reason}", False)
+    of = "" if repeated.begun.trial == claim.trial else f" of trial {repeated.begun.trial}, which it resumes"
+    expected = f"losses and gradient norms of steps 1 to {len(repeated.recorded)}{of}"
+    again = repeated.outcome.rows
+    if again is None:
+        return _finding(claim, "steps", expected, "the repetition has written no evidence", False)
+    tolerance = tolerance_for(recorded, repeated.begun)
+    difference = first_difference(repeated.recorded, again[: len(repeated.recorded)], tolerance)
+    found = difference or f"equal; largest differences: {largest_differences(repeated.recorded, again)}"
+    return _finding(claim, "steps", expected, found, not difference)
+
+
+def tolerance_for(recorded: Recorded, begun: TrialLedger) -> Tolerance:
+    """The tolerance for repeating a trial on this machine."""
+    precision = begun.started.precision if begun.started is not None else "float32"
+    return tolerance_of(precision, recorded.on_cpus(begun))
+
+
+def check_retrained(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding:
+    """The first epoch of a drawn trial, trained again in full."""
+    if repeated.begun is None or repeated.outcome is None or repeated.outcome.trained is None:
+        reason = repeated.reason or "the repetition has reported no epoch"
+        return _finding(claim, "retrain", "its first epoch", f"cannot be repeated: {reason}", False)
+    was, again = recorded.facts(repeated.begun.trial, 1), repeated.outcome.trained
+    allowed = tolerance_for(recorded, repeated.begun).most
+    same_images = (again.images_trained, again.images_evaluated) == (was.images_trained, was.images_evaluated)
+    passed = same_images and relative(was.loss, again.loss) <= allowed
+    return _finding(claim, "retrain", _training(was), f"{_training(again)} (allowed: {allowed:.0%})", passed)
+
+
+def _training(facts: EpochFacts) -> str:
+    return f"epoch 1: loss {facts.loss:.5g} over {facts.images_trained} images"
+
+
+def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, required: bool) -> Iterator[Finding]:
+    """The kept weights of a drawn trial, evaluated; no finding if none are kept and none need be.
+
+    With `required` they must be of the drawn epoch.
+    """
+    kept = recorded.weights_of(claim.trial, claim.epoch if required else None)
+    if kept is None:
+        found = "they are not kept, so the error of the run cannot be checked"
+        if required:
+            yield _finding(claim, "weights", f"weights of epoch {claim.epoch}", found, False)
+        return
+    try:
+        facts = repetitions.evaluation_of(kept)
+        difference = difference_of_weights(recorded, kept, facts)
+    except AiperfError as error:
+        yield _finding(claim, "weights", f"weights of epoch {kept.epoch}", str(error), False)
+        return
+    expected = f"epoch {kept.epoch}: {quality_of(recorded.facts(kept.trial, kept.epoch))}" if kept.epoch else "an epoch"
+    yield _finding(claim, "weights", expected, difference or quality_of(facts), not difference)
+
+
+def _finding(claim: Claim, check: Check, expected: str, found: str, passed: bool) -> Finding:
+    return Finding(claim.trial, claim.epoch, check, expected, found, passed)

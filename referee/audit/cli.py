@@ -1,0 +1,71 @@
+"""The verb `aiperf audit`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from aiperf.cli.command import Command, add_format, whole_number
+from aiperf.cli.console import open_console
+from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.run_directory.paths import RunPaths, open_run
+from analysis.output.tables import print_line
+from analysis.results.source import opened_run
+from referee.audit.conduct import DRAWS, STEPS, AuditOrder, audit
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="DIR", help="run directory (an archive has no weights to evaluate)")
+    parser.add_argument("--nonce", type=_nonce, required=True, help="the referee's word, chosen after the submission")
+    parser.add_argument("--draws", type=whole_number(1), default=DRAWS, help="epochs to draw (default: %(default)s)")
+    parser.add_argument("--steps", type=whole_number(2), default=STEPS, help="steps to repeat (default: %(default)s)")
+    parser.add_argument("--retrain", action="store_true", help="train the first epoch of drawn trials in full")
+    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="the data set here (default: as in the run)")
+    add_format(parser)
+
+
+def _nonce(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a nonce is a word that nobody could know before; it is empty")
+    return text
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    order = AuditOrder(
+        arguments.nonce, arguments.draws, arguments.steps, arguments.retrain, arguments.data_dir
+    )  # fmt: skip
+    with opened_run(arguments.run) as folder:
+        result = audit(open_run(folder), order, _replay, _report)
+    if arguments.format == "json":
+        print(json.dumps(result.document(), indent=2))  # noqa: T201
+    else:
+        console = open_console()
+        console.print(result.table(), markup=False)
+        for line in result.closing_lines():
+            print_line(console, line)
+    return EXIT_DONE if result.passed else EXIT_FAILED
+
+
+def _replay(paths: RunPaths, trials: Collection[int]) -> dict[int, str]:
+    """The differences between the recorded plans of trials and the same plans made again."""
+    from referee.replay import replay  # noqa: PLC0415  (loads the search)
+
+    found = dict.fromkeys(trials, "")
+    for difference in replay(paths, None, trials).differences:
+        found[difference.trial] = f"{found[difference.trial]}; {difference}".removeprefix("; ")
+    return found
+
+
+def _report(line: str) -> None:
+    sys.stderr.write(f"aiperf: {line}\n")
+
+
+AUDIT = Command(
+    description="Do drawn parts of a run's work again: first steps of trials, evaluation of kept weights; compare.",
+    example="aiperf audit runs/first --draws 8 --nonce 'lottery numbers of the day'",
+    configure=_configure,
+    execute=_audit,
+)

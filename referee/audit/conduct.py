@@ -1,0 +1,122 @@
+"""An audit from the draws to the verdict. The run directory is only read."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.history.heads import final_head
+from aiperf.rules.score import work_done
+from aiperf.run_directory.paths import RunPaths
+from aiperf.source_code import source_hash
+from analysis.reading.run_data import RunData, read_run
+from referee.audit.checks import check_retrained, check_rows, check_steps, check_weights
+from referee.audit.draws import Claim, draw
+from referee.audit.findings import AuditResult, Finding
+from referee.audit.recorded import Recorded
+from referee.audit.repetitions import Extent, Repetitions
+
+STEPS = 64
+"""Steps that are repeated unless another number is asked for."""
+
+DRAWS = 8
+"""Draws unless another number is asked for."""
+
+Replay = Callable[[RunPaths, Collection[int]], Mapping[int, str]]
+"""Makes the plans of some trials again; the difference of each in words, empty if it is equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOrder:
+    """What a referee asks for."""
+
+    nonce: str
+    draws: int = DRAWS
+    steps: int = STEPS
+    retrain: bool = False
+    data_dir: Path | None = None
+    """The data set on this machine, if it is not where the run had it."""
+
+
+def audit(
+    paths: RunPaths,
+    order: AuditOrder,
+    replay: Replay | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> AuditResult:
+    """Audit a run; `report` takes lines of progress. Raises RunDirectoryError if it is not one."""
+    data, head = read_run(paths), final_head(paths)
+    recorded = Recorded(paths, data)
+    drawn, deciding = draw(recorded.claims(), head, order.nonce, order.draws), recorded.deciding()
+    if deciding is not None and deciding not in drawn:
+        drawn.append(deciding)
+    problems = tuple(_problems(data, drawn))
+    findings: list[Finding] = []
+    if not any(_SIMULATED in problem for problem in problems):
+        repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), report)
+        plans = replay(paths, {claim.trial for claim in drawn}) if replay is not None else {}
+        for claim in drawn:
+            findings += _replayed(claim, plans)
+            findings += _findings(recorded, claim, repetitions, order.retrain)
+            findings += check_weights(recorded, claim, repetitions, required=claim == deciding)
+    return AuditResult(
+        head=head,
+        nonce=order.nonce,
+        draws=min(order.draws, len(drawn)),
+        findings=tuple(findings),
+        problems=problems,
+        notes=tuple(_notes(data, recorded, replay is not None)),
+    )
+
+
+def _repeat(recorded: Recorded, order: AuditOrder, trials: list[int], report: Callable[[str], None]) -> Repetitions:
+    """Repeat the drawn trials in a temporary folder."""
+    extent = Extent(order.steps, order.retrain, order.data_dir)
+    report(f"repeating {'the first epoch' if order.retrain else 'the first steps'} of trials {trials}")
+    with tempfile.TemporaryDirectory(prefix="aiperf-audit-") as folder:
+        repetitions = Repetitions(recorded, Path(folder), extent)
+        asyncio.run(repetitions.run(trials))
+        return repetitions
+
+
+def _findings(recorded: Recorded, claim: Claim, repetitions: Repetitions, retrain: bool) -> Iterator[Finding]:
+    repeated = repetitions.steps_of(claim.trial)
+    yield check_rows(recorded, claim)
+    yield check_steps(recorded, claim, repeated)
+    if retrain:
+        yield check_retrained(recorded, claim, repeated)
+
+
+_SIMULATED = "simulated trainer"
+
+
+def _problems(data: RunData, drawn: list[Claim]) -> Iterator[str]:
+    started = [entry.started for entry in data.ledger.trials.values() if entry.started is not None]
+    if data.manifest.config.training.trainer == "simulated" or any(body.trainer == "simulated" for body in started):
+        yield f"the run has used the {_SIMULATED}: it has not trained anything"
+    if data.damages:
+        yield f"{len(data.damages)} damage(s), such as {data.damages[0]}; list all with: aiperf check"
+    if not drawn:
+        yield "no completed epoch counts: there is nothing to draw"
+
+
+def _replayed(claim: Claim, plans: Mapping[int, str]) -> Iterator[Finding]:
+    if claim.trial in plans:
+        difference = plans[claim.trial]
+        expected = "the plan that history and seed give"
+        yield Finding(claim.trial, claim.epoch, "replay", expected, difference or "equal", not difference)
+
+
+def _notes(data: RunData, recorded: Recorded, replayed: bool) -> Iterator[str]:
+    """What an audit of this run leaves out."""
+    completed = sum(claim.operations for claim in recorded.claims())
+    total = work_done(data.work.values(), data.end_ms)
+    if total > completed:
+        yield f"unfinished epochs, which are {1 - completed / total:.1%} of the operations".replace("%", " %")
+    if not replayed:
+        yield "the plans of the trials"
+    if data.manifest.source_hash not in (None, source_hash()):
+        yield "the program of the run: it is not the one that has repeated its trials here"

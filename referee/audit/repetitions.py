@@ -1,0 +1,127 @@
+"""The repetitions of an audit: one for each drawn trial, whatever the number of its draws."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.history.ledger import TrialLedger
+from aiperf.messages import Begin
+from referee.audit.kept import difference_of_weights
+from referee.audit.recorded import KeptEpoch, Recorded
+from referee.audit.repetition import Repetition, ranks_here, repeat, trainings_at_once
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What was done again of one trial: the outcome, or the reason why there is none."""
+
+    begun: TrialLedger | None = None
+    """The trial whose first steps were repeated: the trial itself, or the one that it resumes."""
+    recorded: NDArray[Any] | None = None
+    """The rows of these steps from the run."""
+    outcome: Repetition | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much to repeat: this many steps, or a whole epoch."""
+
+    steps: int
+    whole_epoch: bool = False
+    data_dir: Path | None = None
+    """The data set on this machine, if it is not where the run had it."""
+
+
+class Repetitions:
+    """Repeats trials, as many at a time as the run had on a machine."""
+
+    def __init__(self, recorded: Recorded, folder: Path, extent: Extent) -> None:
+        self._recorded = recorded
+        self._folder = folder
+        self._extent = extent
+        self._number = 0
+        self._gate = asyncio.Semaphore(trainings_at_once(recorded.config))
+        self._evaluated: dict[int, asyncio.Task[EpochFacts]] = {}
+        self._repeated: dict[int, Repeated] = {}
+
+    async def run(self, trials: Collection[int]) -> None:
+        """Repeat the first steps of trials, and evaluate their kept weights."""
+        for trial, repeated in zip(trials, await asyncio.gather(*map(self._first_steps, trials)), strict=True):
+            self._repeated[trial] = repeated
+        kept = [weights for weights in map(self._recorded.weights_of, trials) if weights is not None]
+        await asyncio.gather(*map(self._evaluation, kept), return_exceptions=True)
+
+    def steps_of(self, trial: int) -> Repeated:
+        """The first steps of a trial that was repeated."""
+        return self._repeated[trial]
+
+    def evaluation_of(self, kept: KeptEpoch) -> EpochFacts:
+        """The evaluation of the kept weights of such a trial. Raises AiperfError."""
+        return self._evaluated[kept.trial].result()
+
+    async def _first_steps(self, trial: int) -> Repeated:
+        try:
+            begun = self._recorded.origin(trial)
+            rows, _ = self._recorded.rows(begun.trial, 1)
+            rows = rows if self._extent.whole_epoch else rows[: self._extent.steps]
+            inherited = self._recorded.inherited(begun)
+            if inherited is not None:
+                await self._check_parent(inherited[1])
+            begin = Begin(
+                trial=trial,
+                inherited=inherited[0] if inherited is not None else None,
+                only_steps=None if self._extent.whole_epoch else len(rows),
+            )
+            return Repeated(begun, rows, await self._train(begun, begin))
+        except AiperfError as error:
+            return Repeated(reason=str(error))
+
+    async def _train(self, begun: TrialLedger, begin: Begin) -> Repetition:
+        """Train, and evaluate the kept weights by the same ranks if nothing else has."""
+        kept = self._recorded.weights_of(begin.trial)
+        if kept is None or begin.only_steps is None or begin.trial in self._evaluated:
+            return await self._repeat(begun, begin)
+        both = asyncio.create_task(self._repeat(begun, begin.model_copy(update={"evaluate_path": str(kept.path)})))
+        self._evaluated[begin.trial] = asyncio.create_task(_evaluation_in(both))
+        return await both
+
+    async def _evaluation(self, kept: KeptEpoch) -> EpochFacts:
+        """Evaluate the kept weights of a trial, once. Raises AiperfError."""
+        if kept.trial not in self._evaluated:
+            begin = Begin(trial=kept.trial, evaluate_path=str(kept.path))
+            alone = asyncio.create_task(self._repeat(self._recorded.ledger(kept.trial), begin))
+            self._evaluated[kept.trial] = asyncio.create_task(_evaluation_in(alone))
+        return await self._evaluated[kept.trial]
+
+    async def _check_parent(self, trial: int) -> None:
+        """The weights that a child begins with must be those of an epoch of their trial."""
+        kept = self._recorded.weights_of(trial)
+        assert kept is not None
+        difference = difference_of_weights(self._recorded, kept, await self._evaluation(kept))
+        if difference:
+            raise TrialFailedError("weights", f"the weights of trial {trial} that it began with: {difference}")
+
+    async def _repeat(self, entry: TrialLedger, begin: Begin) -> Repetition:
+        setup = ranks_here(self._recorded.config, self._recorded.ranks(entry))
+        request = self._recorded.request(entry, self._extent.data_dir).model_copy(update={"epochs": 1})
+        async with self._gate:
+            self._number += 1
+            folder = self._folder / str(self._number)
+            folder.mkdir()
+            return await repeat(setup, request, begin, folder)
+
+
+async def _evaluation_in(repetition: asyncio.Task[Repetition]) -> EpochFacts:
+    facts = (await repetition).evaluated
+    if facts is None:
+        raise TrialFailedError("protocol", "the trainer did not report the evaluation")
+    return facts

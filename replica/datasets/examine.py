@@ -1,0 +1,154 @@
+"""Reading and decoding of every image, in parallel: contents and problems of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from aiperf.config.dataset_manifest import FileEntry, Split
+from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from replica.datasets.content import FileContent
+from replica.datasets.naming import sha256_of
+from replica.datasets.prepare import Progress
+from replica.datasets.sources import Place
+
+NAMED_PROBLEMS = 5
+"""This many bad images of a file are named; the others are counted."""
+
+FOLDER_CHUNK = 1000
+"""Images of a folder that one worker checks at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Contents and problems of one file of images."""
+
+    content: FileContent
+    largest_label: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFindings:
+    """Entries and names of images that are files of their own, and problems.
+
+    Images that cannot be read are among the problems only.
+    """
+
+    images: bytes
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dict[str, Findings]:
+    """Read and decode every image of each shard; findings by name."""
+    found: dict[str, Findings] = {}
+    if not files:
+        return found
+    with ProcessPoolExecutor(min(workers, len(files)), mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(examine_shard, path) for path in files]):
+            findings = future.result()
+            found[findings.content.entry.name] = findings
+            report(len(found), len(files))
+    return found
+
+
+def examine_shard(path: Path) -> Findings:
+    """Read and decode every image of a shard."""
+    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+
+    from replica.datasets.shards import read_shard  # noqa: PLC0415
+
+    largest, problems, entries = 0, [], bytearray()
+
+    def count() -> int:
+        return len(entries) // ENTRY_BYTES
+
+    try:
+        for label, encoded in read_shard(path):
+            largest = max(largest, label)
+            if label < 1:
+                problems.append(f"{path.name}, image {count()}: label {label}; labels count from 1")
+            try:
+                _decode(encoded)
+            except (tf.errors.InvalidArgumentError, ValueError) as error:
+                problems.append(f"{path.name}, image {count()}: {_reason(error)}")
+            entries += image_entry(encoded, label)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        problems.append(f"{path.name}: damaged after image {count()}: {str(error.message).splitlines()[0][:200]}")
+    entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
+
+
+def examine_folder(
+    places: Mapping[Split, Sequence[Place]], report: Progress, workers: int
+) -> dict[Split, FolderFindings]:
+    """Read and decode images that are files of their own."""
+    chunks = [
+        (split, own[start : start + FOLDER_CHUNK])
+        for split, own in places.items()
+        for start in range(0, len(own), FOLDER_CHUNK)
+    ]
+    found: dict[Split, list[FolderFindings]] = {split: [] for split in places}
+    if chunks:
+        with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
+            futures = [pool.submit(examine_files, chunk) for _, chunk in chunks]
+            for done, _ in enumerate(as_completed(futures), start=1):
+                report(done, len(chunks))
+            for (split, _), future in zip(chunks, futures, strict=True):
+                found[split].append(future.result())
+    return {split: _together(parts) for split, parts in found.items()}
+
+
+def _together(parts: Sequence[FolderFindings]) -> FolderFindings:
+    return FolderFindings(
+        b"".join(part.images for part in parts),
+        tuple(name for part in parts for name in part.names),
+        tuple(problem for part in parts for problem in part.problems),
+    )
+
+
+def examine_files(places: Sequence[Place]) -> FolderFindings:
+    """Read and decode images of a folder."""
+    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+
+    problems, names, entries = [], [], bytearray()
+    for place in places:
+        try:
+            encoded = place.read()
+            entries += image_entry(encoded, place.label)
+            names.append(place.name)
+            _decode(encoded)
+        except (OSError, tf.errors.InvalidArgumentError, ValueError) as error:
+            problems.append(f"{place.name}: {_reason(error)}")
+    return FolderFindings(bytes(entries), tuple(names), shortened("folder", problems))
+
+
+def _decode(encoded: bytes) -> None:
+    """Decode a JPEG. TensorFlow's function decodes other formats too, but the training does not.
+
+    Raises ValueError for another format, and tensorflow.errors.InvalidArgumentError if it is
+    damaged.
+    """
+    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+
+    from replica.datasets.encoding import is_jpeg  # noqa: PLC0415
+
+    if not is_jpeg(encoded):
+        raise ValueError("is not a JPEG, and only JPEGs are trained; aiperf dataset prepare converts other formats")
+    tf.io.decode_jpeg(encoded, channels=3)
+
+
+def _reason(error: Exception) -> str | None:
+    if isinstance(error, OSError):
+        return error.strerror
+    return str(error) if type(error) is ValueError else "cannot be decoded as JPEG"
+
+
+def shortened(name: str, problems: list[str]) -> tuple[str, ...]:
+    """A few of the problems of `name`, and the number of the others."""
+    rest = len(problems) - NAMED_PROBLEMS
+    return tuple(problems[:NAMED_PROBLEMS]) + ((f"{name}: and {rest} more problems",) if rest > 0 else ())

@@ -1,0 +1,208 @@
+"""The choice of a training: a pure function of what is known, the job, the replica and its memory.
+
+It writes nothing, so that a referee can make a choice again (`referee/replay.py`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from aiperf.cli.units import GIB
+from aiperf.config.sections import Precision
+from aiperf.config.settings import RunConfig
+from aiperf.config.space import Hyperparameters, read_space
+from aiperf.errors import EnvironmentNotReadyError
+from aiperf.history.cursor import Cursor
+from aiperf.messages import Job
+from aiperf.network.architecture import Architecture
+from aiperf.run_directory.paths import RunPaths
+from aiperf.seeds import fold_seed
+from replica.search.knowledge import Knowledge, Training, training_of
+from replica.search.lanes import Lane
+from replica.search.observations import Observations
+from replica.search.strategies import STRATEGIES
+from replica.search.strategies.contract import Proposal
+from replica.search.tuners import TUNERS
+from search_space.hyperparameters import apply_hyperparameters, default_space_file
+from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits, training_memory
+from search_space.morph_json import morph_from_data
+from search_space.resnet import resnet
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The training of a job: an architecture, and its hyperparameters.
+
+    Both were chosen from the records up to `cursor`. `repeats` is True if the same had been trained
+    before: the space had nothing else left.
+    """
+
+    proposal: Proposal
+    hyperparameters: Hyperparameters
+    repeats: bool = False
+    cursor: Cursor = field(default_factory=Cursor)
+
+    @property
+    def training(self) -> Training:
+        """The identity of the training."""
+        return training_of(self.proposal.architecture.hash, self.hyperparameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A rank's accelerator: bytes of memory (None: unknown), and the arithmetic of the layers."""
+
+    size_bytes: int | None = None
+    precision: Precision = "float32"
+
+
+def initial_architecture(config: RunConfig) -> Architecture:
+    """The architecture that the search starts from."""
+    depth = int(config.search.initial_architecture.removeprefix("resnet"))
+    return resnet(depth, config.dataset.image_size, config.dataset.classes)
+
+
+def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
+    """The limits of the search; a configured size of the memory overrides `memory`."""
+    configured = config.replica.accelerator_memory_gib
+    return growth_limits(
+        initial,
+        config.search.max_growth,
+        memory.size_bytes if configured is None else round(configured * GIB),
+        config.batch_size,
+        ACTIVATION_BYTES[memory.precision],
+    )
+
+
+def checked_limits(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
+    """`limits_of`. Raises EnvironmentNotReadyError if they refuse the initial architecture."""
+    limits = limits_of(config, initial, memory)
+    if (refusal := limits.refusal(initial)) is not None:
+        source = "found" if config.replica.accelerator_memory_gib is None else "replica.accelerator_memory_gib"
+        raise EnvironmentNotReadyError(
+            [
+                f"the initial architecture, {config.search.initial_architecture}, is too large for the memory of an "
+                f"accelerator ({source}): {refusal}. Set a smaller training.batch_size, or "
+                "replica.accelerator_memory_gib if there is more"
+            ]
+        )
+    return limits
+
+
+Prepared = Callable[[int], Plan | None]
+"""The plan that was made ahead for a round, if there is one that can be used."""
+
+
+def _nothing_prepared(round_number: int) -> Plan | None:
+    return None
+
+
+class Choices:
+    """Chooses the trainings of one replica from what `knowledge` knows now.
+
+    Architectures are loaded from the run directory; nothing is written. Raises
+    EnvironmentNotReadyError if the initial architecture is beyond the limits.
+    """
+
+    def __init__(self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge) -> None:
+        self.initial = initial_architecture(config)
+        self.limits = checked_limits(config, self.initial, memory)
+        self.lane = Lane.of(replica, config.run.replicas)
+        self._replica = replica
+        self._config = config
+        self._knowledge = knowledge
+        self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
+        self._space = read_space(paths.space if paths.space.exists() else default_space_file(config.run.dataset))
+
+    def training(self, job: Job, prepared: Prepared = _nothing_prepared) -> Plan:
+        """The training of a job. Raises TrialFailedError ("search"), ArchitectureError.
+
+        The first trial of a run trains the initial architecture, and if it fails a later one, until
+        that has trained. A round's own training is the one that was prepared, else a new proposal.
+        A later point tunes the architecture of the round's own training.
+        """
+        with self._knowledge.unchanged():
+            if job.resumes is not None and (resumed := self._resumed(job.resumes)) is not None:
+                return resumed
+            if job.point > 0 and job.base is not None:
+                return self._tuned(job.base)
+            if self.initial_is_due(job):
+                return self._plan(Proposal(self.initial, None), self._defaults())
+            return prepared(job.round) or self.proposed(job.round, self._knowledge.observations())
+
+    def initial_is_due(self, job: Job) -> bool:
+        """True if a job is to train the initial architecture."""
+        return self._knowledge.initial_is_due(self.initial.hash, job.trial)
+
+    def proposed(self, round_number: int, observations: Observations) -> Plan:
+        """A new architecture for a round, with the hyperparameters of its parent.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
+        # By round, not by trial: the id of a trial is not known when it is proposed ahead.
+        seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
+        proposal = self._strategy.propose(observations, random.Random(seed), self.lane)
+        return self._plan(proposal, self.parents().get(str(proposal.parent), self._defaults()))
+
+    def parents(self) -> dict[str, Hyperparameters]:
+        """Architectures that a proposal may come from, and the hyperparameters of their children.
+
+        They are the completed ones with their best hyperparameters, and the initial one, with the
+        defaults if it was never trained.
+        """
+        found: dict[str, Hyperparameters] = {}
+        defaults = self._defaults()
+        for trial in self._knowledge.ranked():
+            best = {name: value for name, value in trial.started.hyperparameters.items() if name in defaults}
+            found.setdefault(trial.started.architecture, {**defaults, **best})
+        return {self.initial.hash: defaults, **found}
+
+    def _plan(self, proposal: Proposal, hyperparameters: Hyperparameters) -> Plan:
+        return Plan(proposal, hyperparameters, cursor=self._knowledge.cursor())
+
+    def _resumed(self, trial: int) -> Plan | None:
+        """The plan of an interrupted trial; None if it was interrupted before it started."""
+        started = self._knowledge.started(trial)
+        if started is None:
+            return None
+        morphs = tuple(morph_from_data(data) for data in started.morphs)
+        proposal = Proposal(self._knowledge.load(started.architecture), started.parent, morphs)
+        return self._plan(proposal, {**self._defaults(), **started.hyperparameters})
+
+    def _tuned(self, base: int) -> Plan:
+        started = self._knowledge.tuning_base(base)
+        architecture = self._knowledge.load(started.architecture)
+        trained = self._knowledge.trainings()
+
+        def fits(suggestion: Hyperparameters) -> bool:
+            tuned = apply_hyperparameters(architecture, suggestion)
+            training = training_of(tuned.hash, {**self._defaults(), **suggestion})
+            return self._fits_memory(tuned, suggestion) and training not in trained
+
+        suggest = TUNERS.load(self._config.search.hpo)
+        # Of the history, not of the job: replicas that ask at the same moment share one sequence of
+        # suggestions, of which each lane has its own.
+        group = self._replica // self.lane.count
+        seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
+        suggestion = suggest(self._space, replace(self._knowledge.tried(self._space), fits=fits), seed, self.lane)
+        tuned = apply_hyperparameters(architecture, suggestion)
+        morphs = tuple(morph_from_data(data) for data in started.morphs)
+        grown = Proposal(tuned, started.parent, morphs if tuned == architecture else ())
+        return self._plan(grown, {**self._defaults(), **suggestion})
+
+    def _fits_memory(self, architecture: Architecture, suggestion: Hyperparameters) -> bool:
+        """True if the training fits into the accelerator's memory, by an estimate."""
+        memory = self.limits.memory_bytes
+        batch = int(suggestion.get("batch_size", self._config.batch_size))
+        return memory is None or training_memory(architecture, batch, self.limits.activation_bytes) <= memory
+
+    def _defaults(self) -> Hyperparameters:
+        training = self._config.training
+        return {
+            "batch_size": self._config.batch_size,
+            "learning_rate": training.learning_rate,
+            "momentum": training.momentum,
+            "label_smoothing": training.label_smoothing,
+        }

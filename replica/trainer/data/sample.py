@@ -1,0 +1,143 @@
+"""A comparison of a random sample of the images with the data set's fingerprint.
+
+The sample is drawn with the operating system's randomness, so that it cannot be foreseen. It shows
+that the sampled images are the data set's, and not that all are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import SystemRandom
+
+from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, DatasetManifest, Split, read_dataset_manifest
+from aiperf.config.datasets import DIGITS, REGISTERED, Dataset
+from aiperf.config.fingerprints import SortedEntries, entries_name, image_entry
+from aiperf.errors import DatasetError
+from aiperf.messages import TrainRequest
+from replica.trainer.data import data_directory
+from replica.trainer.data.contract import RankShare
+from replica.trainer.data.records import read_images
+
+SAMPLED_IMAGES = 1000
+"""Images of each split that all ranks compare together."""
+
+SAMPLED_FILES = 16
+"""Shards of each split that all ranks look into: a stretch of each, from a random record on."""
+
+SAMPLED_BYTES = 32 << 20
+"""After this many bytes of a split, a rank has compared enough."""
+
+NAMED_IMAGES = 5
+
+_Sampled = tuple[str, bytes]
+"""The place of an image in words, and its entry."""
+
+
+def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks: int = 1) -> str | None:
+    """Compare a random sample of the images with the data set, and give its fingerprint.
+
+    None if it has none, or if the images are imitated. Each rank compares its share of the sample.
+    Raises DatasetError naming images that are not the data set's, by file and index.
+    """
+    if request.synthetic_input:
+        return None
+    if dataset.name == DIGITS.name:
+        return _digits()
+    folder = data_directory(request)
+    manifest = read_dataset_manifest(folder)
+    if manifest.fingerprint is None:
+        return None
+    for split in SPLITS:
+        entries = _entries(folder, manifest, split)
+        try:
+            _compare(folder, split, _sample(folder, manifest, split, RankShare(rank, ranks)), entries)
+        finally:
+            entries.close()
+    return manifest.fingerprint
+
+
+def _digits() -> str:
+    from replica.trainer.data.digits import fingerprint  # noqa: PLC0415  (loads scikit-learn)
+
+    found = fingerprint()
+    if found != REGISTERED[DIGITS.name]:
+        raise DatasetError(f"the digits of the installed scikit-learn are others: fingerprint {found}")
+    return found
+
+
+def _entries(folder: Path, manifest: DatasetManifest, split: Split) -> SortedEntries:
+    """The entries of a split, which the fingerprint in dataset.json vouches for."""
+    path = folder / entries_name(split)
+    remedy = f"make it again with: aiperf dataset check {folder} --write-manifest"
+    try:
+        entries = SortedEntries(path)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{error}; {remedy}") from None
+    if entries.fingerprint != manifest.split(split).fingerprint:
+        entries.close()
+        raise DatasetError(f"{path}: is not the list of images that {MANIFEST_NAME} names; {remedy}")
+    return entries
+
+
+def _compare(folder: Path, split: Split, sampled: Iterator[_Sampled], entries: SortedEntries) -> None:
+    """Look up the images. One that comes more often than in the data set is not of it either."""
+    seen: Counter[bytes] = Counter()
+    wrong: list[str] = []
+    taken = 0
+    try:
+        for place, entry in sampled:
+            taken += 1
+            seen[entry] += 1
+            allowed = entries.count(entry)
+            if seen[entry] > allowed:
+                wrong.append(f"{place} ({'repeated' if allowed else 'another image or label'})")
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{folder}, {split}: {error}; look for more with: aiperf dataset check {folder}") from None
+    if wrong:
+        raise DatasetError(
+            f"{folder}: {len(wrong)} of {taken} sampled {split} images are not those of the data set: "
+            f"{'; '.join(wrong[:NAMED_IMAGES])}; look for more with: aiperf dataset check {folder}"
+        )
+
+
+def _sample(folder: Path, manifest: DatasetManifest, split: Split, share: RankShare) -> Iterator[_Sampled]:
+    total = 0
+    draw = _from_index if manifest.format == "folder" else _from_shards
+    for place, label, encoded in draw(folder, manifest, split, share):
+        yield place, image_entry(encoded, label)
+        total += len(encoded)
+        if total >= SAMPLED_BYTES:
+            return
+
+
+def _from_shards(
+    folder: Path, manifest: DatasetManifest, split: Split, share: RankShare
+) -> Iterator[tuple[str, int, bytes]]:
+    """A random stretch of each of a few random shards; as much of each, whatever the bytes."""
+    chance = SystemRandom()
+    files = [file for file in manifest.split(split).files if file.images]
+    chosen = chance.sample(files, min(len(files), max(1, len(share.of(SAMPLED_FILES)))))
+    wanted = -(-len(share.of(SAMPLED_IMAGES)) // len(chosen)) if chosen else 0
+    for file in chosen:
+        count = min(wanted, file.images)
+        first = chance.randrange(file.images - count + 1)
+        size = 0
+        for number, (label, encoded) in enumerate(read_images(folder / file.name, first, count), start=first):
+            yield f"{file.name}, image {number}", label, encoded
+            size += len(encoded)
+            if size >= SAMPLED_BYTES // len(chosen):
+                break
+
+
+def _from_index(
+    folder: Path, manifest: DatasetManifest, split: Split, share: RankShare
+) -> Iterator[tuple[str, int, bytes]]:
+    """Random files of a split of an image folder."""
+    index = manifest.split(split).files[0].name
+    rows = [line.split("\t") for line in (folder / index).read_text(encoding="utf-8").splitlines()]
+    chance = SystemRandom()
+    for number in chance.sample(range(len(rows)), min(len(rows), len(share.of(SAMPLED_IMAGES)))):
+        name, label = rows[number]
+        yield f"{name} ({index}, image {number})", int(label), (folder / name).read_bytes()

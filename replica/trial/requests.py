@@ -1,0 +1,48 @@
+"""The request to a trainer, as a function of what the records say: a training can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiperf.config.settings import RunConfig
+from aiperf.messages import TrainRequest
+from aiperf.rules.rounds import plan_round
+from aiperf.run_directory.paths import RunPaths
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTraining:
+    """What a trial trains: its architecture by hash, and all that distinguishes its training."""
+
+    architecture: str
+    hyperparameters: Mapping[str, int | float | str]
+    round: int
+    seed: int
+    """Of the job."""
+    precision: str
+
+
+def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -> TrainRequest:
+    """The request for a training in a run of this configuration."""
+    rounds, hyperparameters = plan_round(training.round, config.max_epochs), training.hyperparameters
+    return TrainRequest(
+        architecture_path=str(paths.architecture(training.architecture)),
+        architecture_hash=training.architecture,
+        dataset=config.run.dataset,
+        data_dir=config.run.data_dir,
+        synthetic_input=config.training.input == "synthetic",
+        parallel_decode=config.training.parallel_decode,
+        shuffle_buffer=config.training.shuffle_buffer,
+        batch_size=int(hyperparameters["batch_size"]),
+        epochs=rounds.epochs,
+        max_epochs=config.max_epochs,
+        patience=rounds.patience,
+        seed=training.seed,
+        learning_rate=float(hyperparameters["learning_rate"]),
+        momentum=float(hyperparameters["momentum"]),
+        label_smoothing=float(hyperparameters["label_smoothing"]),
+        precision=training.precision,
+        xla=config.training.xla,
+        progress_interval_s=config.replica.progress_interval,
+    )
