@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
@@ -15,19 +14,24 @@ from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
+from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
     add_format(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        return examine(arguments, steps=0)
     config, clock = read_run_options(arguments), SystemClock()
     if arguments.output is None:
-        arguments.output = Path("runs") / f"{config.run.name}-{_local_time(clock)}"
+        arguments.output = preflight.default_output(config, clock)
     preflight.check(config, arguments.output)
     paths = RunPaths(arguments.output)
     try:
@@ -38,10 +42,6 @@ def _execute(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
     return _exit_code(_open(config, paths, clock).begin())
-
-
-def _local_time(clock: Clock) -> str:
-    return f"{datetime.fromtimestamp(clock.utc_ms() / 1000):%Y%m%d-%H%M%S}"
 
 
 def _resume(arguments: argparse.Namespace) -> int:
@@ -58,12 +58,16 @@ def _exit_code(reason: EndReason) -> int:
     return EXIT_DONE if reason == "deadline" else EXIT_FAILED
 
 
+def _report(arguments: argparse.Namespace) -> list[str]:
+    return [] if arguments.dry_run else ["report", str(arguments.output), "--format", arguments.format]
+
+
 RUN = Command(
     description="Start a timed run, with the primary here and replicas through the launcher; then print the report.",
     example="aiperf run --dataset digits --replicas 2 --duration 5m --output runs/first",
     configure=_configure,
     execute=_execute,
-    follow_up=lambda arguments: ["report", str(arguments.output), "--format", arguments.format],
+    follow_up=_report,
 )
 
 

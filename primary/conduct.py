@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine
 
@@ -12,6 +13,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from primary.allocations import allocation_of
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import FailSafeDisplay
@@ -45,8 +47,12 @@ def conduct(
         with HistoryWriter(paths, "primary", clock) as writer:
             if start.resumption is not None:
                 writer.append(start.resumption)
+            for closing in start.closings:
+                writer.append(closing)
             display = FailSafeDisplay(open_display(clock))
             display.event(f"run directory: {paths.root}")
+            if allocation := allocation_of(config, os.environ):
+                display.event(str(allocation))
             context = RunContext(
                 config, paths, make_launcher(config, clock), writer, display,
                 start.work, start.claim, manager, start.released_ms,

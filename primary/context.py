@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from aiperf.run_directory.paths import RunPaths
 from primary.display.state import Display
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
+from primary.nodes.placement import PlacementCheck
 from primary.work.contract import WorkList
 
 log = logging.getLogger(__name__)
@@ -94,8 +95,24 @@ class SystemFile:
 
     def add(self, replica: int, facts: NodeFacts) -> None:
         """Note the description of a replica's node, to be written later."""
-        self._nodes[str(replica)] = facts
+        self._nodes[str(replica)] = dict(facts)
         self._changed = True
+
+    def check(self, placement: PlacementCheck, present: Iterable[int]) -> list[str]:
+        """New warnings about the nodes of the replicas that are present, kept with their nodes."""
+        found = placement.look({number: self._nodes[str(number)] for number in present if str(number) in self._nodes})
+        for text, replicas in found.items():
+            for facts in (self._nodes[str(number)] for number in replicas):
+                facts["warning"] = f"{facts['warning']}; {text}" if "warning" in facts else text
+            self._changed = True
+        return list(found)
+
+    def try_to_write(self) -> None:
+        """Write the file, or log why not: the history list decides whether the run can continue."""
+        try:
+            self.write()
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._path, error)
 
     def write(self) -> None:
         """Write the file if anything has changed.

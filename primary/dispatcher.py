@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from math import inf
 
 from aiperf.files import remove_temporaries
-from aiperf.history.records import RunEnded, RunReleased
+from aiperf.history.bodies import RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import ReplicaView, RunView
+from primary.heads import HeadLines
 from primary.managers.contract import EndReason
+from primary.nodes.placement import PlacementCheck
 from primary.replica_server import KILL_GRACE_S, ReplicaServer
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,8 @@ class Dispatcher:
         self._system = SystemFile(context.paths.system)
         self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
+        self._heads = HeadLines(context)
+        self._placement = PlacementCheck(context.config, context.launcher.per_node)
         self._hurry = asyncio.Event()
         self._release_ms = 0
 
@@ -61,13 +66,19 @@ class Dispatcher:
             self._record_end(reason)
         finally:
             self._milestones.stopping.set()
-            await self._stop_all(replicas)
-            ticker.cancel()
-            self._tidy(reason)
-            self._context.manager.closed(reason)
-            self._context.display.refresh(self._view)
-            self._context.display.close()
+            try:
+                await self._stop_all(replicas)
+            finally:
+                ticker.cancel()
+                self._close(reason)
         return reason
+
+    def _close(self, reason: EndReason) -> None:
+        self._heads.last()
+        self._tidy(reason)
+        self._context.manager.closed(reason)
+        self._context.display.refresh(self._view)
+        self._context.display.close()
 
     def _tidy(self, reason: EndReason) -> None:
         """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
@@ -98,6 +109,7 @@ class Dispatcher:
 
     def _release(self) -> None:
         duration_s, ready = self._config.run.duration, self._ready_replicas()
+        self._check_placement()
         self._system.write()
         if self._context.released_ms is None:
             body = RunReleased(duration_ms=round(duration_s * 1000), ready=ready)
@@ -107,6 +119,7 @@ class Dispatcher:
             self._release_ms = self._context.released_ms
             self._context.announce(f"run resumed; {self._elapsed_s():.0f} of {duration_s:.0f} s have passed")
         self._view.elapsed_s = self._elapsed_s()
+        self._heads.look(self._elapsed_s())
         self._context.manager.released(self._left_s())
         self._milestones.released.set()
 
@@ -117,7 +130,7 @@ class Dispatcher:
         return self._config.run.duration - self._elapsed_s()
 
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
-        everyone = asyncio.ensure_future(self._all_lost(replicas))
+        everyone = asyncio.ensure_future(_all_lost(replicas))
         stop = asyncio.ensure_future(self._milestones.stopping.wait())
         try:
             done, _ = await asyncio.wait((everyone, stop), timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
@@ -129,17 +142,11 @@ class Dispatcher:
             everyone.cancel()
             stop.cancel()
 
-    @staticmethod
-    async def _all_lost(replicas: list[asyncio.Task[None]]) -> bool:
-        for replica in asyncio.as_completed(replicas):
-            await replica  # an error of the primary itself, such as a full disk, ends the run here
-        return True
-
     def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()
         end_ms = self._release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
-        detail = f"replicas lost: {', '.join(map(str, lost))}" if lost else ""
+        detail = lost_replicas(lost, len(self._servers))
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
 
@@ -155,6 +162,7 @@ class Dispatcher:
         # Also after an orderly end: children of a replica may be left, which its launcher ends.
         await asyncio.gather(*(server.kill(KILL_GRACE_S) for server in self._servers))
         await asyncio.gather(*replicas, return_exceptions=True)
+        await asyncio.gather(*(server.conclude() for server in self._servers))
 
     async def _tick(self) -> None:
         """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
@@ -165,12 +173,26 @@ class Dispatcher:
                 self._context.claim.touch()
             if self._release_ms:
                 self._view.elapsed_s = self._elapsed_s()
-                self._describe_nodes()
+                self._heads.look(self._elapsed_s())
+                self._check_placement()
+                self._system.try_to_write()
             self._context.display.refresh(self._view)
             await clock.sleep(REFRESH_S)
 
-    def _describe_nodes(self) -> None:
-        try:
-            self._system.write()
-        except OSError as error:  # the history list decides whether the run can continue
-            log.warning("%s cannot be written: %s", self._context.paths.system, error)
+    def _check_placement(self) -> None:
+        present = (view.replica for view in self._view.replicas if view.state in ("ready", "working"))
+        for text in self._system.check(self._placement, present):
+            self._context.announce(f"WARNING: {text}")
+
+
+def lost_replicas(lost: Sequence[int], replicas: int) -> str:
+    """The lost replicas by number: "1 of 2 replicas lost: replica 0"; empty if there are none."""
+    if not lost:
+        return ""
+    return f"{len(lost)} of {replicas} replicas lost: replica{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"
+
+
+async def _all_lost(replicas: list[asyncio.Task[None]]) -> bool:
+    for replica in asyncio.as_completed(replicas):
+        await replica  # an error of the primary itself, such as a full disk, ends the run here
+    return True

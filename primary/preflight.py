@@ -7,38 +7,61 @@ import os
 import shutil
 import socket
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from aiperf.cli.units import GIB
+from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.run_directory.paths import RunPaths
+from primary.launchers import make_launcher
 
 
 def check(config: RunConfig, output: Path) -> None:
     """Raise UsageError or EnvironmentNotReadyError with every problem; changes nothing on disk."""
-    usage = [*_dataset_problems(config), *_output_problems(output)]
-    if usage:
+    if usage := usage_problems(config, output):
         raise UsageError("\n".join(usage))
-    environment = [*_package_problems(config), *_port_problems(config), *_disk_problems(config, output)]
+    environment = [*package_problems(config), *port_problems(config), *disk_problems(config, output)]
     if environment:
         raise EnvironmentNotReadyError(environment)
 
 
+def default_output(config: RunConfig, clock: Clock) -> Path:
+    """The run directory if none is named: `runs/NAME-TIME`, in local time."""
+    return Path("runs") / f"{config.run.name}-{datetime.fromtimestamp(clock.utc_ms() / 1000):%Y%m%d-%H%M%S}"
+
+
+def usage_problems(config: RunConfig, output: Path) -> list[str]:
+    """Everything that the command line or the configuration gets wrong."""
+    return [*dataset_problems(config), *launcher_problems(config), *output_problems(output)]
+
+
 def check_resumption(config: RunConfig) -> None:
     """Raise EnvironmentNotReadyError with everything that keeps a run from being resumed here."""
-    if problems := [*_package_problems(config), *_port_problems(config)]:
+    if problems := [*package_problems(config), *port_problems(config)]:
         raise EnvironmentNotReadyError(problems)
 
 
-def _dataset_problems(config: RunConfig) -> list[str]:
+def dataset_problems(config: RunConfig) -> list[str]:
+    """Reasons why the data set cannot be trained, as far as this machine sees it."""
     if config.needs_data:
         return data_problems(config.run.dataset, config.run.data_dir, must_exist=False)
     return []
 
 
-def _output_problems(output: Path) -> list[str]:
+def launcher_problems(config: RunConfig) -> list[str]:
+    """Reasons why the launcher cannot work with the configuration; it is made and dropped."""
+    try:
+        make_launcher(config, SystemClock())
+    except UsageError as error:
+        return [str(error)]
+    return []
+
+
+def output_problems(output: Path) -> list[str]:
+    """Reasons why a run cannot be written there."""
     if not output.exists():
         return []
     if not output.is_dir():
@@ -50,21 +73,29 @@ def _output_problems(output: Path) -> list[str]:
     return []
 
 
-def _package_problems(config: RunConfig) -> list[str]:
+def package_problems(config: RunConfig) -> list[str]:
+    """Packages that this machine lacks."""
     problems = []
     if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
         problems.append(
             f"TensorFlow is not installed for {sys.executable}; "
-            "install it with: pip install 'aiperf-hpc[tensorflow]' (or [gpu])"
+            "install it in the folder of AIPerf's sources: pip install '.[tensorflow]' (or '.[gpu]')"
         )
     if config.run.manager == "nni" and importlib.util.find_spec("nni") is None:
         problems.append(
-            f"--manager nni: NNI is not installed for {sys.executable}; install it with: pip install 'aiperf-hpc[nni]'"
+            f"--manager nni: NNI is not installed for {sys.executable}; "
+            "install it in the folder of AIPerf's sources: pip install '.[nni]'"
+        )
+    if config.run.launcher == "ray" and importlib.util.find_spec("ray") is None:
+        problems.append(
+            f"--launcher ray: Ray is not installed for {sys.executable}; "
+            "install the cluster's version of it: pip install '.[ray]' in the folder of AIPerf's sources"
         )
     return problems
 
 
-def _port_problems(config: RunConfig) -> list[str]:
+def port_problems(config: RunConfig) -> list[str]:
+    """Ports that are needed here and taken."""
     if config.run.manager != "nni":
         return []
     with socket.socket() as probe:
@@ -72,7 +103,8 @@ def _port_problems(config: RunConfig) -> list[str]:
     return [f"nni.port: {config.nni.port} is taken by another program"] if taken else []
 
 
-def _disk_problems(config: RunConfig, output: Path) -> list[str]:
+def disk_problems(config: RunConfig, output: Path) -> list[str]:
+    """Reasons why the file system of the run directory does not take a run."""
     existing = next(parent for parent in (output, *output.absolute().parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return [f"--output {output} cannot be created: {existing} is not writable"]

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aiperf import __version__
 from aiperf.clock import Clock
 from aiperf.errors import AiperfError, MessageError
+from aiperf.message_lines import decode_to_primary, encode
 from aiperf.messages import (
     Alive,
     ClockReply,
     ClockRequest,
+    Closing,
     Finished,
     Message,
     Progress,
     Ready,
+    Recorded,
     Started,
     ToPrimary,
     Unable,
-    decode_to_primary,
-    encode,
 )
 from aiperf.processes import last_lines
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 
 _M = TypeVar("_M", bound=Message)
+
+JobEvent = Started | Progress | Recorded | Finished | Closing
+"""A report of a replica about its job."""
 
 CLOCK_SAMPLES = 5
 """Round trips of the clock handshake; the shortest one bounds the offset best."""
@@ -69,6 +75,8 @@ class ReplicaLink:
         self._spec = spec
         self._silence_s = silence_s
         self._ready = False
+        self._ended = False
+        """True after the last message."""
 
     async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
         """Wait until the replica is ready and measure its clock."""
@@ -94,17 +102,21 @@ class ReplicaLink:
         """Send a message."""
         await self._process.send(encode(message))
 
-    async def next_event(self) -> Started | Progress | Finished:
+    async def next_event(self) -> JobEvent:
         """The next report of the replica about its job."""
         message = await self._receive()
-        if isinstance(message, Started | Progress | Finished):
+        if isinstance(message, JobEvent):
             return message
         raise ReplicaGoneError(f"unexpected message {type(message).__name__} from the replica")
 
-    async def drain(self) -> None:
-        """Read and drop messages until the replica ends."""
-        while await self._process.receive():
-            pass
+    async def drain(self) -> AsyncIterator[JobEvent]:
+        """The reports that still come until the replica ends; other messages are dropped."""
+        while not self._ended:
+            line = await self._process.receive()
+            self._ended = not line
+            with contextlib.suppress(MessageError):
+                if line and isinstance(message := decode_to_primary(line), JobEvent):
+                    yield message
         await self._process.wait()
 
     async def cancel(self, grace_s: float) -> Exit:
@@ -133,6 +145,7 @@ class ReplicaLink:
                 line = await self._process.receive()
             if line:
                 return decode_to_primary(line)
+            self._ended = True
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
         except TimeoutError:

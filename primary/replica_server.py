@@ -5,13 +5,25 @@ from __future__ import annotations
 import logging
 
 from aiperf.errors import LaunchError
-from aiperf.history.records import JobIssued, ReplicaLost, ReplicaReady
-from aiperf.messages import CANCELLED, Cancel, Finished, Job, Progress, Ready, Started, Stop
+from aiperf.history.bodies import JobIssued, ReplicaLost, ReplicaReady
+from aiperf.messages import (
+    CANCELLED,
+    UNFIT,
+    Cancel,
+    Finished,
+    Job,
+    Progress,
+    Ready,
+    Started,
+    Stop,
+)
 from aiperf.processes import python_module
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import ReplicaView
+from primary.environment import on_node
 from primary.launchers import ReplicaSpec
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
+from primary.witness import Witness
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +42,14 @@ def agent_command(context: RunContext, replica: int) -> tuple[str, ...]:
         "--share", str(context.launcher.per_node),
         python=settings.python,
     )  # fmt: skip
-    contained = (*settings.container, *agent)
-    if settings.activate is None:
-        return contained
-    # The command is passed as arguments, so that the shell interprets nothing in it.
-    return ("bash", "-c", f'{settings.activate}\nexec "$@"', "bash", *contained)
+    return on_node(settings, agent)
+
+
+def title_of(job: Job) -> str:
+    """A job in a few words, for people."""
+    point = f", point {job.point}" if job.point else ""
+    resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
+    return f"trial {job.trial} (round {job.round}{point}{resumed})"
 
 
 class ReplicaServer:
@@ -47,6 +62,7 @@ class ReplicaServer:
         self._system = system
         self._view = view
         self._replica = view.replica
+        self._witness = Witness(context.writer, milestones.stopping)
         self._link: ReplicaLink | None = None
         self._job: Job | None = None
 
@@ -59,6 +75,7 @@ class ReplicaServer:
             except ReplicaGoneError as error:
                 self._lose(str(error))
                 await self.kill(KILL_GRACE_S)
+                await self.conclude()
                 if self._milestones.stopping.is_set() or not error.restart or attempt == self._settings.restarts:
                     return
             except LaunchError as error:
@@ -86,6 +103,10 @@ class ReplicaServer:
         """End the replica by force if it does not end within `grace_s`."""
         if self._link is not None:
             await self._link.cancel(grace_s)
+
+    async def conclude(self) -> None:
+        """Record what the replica has reported before its end, and that its trial is over."""
+        await self._witness.conclude(self._link)
 
     async def _serve_once(self) -> None:
         link = await self._start()
@@ -119,6 +140,7 @@ class ReplicaServer:
                 clock_offset_ms=offset.applied_ms,
             )
         )
+        self._witness.welcome(ready.writer)
         self._system.add(self._replica, ready.node)
         self._view.state = "ready"
         self._milestones.answer(self._replica)
@@ -134,23 +156,26 @@ class ReplicaServer:
             await self._milestones.or_end(self._context.manager.turn(self._replica))
             if not self._milestones.stopping.is_set():
                 finished = await self._training(link)
-                if finished.completed:
-                    failures = 0
-                elif finished.kind != CANCELLED:
-                    failures += 1
-        await link.drain()
-        self._view.state = "stopped"
+                if finished.kind == UNFIT:
+                    raise ReplicaGoneError(finished.reason.removeprefix(f"{UNFIT}: "), restart=False)
+                failures = 0 if finished.completed else failures + (finished.kind != CANCELLED)
+        await self._witness.hear_out(link)
+        self._view.state = "finished"
 
     async def _training(self, link: ReplicaLink) -> Finished:
         self._job = job = self._context.work.next_job(self._replica)
         self._view.round = job.round
         self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type"})))
+        self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
         await link.send(job)
-        while not isinstance(event := await link.next_event(), Finished):
+        while True:
+            self._witness.take(event := await link.next_event())
+            if isinstance(event, Finished):
+                break
             if isinstance(event, Started):
                 self._context.manager.started(event)
-            else:
+            elif isinstance(event, Progress):
                 self._note_epoch(event)
                 self._view.take(event)
         self._job = None
@@ -167,9 +192,7 @@ class ReplicaServer:
             log.info("replica %d: trial %d completed epoch %d", self._replica, event.trial, event.epoch)
 
     def _announce_end(self, job: Job, event: Finished) -> None:
-        point = f", point {job.point}" if job.point else ""
-        resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
-        name = f"replica {self._replica}: trial {job.trial} (round {job.round}{point}{resumed})"
+        name = f"replica {self._replica}: {title_of(job)}"
         if event.completed:
             self._view.trials += 1
             self._context.announce(f"{name} done")
@@ -178,7 +201,7 @@ class ReplicaServer:
 
     def _lose(self, reason: str) -> None:
         if self._milestones.stopping.is_set():
-            self._view.state = "stopped"
+            self._view.state = "finished"
         else:
             self._view.state = "lost"
             self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))

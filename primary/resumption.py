@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
-from aiperf.history.files import Damage, HistoryReader
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record, RunResumed
+from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed
+from aiperf.history.cursor import Cursor
+from aiperf.history.damage import Damage
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.records import Record
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from primary.work import WorkList, open_work
@@ -25,6 +29,8 @@ class Start:
     """UTC of the release, for a resumed run that keeps its clock."""
     resumption: RunResumed | None = None
     """The first record to write."""
+    closings: tuple[TrialClosed, ...] = ()
+    """The records to write after it: of the trials that were open when the old primary died."""
 
 
 def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: int) -> Start:
@@ -40,14 +46,18 @@ def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: in
 def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clock: bool, now_ms: int) -> Start:
     """The start of the rest of a run; `now_ms` is the time of day, UTC.
 
+    Its records close the trials that were in progress, which the old primary could not.
+
     Raises UsageError if its records are damaged, or if its deadline has passed, whether it was
     reached or not: no time is left that could be resumed. A new clock starts another one.
     """
     remove_temporaries(paths.root)
-    ledger, damages = Ledger(latest_progress_only=True), list[Damage]()
-    for batch in HistoryReader(paths).read_files():
+    reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
+    witnessed = set[int]()
+    for batch in reader.read_files():
         ledger.add(batch.records)
         damages += batch.damages
+        witnessed.update(r.body.trial for r in batch.records if isinstance(r.body, JobIssued) and r.previous)
     if damages:
         raise UsageError(
             f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
@@ -59,7 +69,28 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     # From here on trials that were in progress count as dead, as for every later reader.
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, resumption)])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
-    return Start(claim, open_work(config, ledger), released_ms, resumption)
+    closings = tuple(_closings(ledger, witnessed, reader.cursor()))
+    return Start(claim, open_work(config, ledger), released_ms, resumption, closings)
+
+
+def _closings(ledger: Ledger, witnessed: set[int], cursor: Cursor) -> Iterator[TrialClosed]:
+    """Closings of the trials that no primary has closed, of those that were witnessed at all.
+
+    They name the last record that the trial's replica had written, as it is read now: the old
+    primary had perhaps not heard of it.
+    """
+    for number in sorted(witnessed):
+        trial = ledger.trials[number]
+        if trial.closed is None:
+            writer = trial.writer or _writer_of(ledger, trial)
+            sequence, digest = cursor.heads.get(writer, (None, None))
+            yield TrialClosed(trial=number, how="lost", writer=writer, sequence=sequence, digest=digest)
+
+
+def _writer_of(ledger: Ledger, trial: TrialLedger) -> str:
+    """The latest file of the replica that a trial was issued to and did not start."""
+    ready = ledger.replica(trial.issued.replica).ready if trial.issued is not None else None
+    return ready.writer if ready is not None else ""
 
 
 def _check_deadline(paths: RunPaths, config: RunConfig, ledger: Ledger, now_ms: int) -> None:

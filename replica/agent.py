@@ -14,37 +14,41 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import data_problems
+from aiperf.config.placement import GPUS_DIVIDED
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
+from aiperf.history.bodies import TrialFailed
 from aiperf.history.files import HistoryWriter
-from aiperf.history.records import TrialFailed
+from aiperf.message_lines import decode_to_agent
 from aiperf.messages import (
     CANCELLED,
     Alive,
     Cancel,
     ClockReply,
     ClockRequest,
+    Closing,
     Finished,
     Job,
     Ready,
     Unable,
-    decode_to_agent,
 )
 from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
-from replica.machine.node import available_cpus, describe_node, node_memory
+from replica.machine.node import describe_node, divided_among, node_memory, shared_cpus
 from replica.machine.telemetry import telemetry
 from replica.search.planner import Memory, Planner
 from replica.trainer.settings import TelemetrySettings
 from replica.trial.context import ReplicaContext
+from replica.trial.devices import why_unseen_by_framework
 from replica.trial.lifecycle import Trial
 from replica.trial.standby import Standby
 from replica.trial.trainer_process import RankSetup, TrainerProcess
@@ -91,11 +95,18 @@ class Agent:
         finally:
             heartbeats.cancel()
             answers.cancel()
-            if self._work is not None:
-                self._stop_trial()
-                self._work.cancel()
-                await asyncio.gather(self._work, return_exceptions=True)
-            await self._standby.drop()
+            try:
+                await self._end_work()
+            finally:  # also if the launcher's SIGTERM does not leave the ranks the time to end
+                if not self._broken.is_set():
+                    self._close()
+
+    async def _end_work(self) -> None:
+        if self._work is not None:
+            self._stop_trial()
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self._standby.drop()
 
     def _stop_trial(self) -> None:
         """Record at once that the run ends the trial: the agent may be killed before its ranks are.
@@ -105,6 +116,12 @@ class Agent:
         if self._trial is not None and self._cancel_of(self._trial.number) is None:
             with contextlib.suppress(OSError):
                 self._trial.log.stop()
+
+    def _close(self) -> None:
+        """Report the last record: no other follows it."""
+        sequence, digest = self._context.writer.head or (None, None)
+        trial = self._trial.number if self._trial is not None else None
+        self._context.send(Closing(trial=trial, sequence=sequence, digest=digest))
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -177,7 +194,12 @@ class Agent:
     def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
         self._trial = None
         trial.log.idle()
-        self._context.send(Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind))
+        sequence, digest = self._context.writer.head or (None, None)
+        self._context.send(
+            Finished(
+                trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest
+            )
+        )  # fmt: skip
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:
@@ -187,18 +209,23 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
     if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
         return "; ".join(problems)
     if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
-        return f"TensorFlow is not installed for {sys.executable}; install aiperf-hpc[tensorflow] or [gpu] there"
+        return (
+            f"TensorFlow is not installed for {sys.executable}; "
+            "install it in the folder of AIPerf's sources: pip install '.[tensorflow]' (or '.[gpu]')"
+        )
     return None
 
 
 async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: MessageOutput) -> int:
     config = read_manifest(paths).config
     reason = why_unable(config, arguments.replica)
+    own = own_accelerators(arguments)
+    if reason is None and own and config.training.trainer == "keras":
+        reason = await why_unseen_by_framework(visible_devices(own))
     if reason is not None:
         output.send(Unable(reason=reason))
         return EXIT_ENVIRONMENT
-    shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
-    clock = SystemClock(shifts.get(arguments.replica, 0))
+    clock = clock_of(config, arguments.replica)
     with HistoryWriter(paths, f"replica-{arguments.replica:04d}", clock) as writer:
         context = make_context(arguments, config, paths, writer, output)
         serving = asyncio.create_task(Agent(context).serve(await open_input()))
@@ -211,11 +238,31 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     return EXIT_DONE
 
 
-def make_context(
-    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
-) -> ReplicaContext:
-    """The replica's means: its share of the node's accelerators, CPUs and memory."""
-    own = share_of(find_accelerators(), arguments.replica, arguments.share)
+def clock_of(config: RunConfig, replica: int) -> SystemClock:
+    """The replica's clock, set wrong if a rehearsal wants it."""
+    shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
+    return SystemClock(shifts.get(replica, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What one replica has of its nodes."""
+
+    accelerators: tuple[Accelerator, ...]
+    """Of its first node."""
+    memory: Memory
+    ranks: RankSetup
+
+
+def own_accelerators(arguments: argparse.Namespace) -> tuple[Accelerator, ...]:
+    """The replica's GPUs of its first node, which a launcher may have divided already."""
+    found = find_accelerators()
+    return found if divided_among(GPUS_DIVIDED) > 1 else share_of(found, arguments.replica, arguments.share)
+
+
+def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare:
+    """The replica's share of the node's accelerators, CPUs and memory."""
+    own = own_accelerators(arguments)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
     ranks = config.replica.ranks or nodes * (len(own) or 1)
@@ -225,24 +272,27 @@ def make_context(
     )
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
-    cpus = config.replica.cpu_threads or max(1, available_cpus() * nodes // arguments.share // ranks)
-    setup = RankSetup(
-        config,
-        ranks,
-        cpus,
-        hosts,
-        {**visible_devices(own), **slots_of_nodes(hosts, ranks)},
-        further_nodes_telemetry(config, paths, writer.name, arguments.replica) if nodes > 1 else None,
-    )
+    cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
+    setup = RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)})
+    return NodeShare(own, Memory(memory, precision), setup)
+
+
+def make_context(
+    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
+) -> ReplicaContext:
+    """The replica's means."""
+    share = share_of_node(arguments, config)
+    several = len(share.ranks.hosts) > 1
+    telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
     return ReplicaContext(
         replica=arguments.replica,
         config=config,
         paths=paths,
         writer=writer,
-        planner=Planner(arguments.replica, config, paths, Memory(memory, precision)),
-        ranks=ranks,
-        start_trainer=partial(TrainerProcess.start, setup),
-        precision=precision,
+        planner=Planner(arguments.replica, config, paths, share.memory),
+        ranks=share.ranks.ranks,
+        start_trainer=partial(TrainerProcess.start, replace(share.ranks, telemetry=telemetry)),
+        precision=share.memory.precision,
         send=output.send,
     )
 
@@ -271,16 +321,21 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
 
 def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
     """The environment in which ranks see only the replica's accelerators."""
-    return {VISIBLE: ",".join(str(gpu.index) for gpu in own)} if own else {}
+    return {VISIBLE: ",".join(gpu.word for gpu in own)} if own else {}
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """The options that say which replica this is, and what it shares with others."""
+    parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
+    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first (default: only this one)")
+    parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the agent: `python -m replica --run DIR --replica N`."""
     parser = argparse.ArgumentParser(prog="python -m replica", description="The agent of one replica.")
     parser.add_argument("--run", type=Path, required=True, help="run directory on the shared file system")
-    parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
-    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first (default: only this one)")
-    parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")
+    add_place(parser)
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which stops its agents

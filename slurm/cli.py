@@ -15,7 +15,7 @@ from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.local_cluster import LocalCluster
-from slurm.script import ScriptRequest, job_script
+from slurm.script import ScriptRequest, job_script, remarks
 
 MAX_TEST_NODES = 64
 
@@ -49,11 +49,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="claimed CPUs of a node (default: as many as this machine has)",
     )
     cluster.add_argument(
+        "--confine", action="store_true",
+        help="nodes with the CPUs of this machine, to which jobs are confined as on real clusters",
+    )  # fmt: skip
+    cluster.add_argument(
         "--folder",
         type=Path,
         default=default_folder(),
         metavar="DIR",
-        help="files of the cluster (default: below the temporary folder)",
+        help="files of the cluster (default: ~/.cache/aiperf/testcluster)",
     )
 
 
@@ -68,6 +72,8 @@ def _script(arguments: argparse.Namespace) -> int:
     words = (*words_of(arguments), "--output", str(arguments.output.absolute()))
     python = config.environment.python or sys.executable
     text = job_script(ScriptRequest(config, words, python, arguments.log))
+    for remark in remarks(config):
+        print(f"note: {remark}", file=sys.stderr)  # noqa: T201
     if arguments.file is None:
         print(text, end="")  # noqa: T201
         return EXIT_DONE
@@ -99,7 +105,7 @@ def _testcluster(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--nodes {arguments.nodes}: 1 to {MAX_TEST_NODES} are allowed")
     cluster = LocalCluster(arguments.folder, SystemClock())
     if arguments.what == "start":
-        cluster.start(arguments.nodes, arguments.cpus)
+        cluster.start(arguments.nodes, None if arguments.confine else arguments.cpus)
         print(f"export SLURM_CONF={cluster.configuration}")  # noqa: T201
     elif arguments.what == "stop":
         cluster.stop()

@@ -1,10 +1,13 @@
-"""Command lines of srun, salloc, squeue and scancel, and their environment: pure functions."""
+"""Command lines of SLURM's programs, and their environment: pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from aiperf.config.sections import SlurmSection
+from aiperf.config.settings import RunConfig
+from slurm.resources import NODE_FORMAT, Request, StepPart
+from slurm.times import time_limit
 
 INFLUENCES = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCANCEL_", "OMPI_", "PMIX_")
 """Prefixes of variables that set options of SLURM's commands invisibly."""
@@ -20,10 +23,15 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name in KEPT or not name.startswith(INFLUENCES)}
 
 
-def step_in_allocation(job: str, name: str, nodes: Sequence[str], command: Sequence[str]) -> list[str]:
-    """One task on the first of `nodes`, which all belong to the allocation `job`."""
+def step_in_allocation(
+    job: str, name: str, nodes: Sequence[str], command: Sequence[str], part: StepPart | None = None
+) -> list[str]:
+    """One task on the first of `nodes`, which all belong to the allocation `job`.
+
+    It may use everything that the job has on the node, or its own part.
+    """
     further = ("--hosts", ",".join(nodes)) if len(nodes) > 1 else ()
-    return ["srun", f"--jobid={job}", f"--nodelist={nodes[0]}", *_one_task(name), *command, *further]
+    return ["srun", f"--jobid={job}", f"--nodelist={nodes[0]}", *_one_task(name, part), *command, *further]
 
 
 def steps_of_mpirun(name: str) -> dict[str, str]:
@@ -31,35 +39,61 @@ def steps_of_mpirun(name: str) -> dict[str, str]:
 
     The ranks on further nodes are steps of their own with the same name, by which they are found.
     """
-    return {"SLURM_OVERLAP": "1", "OMPI_MCA_plm_slurm_args": f"--job-name={name}"}
+    return {"SLURM_OVERLAP": "1", "SLURM_CPU_BIND": "none", "OMPI_MCA_plm_slurm_args": f"--job-name={name}"}
 
 
-def job_of_its_own(settings: SlurmSection, name: str, nodes: int, command: Sequence[str]) -> list[str]:
-    """An allocation of `nodes` nodes, which may wait in the queue, and a task on its first."""
+def job_of_its_own(config: RunConfig, request: Request, name: str, command: Sequence[str]) -> list[str]:
+    """An allocation for one replica, which may wait in the queue, and a task on its first node."""
+    nodes = config.replica.nodes
     several = ("bash", "-c", HOSTS_OF_JOB, "bash") if nodes > 1 else ()
-    allocate = ["salloc", f"--job-name={name}", f"--nodes={nodes}", *resource_options(settings)]
+    allocate = ["salloc", f"--job-name={name}", f"--nodes={nodes}", *job_options(config, request)]
     return [*allocate, "srun", *_one_task(name), *several, *command]
 
 
-def resource_options(settings: SlurmSection) -> list[str]:
-    """The resources of a job as options of salloc and sbatch."""
+def job_options(config: RunConfig, request: Request) -> list[str]:
+    """Where, for how long and with which resources a job runs, as options of salloc and sbatch."""
+    settings = config.slurm
     chosen = {
         "--partition": settings.partition,
         "--account": settings.account,
         "--qos": settings.qos,
         "--constraint": settings.constraint,
         "--reservation": settings.reservation,
-        "--time": settings.time,
-        "--gpus-per-node": settings.gpus_per_node,
+        "--time": time_limit(config),
     }
     options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
     # The failure of a node must not end the replicas on other nodes.
-    return [*options, *(("--exclusive",) if settings.exclusive else ()), "--no-kill", *settings.options]
+    return [*options, *request.options(), "--no-kill", *settings.options]
 
 
-def _one_task(name: str) -> tuple[str, ...]:
-    # Overlapping: replicas may share a node, and ranks on further nodes are steps of their own.
+def job_name(config: RunConfig) -> str:
+    """The name of a run's jobs: of the project, and of the run if it has one."""
+    name = config.run.name
+    safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
+    return "aiperf" if safe == "aiperf" else f"aiperf-{safe}"
+
+
+def replica_name(config: RunConfig, replica: int, run: str) -> str:
+    """The name of a replica's job or step, unique by `run`. squeue shows the first 8 characters."""
+    return f"r{replica}-{job_name(config)}-{run}"
+
+
+def size_of_nodes(settings: SlurmSection) -> list[str]:
+    """A command that shows the sizes of the nodes that jobs may get."""
+    partition = (f"--partition={settings.partition}",) if settings.partition else ()
+    return ["sinfo", "--noheader", "--Node", f"--format={NODE_FORMAT}", *partition]
+
+
+def _one_task(name: str, part: StepPart | None = None) -> tuple[str, ...]:
+    # A step without a size gets all CPUs of its job on the node, and overlaps with the ranks of
+    # further nodes, which are steps of their own. A part of a node overlaps with no other: SLURM
+    # would give the same cores to two of them.
+    how = (
+        ("--overlap",)
+        if part is None
+        else ("--exact", f"--cpus-per-task={part.cpus}", f"--gres={f'gpu:{part.gpus}' if part.gpus else 'none'}")
+    )
     return (
-        "--nodes=1", "--ntasks=1", f"--job-name={name}", "--overlap", "--cpu-bind=none", "--mem=0",
+        "--nodes=1", "--ntasks=1", f"--job-name={name}", *how, "--cpu-bind=none", "--mem=0",
         "--kill-on-bad-exit=1", "--export=ALL",
     )  # fmt: skip

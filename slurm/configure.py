@@ -43,7 +43,7 @@ def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
 
     Raises UsageError, which names the missing facts.
     """
-    nodes, problems = [], []
+    nodes, names, problems = [], defaultdict[str, list[str]](list), []
     for name, facts in document.get("nodes", {}).items():
         try:
             nodes.append(
@@ -59,6 +59,11 @@ def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
             )
         except (KeyError, TypeError, ValueError) as error:
             problems.append(f"node {name}: {error!r} is missing or wrong")
+        else:
+            names[nodes[-1].host].append(name)
+    for host, alike in names.items():
+        if len(alike) > 1:
+            problems.append(f"{' and '.join(alike)} are one node, {host}; name it once: aiperf nodes probe HOSTS")
     if problems:
         raise UsageError("\n".join(problems))
     if not nodes:

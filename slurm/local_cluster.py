@@ -28,6 +28,10 @@ LOOK_INTERVAL_S = 0.2
 NODE_TIMEOUT_S = 10
 """Seconds without an answer after which the controller considers a node dead."""
 
+STANDS_FOR_GPUS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")
+
+TOPOLOGY = ("CPUs=", "Boards=", "SocketsPerBoard=", "CoresPerSocket=", "ThreadsPerCore=")
+
 SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin"
 DAEMONS = ("munged", "slurmctld", "slurmd")
 
@@ -56,8 +60,12 @@ class LocalCluster:
         """The variables that a command needs to talk to this cluster."""
         return {"SLURM_CONF": str(self.configuration)}
 
-    def start(self, nodes: int, cpus: int) -> None:
+    def start(self, nodes: int, cpus: int | None, gpus: int = 0) -> None:
         """Start all daemons and wait until every node is idle.
+
+        A step runs on all CPUs of this machine, however many CPUs are claimed. None for `cpus`:
+        nodes have the CPUs of this machine, and as on real clusters a step is confined to those
+        that its job has asked for. `gpus` are claimed; devices that any machine has stand for them.
 
         Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM,
         LocalClusterError.
@@ -71,7 +79,10 @@ class LocalCluster:
         for name in ("munge", "state", *(f"n{number}" for number in range(1, nodes + 1))):
             (self.folder / name).mkdir(parents=True, mode=0o700)
         self.folder.chmod(0o755)
-        self.configuration.write_text(configuration(self.folder, nodes, cpus), encoding="utf-8")
+        self.configuration.write_text(configuration(self.folder, nodes, cpus, gpus), encoding="utf-8")
+        (self.folder / "gres.conf").write_text(
+            f"Name=gpu File={','.join(STANDS_FOR_GPUS[:gpus])}\n" if gpus else "", encoding="utf-8"
+        )
         self._start_munge()
         self._daemon("slurmctld", "-f", str(self.configuration), "-L", str(self.folder / "slurmctld.log"))
         for number in range(1, nodes + 1):
@@ -161,8 +172,8 @@ class LocalCluster:
         raise LocalClusterError(f"the nodes are {shown} after {START_TIMEOUT_S:.0f} s; logs are in {self.folder}")
 
 
-def configuration(folder: Path, nodes: int, cpus: int) -> str:
-    """The slurm.conf of `nodes` nodes on this host with `cpus` claimed CPUs each."""
+def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
+    """The slurm.conf of some nodes on this host, with claimed CPUs or the real ones, and GPUs."""
     host = socket.gethostname().split(".")[0]
     user = pwd.getpwuid(os.getuid()).pw_name
     controller, *ports = _free_ports(nodes + 1)
@@ -180,11 +191,11 @@ def configuration(folder: Path, nodes: int, cpus: int) -> str:
         f"SlurmctldPidFile={folder / 'slurmctld.pid'}",
         f"SlurmdPidFile={folder}/%n/slurmd.pid",
         "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
+        f"TaskPlugin=task/{'affinity' if cpus is None else 'none'}",
         "SwitchType=switch/none",
         "MpiDefault=none",
         "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU",
+        f"SelectTypeParameters={'CR_Core_Memory' if cpus is None else 'CR_CPU'}",
         "SchedulerType=sched/backfill",
         "SlurmdParameters=config_overrides",
         "JobAcctGatherType=jobacct_gather/none",
@@ -195,15 +206,25 @@ def configuration(folder: Path, nodes: int, cpus: int) -> str:
         "KillWait=5",
         "MinJobAge=300",
         "InactiveLimit=0",
+        *(("GresTypes=gpu",) if gpus else ()),
     ]
-    lines += _node_lines(host, ports, cpus)
+    size = _real_cpus() if cpus is None else f"CPUs={cpus}"
+    lines += _node_lines(host, ports, f"{size}{f' Gres=gpu:{gpus}' if gpus else ''}")
     lines.append("PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
 
 
-def _node_lines(host: str, ports: list[int], cpus: int) -> list[str]:
+def _real_cpus() -> str:
+    """Sockets, cores and threads of this machine as slurmd finds them."""
+    program = _program("slurmd")
+    assert program is not None
+    words = subprocess.run([program, "-C"], capture_output=True, text=True, check=True).stdout.split()
+    return " ".join(word for word in words if word.startswith(TOPOLOGY))
+
+
+def _node_lines(host: str, ports: list[int], size: str) -> list[str]:
     return [
-        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=1024"
+        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} RealMemory=1024 {size}"
         for number, port in enumerate(ports, start=1)
     ]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
+from aiperf.errors import UsageError
 from aiperf.processes import python_module
-from slurm.commands import resource_options
-
-STOP_SIGNAL_S = 120
-"""SLURM warns the run this many seconds before the time limit, for an orderly end."""
+from slurm.commands import job_name, job_options
+from slurm.resources import request_of_run
+from slurm.times import STOP_SIGNAL_S, tight
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,28 @@ class ScriptRequest:
 
 
 def job_script(request: ScriptRequest) -> str:
-    """The script as text."""
+    """The script as text.
+
+    Raises UsageError if its time limit is too short for the run, or an option has several lines.
+    """
     config = request.config
     directives = [
-        f"--job-name=aiperf-{_safe(config.run.name)}",
+        f"--job-name={job_name(config)}",
         f"--nodes={nodes_needed(config)}",
         f"--output={request.log}",
         # The batch shell gets the signal and passes it on.
         f"--signal=B:TERM@{STOP_SIGNAL_S}",
         # A requeued run would begin again in a directory that is in use.
         "--no-requeue",
-        *resource_options(config.slurm),
+        *job_options(config, request_of_run(config.slurm)),
     ]
     command = python_module("aiperf", "run", *request.words, "--launcher", "slurm", python=request.python)
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH {directive}" for directive in directives),
+        *(f"#SBATCH {_quoted(directive)}" for directive in directives),
         "",
-        "set -eu",
+        # Not -u: `module` and the scripts of conda use variables that are not set.
+        "set -e",
         *_activation(config.environment.activate),
         "# SLURM's warning before the time limit reaches this shell: pass it on, then wait for the orderly end.",
         f"{shlex.join(command)} &",
@@ -56,9 +60,28 @@ def job_script(request: ScriptRequest) -> str:
     return "\n".join(lines)
 
 
+def _quoted(directive: str) -> str:
+    """One word for sbatch, which splits a line like a shell. Raises UsageError."""
+    if "\n" in directive:
+        raise UsageError(f"{directive!r} cannot be a line of a job script: it has several lines itself")
+    return shlex.quote(directive)
+
+
 def _activation(line: str | None) -> Sequence[str]:
     return (line,) if line else ()
 
 
-def _safe(name: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
+def remarks(config: RunConfig) -> list[str]:
+    """What a long run on a cluster usually asks for, and this one leaves to SLURM."""
+    settings, found = config.slurm, []
+    if settings.partition is None:
+        found.append("slurm.partition is not set: SLURM takes its default partition")
+    if settings.account is None:
+        found.append("slurm.account is not set: SLURM charges your default account")
+    if settings.gpus_per_node is None:
+        found.append("slurm.gpus_per_node is not set: no GPUs are asked for, which is right for CPU nodes only")
+    if settings.exclusive is False and settings.cpus_per_node is None:
+        found.append("slurm.exclusive=false without slurm.cpus_per_node: a replica gets one CPU, and not its node")
+    if short := tight(config):
+        found.append(short)
+    return found

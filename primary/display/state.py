@@ -11,7 +11,8 @@ from aiperf.messages import Progress
 
 log = logging.getLogger(__name__)
 
-ReplicaState = Literal["starting", "ready", "working", "lost", "stopped"]
+ReplicaState = Literal["starting", "ready", "working", "lost", "finished"]
+"""States of a replica, in the words of the report."""
 
 
 @dataclass

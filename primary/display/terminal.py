@@ -1,4 +1,4 @@
-"""Displays on standard error: a table on a terminal, plain lines elsewhere.
+"""Displays on standard error: a bar and a table on a terminal, plain lines elsewhere.
 
 Standard output is for results.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
-from aiperf.cli.units import si
+from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
-from primary.display.state import Display, ReplicaView, RunView
+from primary.display.state import Display, ReplicaState, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0
 """Spacing of status lines without a terminal."""
@@ -23,54 +25,85 @@ LINE_INTERVAL_S = 15.0
 MAX_ROWS = 40
 """Rows of the table; further replicas are counted in its caption."""
 
+BAR_WIDTH = 40
+
+STYLES: dict[ReplicaState, str] = {
+    "starting": "yellow",
+    "ready": "cyan",
+    "working": "green",
+    "lost": "bold red",
+    "finished": "blue",
+}
+"""Colours of states."""
+
 
 def summary(view: RunView) -> str:
     """The whole run in one line."""
     if view.elapsed_s is None:
         ready = sum(replica.state != "starting" for replica in view.replicas)
-        return f"starting: {ready} of {len(view.replicas)} replicas answered"
+        return f"starting: {ready} of {count(len(view.replicas), 'replica')} answered"
     left = format_duration(view.duration_s - view.elapsed_s)
-    best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
+    return f"{format_duration(view.elapsed_s)} passed, {left} left | {_results(view)}"
+
+
+def _results(view: RunView) -> str:
     working = sum(replica.state == "working" for replica in view.replicas)
-    accuracy = "-" if best is None else f"{best:.4f}"
     trials = sum(replica.trials for replica in view.replicas)
+    best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
     return (
-        f"{format_duration(view.elapsed_s)} passed, {left} left | {working} replicas working, {trials} trials done | "
-        f"best accuracy {accuracy} | {si(view.ops, 'OPS')} so far"
+        f"{count(working, 'replica')} working, {count(trials, 'trial')} done | "
+        f"best accuracy {number(best)} | {si(view.ops, 'OPS')} so far"
     )
 
 
+def picture(view: RunView) -> Group:
+    """The live view: the time as a bar, the results so far, and a table of the replicas."""
+    return Group(*_head(view), table(view))
+
+
+def _head(view: RunView) -> tuple[Table | Text, ...]:
+    """Lines above the table: they are as wide as the terminal, whatever the width of the table."""
+    if view.elapsed_s is None:
+        return (Text(summary(view)),)
+    passed_s = min(view.elapsed_s, view.duration_s)
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        ProgressBar(total=view.duration_s, completed=passed_s, width=BAR_WIDTH),
+        f"{percent(passed_s / view.duration_s)}, {format_duration(view.duration_s - passed_s)} left",
+    )
+    return line, Text(_results(view))
+
+
 def table(view: RunView) -> Table:
-    """The table of the live view."""
-    result = Table(title=summary(view), title_justify="left", expand=False)
+    """The replicas of the live view."""
+    result = Table(expand=False)
     for heading in ("replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations"):
         result.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
     for replica in view.replicas[:MAX_ROWS]:
         result.add_row(*_row(replica))
     if len(view.replicas) > MAX_ROWS:
-        result.caption = f"and {len(view.replicas) - MAX_ROWS} more replicas"
+        result.caption = f"and {count(len(view.replicas) - MAX_ROWS, 'more replica')}"
     return result
 
 
-def _row(replica: ReplicaView) -> list[str]:
-    progress = replica.progress
+def _row(replica: ReplicaView) -> list[str | Text]:
+    progress, state = replica.progress, Text(replica.state, STYLES[replica.state])
     if progress is None:
-        return [str(replica.replica), replica.state, *["-"] * 6]
-    accuracy = "-" if progress.accuracy is None else f"{progress.accuracy:.4f}"
+        return [str(replica.replica), state, *["-"] * 6]
     return [
         str(replica.replica),
-        replica.state,
+        state,
         str(progress.trial),
         str(replica.round),
         progress.phase,
         f"{progress.epoch}/{progress.epochs}",
-        accuracy,
-        f"{replica.operations:.3e}",
+        number(progress.accuracy),
+        si(replica.operations, "OP"),
     ]
 
 
 class TerminalDisplay:
-    """A table that is redrawn in place."""
+    """A bar and a table that are redrawn in place."""
 
     def __init__(self, stream: TextIO) -> None:
         self._live = Live(console=Console(file=stream), auto_refresh=False)
@@ -78,14 +111,14 @@ class TerminalDisplay:
 
     def event(self, text: str) -> None:
         """Print a line above the table."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def refresh(self, view: RunView) -> None:
-        """Redraw the table."""
-        self._live.update(table(view), refresh=True)
+        """Redraw the bar and the table."""
+        self._live.update(picture(view), refresh=True)
 
     def close(self) -> None:
-        """Leave the last table on the screen."""
+        """Leave the last state on the screen."""
         self._live.stop()
 
 

@@ -1,4 +1,4 @@
-"""The verb `aiperf config`: translates configurations of the earlier implementation."""
+"""The verb `aiperf config`: shows the settings in force, translates those of earlier versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from aiperf.cli.command import Command, write_output
+from aiperf.cli.config_show import add_show
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.errors import EXIT_DONE
@@ -24,6 +25,7 @@ HEADINGS = {
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
+    add_show(actions)
     importing = actions.add_parser("import", help="turn an NNI experiment of the earlier implementation into TOML")
     importing.add_argument("file", type=Path, metavar="config.yml", help="the experiment's configuration")
     importing.add_argument("--space", type=Path, metavar="search_space.json", help="its search space")
@@ -68,8 +70,8 @@ def _print_summary(translation: Translation, space_file: Path | None) -> None:
 
 
 CONFIG = Command(
-    description="Translate the configuration of the earlier, NNI-based implementation.",
-    example="aiperf config import config.yml --space search_space.json --output run.toml",
+    description="Show the settings of a run before it starts, or translate those of the earlier implementation.",
+    example="aiperf config show --preset quick --set run.replicas=4",
     configure=_configure,
     execute=lambda arguments: int(arguments.action(arguments)),
 )

@@ -11,6 +11,8 @@ LAUNCHERS: Registry[OpenLauncher] = Registry(
     "launcher",
     {
         "local": "primary.launchers.local:LocalLauncher",
+        "ray": "primary.launchers.ray.launcher:RayLauncher",
+        "scheduler": "primary.launchers.scheduler:open_scheduler_launcher",
         "slurm": "primary.launchers.slurm:SlurmLauncher",
         "ssh": "primary.launchers.ssh:SshLauncher",
     },

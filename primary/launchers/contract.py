@@ -52,7 +52,7 @@ class ReplicaProcess(Protocol):
         """
 
     async def wait(self) -> Exit:
-        """Wait for its end."""
+        """Wait for its end; may be asked again, also after `cancel`."""
 
     async def explain(self) -> str:
         """Further facts about an unexpected end, such as a failed node; may be empty."""

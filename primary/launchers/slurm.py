@@ -6,17 +6,35 @@ import asyncio
 import contextlib
 import os
 import secrets
+import subprocess
 from dataclasses import dataclass
 
 from aiperf.clock import Clock
-from aiperf.config.placement import nodes_needed, nodes_of
+from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
-from aiperf.errors import LaunchError
+from aiperf.errors import LaunchError, UsageError
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
-from slurm.commands import clean_environment, job_of_its_own, step_in_allocation, steps_of_mpirun
+from slurm.commands import (
+    clean_environment,
+    job_of_its_own,
+    replica_name,
+    size_of_nodes,
+    step_in_allocation,
+    steps_of_mpirun,
+)
 from slurm.hostlists import expand
+from slurm.resources import (
+    Request,
+    needs_node_size,
+    part_in_allocation,
+    request_of_replica,
+    smallest_node,
+)
 from slurm.states import JOB_FORMAT, JobState, job_in_words, node_in_words, parse_jobs
+from slurm.times import time_limit
+
+SIZE_REMEDY = "name the partition (slurm.partition), or set slurm.cpus_per_node and slurm.memory_per_node"
 
 QUERY_TIMEOUT_S = 20.0
 QUERY_INTERVAL_S = 0.5
@@ -37,6 +55,8 @@ class SlurmLauncher:
         self.per_node = config.replica.per_node
         self._allocation = os.environ.get("SLURM_JOB_ID")
         self._nodes = expand(os.environ.get("SLURM_JOB_NODELIST", "")) if self._allocation else ()
+        self._part = part_in_allocation(config, os.environ) if self._allocation else None
+        self._request = None if self._allocation else _request(config)
         self._run = secrets.token_hex(4)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
@@ -44,17 +64,27 @@ class SlurmLauncher:
 
         Raises LaunchError.
         """
-        name = f"aiperf-{self._run}-{spec.replica:04d}"
+        name = replica_name(self._config, spec.replica, self._run)
         nodes = self._nodes_of(spec.replica)
         if self._allocation:
-            command = step_in_allocation(self._allocation, name, nodes, spec.command)
+            command = step_in_allocation(self._allocation, name, nodes, spec.command, self._part)
         else:
-            command = job_of_its_own(self._config.slurm, name, self._config.replica.nodes, spec.command)
-        environment = {**spec.environment, **(steps_of_mpirun(name) if self._config.replica.nodes > 1 else {})}
+            assert self._request is not None
+            command = job_of_its_own(self._config, self._request, name, spec.command)
+        environment = {**spec.environment, **self._division()}
+        environment |= steps_of_mpirun(name) if self._config.replica.nodes > 1 else {}
         child = await start_child(
             spec, ["env", "-i", *_words(clean_environment(os.environ), environment), *command], {}
         )
         return SlurmProcess(child, SlurmTask(name, self._allocation, nodes), self._clock)
+
+    def _division(self) -> dict[str, str]:
+        """For the agent: what SLURM divides among the replicas of a node, if they share one."""
+        given = self._part or self._request
+        if self.per_node == 1 or given is None:
+            return {}
+        count = str(self.per_node)
+        return {CPUS_DIVIDED: count, **({GPUS_DIVIDED: count} if given.gpus else {})}
 
     def _nodes_of(self, replica: int) -> tuple[str, ...]:
         """The nodes of the allocation that a replica takes.
@@ -70,6 +100,27 @@ class SlurmLauncher:
                 f"{nodes_needed(self._config)} are needed; ask for more, or lower run.replicas"
             )
         return nodes
+
+
+def _request(config: RunConfig) -> Request:
+    """The job of a replica, which depends on the size of the nodes if replicas share them.
+
+    Raises UsageError, also if the job would end before the run.
+    """
+    time_limit(config)
+    if not needs_node_size(config):
+        return request_of_replica(config)
+    try:
+        shown = subprocess.run(
+            size_of_nodes(config.slurm), env=clean_environment(os.environ), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"the size of the nodes is not known: {error}; {SIZE_REMEDY}") from None
+    node = smallest_node(shown, config.slurm.partition)
+    if node is None:
+        raise UsageError(f"sinfo shows no node of the partition {config.slurm.partition or '(default)'}; {SIZE_REMEDY}")
+    return request_of_replica(config, node)
 
 
 def _words(kept: dict[str, str], added: dict[str, str]) -> list[str]:

@@ -17,7 +17,8 @@ from aiperf.clock import Clock
 from aiperf.config.placement import nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
-from aiperf.messages import MAX_LINE_BYTES
+from aiperf.message_lines import MAX_LINE_BYTES
+from primary.allocations import allocation_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.nodes.ssh_client import connect
 
@@ -33,13 +34,18 @@ NO_STATUS = -1
 
 
 class SshLauncher:
-    """Starts replica i on host i, or on the hosts from i x replica.nodes on."""
+    """Starts replica i on host i, or on the hosts from i x replica.nodes on.
+
+    Without `ssh.hosts` these are the hosts of the allocation that the primary is in.
+    """
 
     def __init__(self, config: RunConfig, _clock: Clock) -> None:
         self._config = config
         self.per_node = config.replica.per_node
         needed = nodes_needed(config)
-        if len(config.ssh.hosts) < needed:
+        allocation = allocation_of(config, os.environ)
+        self._hosts = allocation.hosts if allocation else config.ssh.hosts
+        if len(self._hosts) < needed:
             raise UsageError(
                 f"ssh.hosts names {len(config.ssh.hosts)} host(s); {config.run.replicas} replica(s) need {needed}"
             )
@@ -50,7 +56,7 @@ class SshLauncher:
 
         Raises LaunchError: host unknown, key refused, no connection, no such program.
         """
-        hosts = nodes_of(spec.replica, self._config, self._config.ssh.hosts)
+        hosts = nodes_of(spec.replica, self._config, self._hosts)
         async with self._connecting:
             client = await asyncio.to_thread(connect, hosts[0], self._config.ssh)
             process = SshProcess(client, hosts[0])
@@ -85,7 +91,7 @@ class SshProcess:
         self._group: int | None = None
         self._reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         self._channel: Any = None
-        self._cancelled: Exit | None = None
+        self._exit: Exit | None = None
 
     async def begin(self, command: str) -> None:
         """Start the command. Raises LaunchError if the host refuses."""
@@ -101,7 +107,8 @@ class SshProcess:
 
     def _open(self, command: str) -> Any:
         transport = self._client.get_transport()
-        assert transport is not None
+        if transport is None:
+            raise paramiko.SSHException("the connection is closed")
         channel = transport.open_session()
         channel.exec_command(command)
         return channel
@@ -130,12 +137,9 @@ class SshProcess:
 
     async def wait(self) -> Exit:
         """Wait for its end; the exit has no code if the connection was lost first."""
-        code = await asyncio.to_thread(self._channel.recv_exit_status)
-        if code != NO_STATUS:
-            return Exit(SIGNAL_EXIT - code if code > SIGNAL_EXIT else code)
-        # The shell was killed with its group, or the host cannot be asked any more.
-        alive = await self._run("true") == 0
-        return Exit(-signal.SIGKILL) if alive else Exit(None)
+        if self._exit is None:
+            self._exit = await self._find_exit()
+        return self._exit
 
     async def explain(self) -> str:
         """The name of its host."""
@@ -143,17 +147,25 @@ class SshProcess:
 
     async def cancel(self, grace_s: float) -> Exit:
         """Terminate its group, kill what is left after `grace_s`, and close the connection."""
-        if self._cancelled is not None:
-            return self._cancelled
+        if self._client.get_transport() is None:
+            return await self.wait()
         with contextlib.suppress(OSError, EOFError):
             self._channel.shutdown_write()
         if self._group is not None:
             await self._run(f"kill -TERM -- -{self._group}")
             await _in_time(lambda: self._channel.status_event.wait(grace_s), grace_s + 1)
             await self._run(f"kill -KILL -- -{self._group}")
-        self._cancelled = await self.wait()
+        end = await self.wait()
         self._client.close()
-        return self._cancelled
+        return end
+
+    async def _find_exit(self) -> Exit:
+        code = await asyncio.to_thread(self._channel.recv_exit_status)
+        if code != NO_STATUS:
+            return Exit(SIGNAL_EXIT - code if code > SIGNAL_EXIT else code)
+        # The shell was killed with its group, or the host cannot be asked any more.
+        alive = await self._run("true") == 0
+        return Exit(-signal.SIGKILL) if alive else Exit(None)
 
     async def _run(self, command: str) -> int | None:
         """The exit code of a short command on the host; None if the connection is lost."""

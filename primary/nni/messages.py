@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from aiperf.messages import Message, decode
+from aiperf.message_lines import decode
+from aiperf.messages import Message
 from primary.managers.contract import EndReason
 
 Value = int | float | str

@@ -19,7 +19,8 @@ import requests
 from nni.runtime.msg_dispatcher_base import MsgDispatcherBase
 from nni.runtime.tuner_command_channel import CommandType
 
-from aiperf.messages import Message, encode
+from aiperf.message_lines import encode
+from aiperf.messages import Message
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +17,7 @@ from aiperf.cli.units import GIB
 from aiperf.clock import SystemClock
 from aiperf.config.sections import SshSection
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from primary.allocations import ALLOCATIONS, find_allocation
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand
 
@@ -21,7 +25,9 @@ CLOCK_WARNING_MS = 1000
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="probe")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listed = actions.add_parser("list", help="show the scheduler's allocation that this shell is in, with its hosts")
+    add_format(listed)
     asked = actions.add_parser("probe", help="describe nodes, over ssh and in parallel")
     asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists: gpu[01-16]")
     asked.add_argument("--shared", default="", metavar="DIR", help="shared directory: visible and writable?")
@@ -34,13 +40,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    return _list(arguments.format) if arguments.action == "list" else _probe(arguments)
+
+
+def _list(format_name: str) -> int:
+    allocation = find_allocation(os.environ)
+    if format_name == "json":
+        found = allocation and {**asdict(allocation), "hosts": allocation.hosts}
+        print(json.dumps({"allocation": found}, indent=2))  # noqa: T201
+    elif allocation is not None:
+        print(allocation, *allocation.hosts, sep="\n")  # noqa: T201
+    if allocation is None:
+        print(f"not inside an allocation of {', '.join(ALLOCATIONS)}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _probe(arguments: argparse.Namespace) -> int:
     hosts = [host for text in arguments.hosts for host in expand(text)]
     settings = SshSection(config_file=arguments.ssh_config, known_hosts=arguments.known_hosts)
     request = ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir)
     inventory = probe(hosts, request, SystemClock())
     if arguments.format == "json":
         print(inventory.as_json())  # noqa: T201
-    else:
+    elif inventory.nodes:
         Console(width=None if sys.stdout.isatty() else 200).print(_table(inventory))
     for reason in inventory.failures.values():
         print(f"failed: {reason}", file=sys.stderr)  # noqa: T201
@@ -60,7 +83,7 @@ def _table(inventory: Inventory) -> Table:
             f"{(facts['memory_bytes'] or 0) / GIB:.0f} GiB",
             f"{len(accelerators)} x {accelerators[0]}" if accelerators else "none",
             ", ".join(facts["network"]) or "none",
-            f"{offset / 1000:+.1f} s" + (" (!)" if abs(offset) > CLOCK_WARNING_MS else ""),
+            _shown_offset(offset),
             facts["python"],
             "none" if version is None else version if version == __version__ else f"{version} (!)",
             packages.get("tensorflow") or packages.get("tensorflow-cpu") or "none",
@@ -70,9 +93,15 @@ def _table(inventory: Inventory) -> Table:
     return table
 
 
+def _shown_offset(offset_ms: float) -> str:
+    # Adding 0.0 makes a negative zero positive.
+    return f"{round(offset_ms / 1000, 1) + 0.0:+.1f} s" + (" (!)" if abs(offset_ms) > CLOCK_WARNING_MS else "")
+
+
 NODES = Command(
-    description="Describe nodes over ssh, with keys or the agent, known hosts only. Nothing is installed on them.",
-    example="aiperf nodes probe gpu[01-16] --shared /shared --format json > inventory.json",
+    description="Show the allocation's nodes, or describe nodes over ssh, with keys or the agent, known hosts only. "
+    "Nothing is installed on them.",
+    example="aiperf nodes probe 'gpu[01-16]' --shared /shared --format json > inventory.json",
     configure=_configure,
     execute=_execute,
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import paramiko
+from paramiko.ssh_exception import NoValidConnectionsError
 
 from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
@@ -140,4 +142,21 @@ def _explained(target: Target, settings: SshSection, error: Exception) -> str:
         return f"{where}: no key is accepted; passwords are not used. Install a key with: {copy}"
     if "not found in known_hosts" in str(error):
         return f"{where}: its host key is not known. Verify it, then: {scan}"
-    return f"{where}: {error or type(error).__name__}"
+    return f"{where}: {_in_words(error, settings)}"
+
+
+def _in_words(error: Exception, settings: SshSection) -> str:
+    """An error of the network without its number."""
+    if isinstance(error, socket.gaierror):
+        return "its name is not known to this machine; check the spelling, DNS, /etc/hosts or ~/.ssh/config"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {settings.connect_timeout:.0f} s; is it up, and does a firewall let ssh through?"
+    if isinstance(error, NoValidConnectionsError):
+        reasons = {_named(failure) for failure in error.errors.values()}
+        return f"{'; '.join(sorted(reasons))}; does an ssh server run there, at this port?"
+    return _named(error)
+
+
+def _named(error: Exception) -> str:
+    known = error.strerror if isinstance(error, OSError) else None
+    return known or str(error) or type(error).__name__

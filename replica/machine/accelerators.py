@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pynvml
 
@@ -12,6 +14,8 @@ from aiperf.config.sections import Precision
 from replica.machine.cpu import cpu_fields
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+UUID_PREFIXES = ("GPU-", "MIG-")
 
 BFLOAT16_CAPABILITY = (8, 0)
 FLOAT16_CAPABILITY = (7, 0)
@@ -29,6 +33,13 @@ class Accelerator:
     memory_bytes: int
     capability: tuple[int, int]
     driver: str
+    known_as: str = ""
+    """Its word in CUDA_VISIBLE_DEVICES if that names it by UUID (a GPU, or a slice of one)."""
+
+    @property
+    def word(self) -> str:
+        """The word that stands for it in CUDA_VISIBLE_DEVICES."""
+        return self.known_as or str(self.index)
 
 
 def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
@@ -47,18 +58,46 @@ def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Acce
     return visible(found, environment.get(VISIBLE))
 
 
-def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES allows.
+def node_accelerators(root: Path = Path("/")) -> int:
+    """The GPUs of this node by the files of its driver, whatever this process may use of them."""
+    listed = len([*root.glob("proc/driver/nvidia/gpus/*")])
+    return listed or len([file for file in root.glob("dev/nvidia*") if re.fullmatch(r"nvidia\d+", file.name)])
 
-    Numbers are matched; names of devices (UUIDs) are only counted.
+
+def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES allows, which NVIDIA's management library ignores.
+
+    As CUDA reads it, the first word that names no GPU ends the list, such as "-1" or "NoDevFiles".
+    Numbers are matched; UUIDs of GPUs and of MIG slices are only counted.
     """
     if allowed is None:
         return tuple(found)
-    words = [word.strip() for word in allowed.split(",") if word.strip()]
-    if all(word.isdigit() for word in words):
-        by_index = {accelerator.index: accelerator for accelerator in found}
-        return tuple(by_index[int(word)] for word in words if int(word) in by_index)
-    return tuple(found[: len(words)])
+    by_index = {str(accelerator.index): accelerator for accelerator in found}
+    result: list[Accelerator] = []
+    for word in map(str.strip, allowed.split(",")):
+        if word in by_index:
+            result.append(by_index[word])
+        elif word.startswith(UUID_PREFIXES) and found:
+            result.append(replace(found[len(result) % len(found)], known_as=word))
+        else:
+            break
+    return tuple(result)
+
+
+def why_unseen(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The complaint about a framework that sees none of this process's GPUs, else None.
+
+    It would compute on the CPU, and the run would be reported as one on GPUs.
+    """
+    shown = find_accelerators(environment)
+    if seen or not shown:
+        return None
+    gpus = f"{len(shown)} GPU{'s' if len(shown) > 1 else ''} ({shown[0].name})"
+    return (
+        f"the driver shows {gpus}, {framework.partition(',')[0]} sees none and would train on the CPU. Install its "
+        "build for GPUs in the folder of AIPerf's sources (make run GPU=1, or pip install '.[gpu]'); to train on the "
+        "CPU, hide the GPUs: export CUDA_VISIBLE_DEVICES=''"
+    )
 
 
 def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:

@@ -12,10 +12,12 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
 from aiperf.cli.command import Command, add_format, output_options, whole_number
+from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.history.reading import read_ledger
@@ -96,14 +98,20 @@ def _settings(
     }
     try:
         return ProfileSettings.model_validate(values)
-    except ValidationError as error:  # a precision that this version does not have
-        raise UsageError(f"the trial cannot be profiled: {error.errors(include_url=False)[0]['msg']}") from None
+    except ValidationError:  # a precision that this version does not have
+        known = ", ".join(get_args(Precision))
+        raise UsageError(
+            f"the trial cannot be profiled: its precision is {values['precision']!r}; known: {known}; choose one with "
+            "--precision"
+        ) from None
 
 
 def _profile(settings: ProfileSettings) -> None:
     """Write the profile to the `output`. Raises AiperfError if the steps cannot be trained."""
     if find_spec("tensorflow") is None:
-        raise EnvironmentNotReadyError(["TensorFlow is not installed here: pip install 'aiperf-hpc[tensorflow]'"])
+        raise EnvironmentNotReadyError(
+            ["TensorFlow is not installed; in the folder of AIPerf's sources: pip install '.[tensorflow]'"]
+        )
     done = subprocess.run(
         python_module("replica.profile.step", settings.model_dump_json()),
         capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},

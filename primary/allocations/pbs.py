@@ -1,0 +1,31 @@
+"""Allocations of PBS Pro and OpenPBS, and of Torque, which has the same variables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from primary.allocations.contract import Allocation, lines_of, same_everywhere, unusable
+
+
+def find_pbs(environment: Mapping[str, str]) -> Allocation | None:
+    """The job of PBS_JOBID. Its node file has one line for each MPI process, not for each CPU."""
+    job = environment.get("PBS_JOBID", "")
+    if not job:
+        return None
+    title = f"PBS job {job}"
+    entries = lines_of("PBS_NODEFILE", environment, title)
+    if broken := next((line for line in entries if len(line.split()) > 1), None):
+        raise unusable(title, f"PBS_NODEFILE has the line {broken!r}; expected one host name")
+    return Allocation("PBS", job, tuple(entries), gpus_per_host=_gpus(environment, set(entries)))
+
+
+def _gpus(environment: Mapping[str, str], hosts: set[str]) -> int | None:
+    """Torque lists GPUs as `host-gpu0`; PBS Pro says nothing about the other hosts' GPUs."""
+    try:
+        lines = Path(environment["PBS_GPUFILE"]).read_text(encoding="utf-8").split()
+    except (KeyError, OSError, ValueError):
+        return None
+    counts = Counter(line.rpartition("-gpu")[0] for line in lines)
+    return same_everywhere(counts.values()) if set(counts) == hosts else None

@@ -1,0 +1,38 @@
+"""Checks by name, in the order in which they are printed. Register a new check here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiperf.registry import Registry
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding
+
+Check = Callable[[Evidence], list[Finding]]
+"""Looks at the evidence and says what it means; at least one finding, also if all is well."""
+
+CHECKS: Registry[Check] = Registry(
+    "check",
+    {
+        "rules": "primary.doctor.checks.rules:check_rules",
+        "primary": "primary.doctor.checks.primary:check_primary",
+        "nodes": "primary.doctor.checks.nodes:check_nodes",
+        "placement": "primary.doctor.checks.placement:check_placement",
+        "devices": "primary.doctor.checks.devices:check_devices",
+        "ranks": "primary.doctor.checks.ranks:check_ranks",
+        "data": "primary.doctor.checks.data:check_data",
+        "memory": "primary.doctor.checks.memory:check_memory",
+        "disk": "primary.doctor.checks.disk:check_disk",
+        "clocks": "primary.doctor.checks.clocks:check_clocks",
+        "estimate": "primary.doctor.checks.estimate:check_estimate",
+    },
+)
+
+
+def findings_of(evidence: Evidence) -> list[Finding]:
+    """The findings of all checks; one that no node could answer says so."""
+    return [finding for name in CHECKS for finding in CHECKS.load(name)(evidence) or [_unanswered(name)]]
+
+
+def _unanswered(check: str) -> Finding:
+    return Finding(check, "warning", "not examined: no node has answered", "aiperf doctor (after the failed checks)")

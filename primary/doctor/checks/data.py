@@ -1,0 +1,51 @@
+"""The data set on every node, and a sample of it against its fingerprint."""
+
+from __future__ import annotations
+
+from aiperf.examination import Examination
+from primary import preflight
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, Said, replicas_in_words, together
+
+_SAMPLED = "images are not those of the data set"
+"""In the words of `replica.trainer.data.sample`."""
+
+
+def check_data(evidence: Evidence) -> list[Finding]:
+    """Problems here and on the nodes; data sets that differ between nodes."""
+    config = evidence.config
+    where = config.run.data_dir or "DIR"
+    here = [Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")
+            for text in preflight.dataset_problems(config)]  # fmt: skip
+    if config.training.trainer != "keras" or config.training.input == "synthetic":
+        return here or [Finding("data", "ok", "no images are read: they are imitated")]
+    wrong = [item for item in evidence.facts() if _SAMPLED in (item.data_problem or "")]
+    others = [_said(item, where) for item in evidence.facts() if item not in wrong]
+    return [*here, *_wrong_images(wrong, where), *_differences(evidence), *together("data", others)]
+
+
+def _wrong_images(wrong: list[Examination], where: str) -> list[Finding]:
+    """One finding: every node draws a sample of its own, and so finds other images."""
+    if not wrong:
+        return []
+    text = f"{replicas_in_words(item.replica for item in wrong)}: {wrong[0].data_problem}"
+    return [Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")]
+
+
+def _said(facts: Examination, where: str) -> Said:
+    if facts.data_problem is not None:
+        text = f"{facts.node['host']}: {facts.data_problem}"
+        return Said(facts.replica, "failed", text, f"aiperf dataset check {where}, or another --data-dir")
+    if facts.fingerprint is None:
+        text = "the data set has no fingerprint that a sample could be compared with"
+        return Said(facts.replica, "warning", text, f"aiperf dataset check {where} --write-manifest")
+    return Said(facts.replica, "ok", f"a random sample belongs to the data set of fingerprint {facts.fingerprint[:12]}")
+
+
+def _differences(evidence: Evidence) -> list[Finding]:
+    found = {item.fingerprint for item in evidence.facts() if item.fingerprint is not None}
+    if len(found) < 2:
+        return []
+    names = ", ".join(sorted(item[:12] for item in found))
+    return [Finding("data", "failed", f"the nodes have different data sets: fingerprints {names}",
+                    "--data-dir DIR (one data set, the same on every node)")]  # fmt: skip

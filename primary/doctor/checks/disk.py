@@ -1,0 +1,40 @@
+"""Space for the run, and whether every node sees the file system that the run is written to."""
+
+from __future__ import annotations
+
+from aiperf.cli.units import GIB
+from aiperf.examination import Examination
+from primary import preflight
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, Said, together
+
+WEIGHT_BYTES = 4
+COPIES_IN_PROGRESS = 5
+"""Of a trial: weights and momentum in its two checkpoints, and the weights of its best epoch."""
+
+
+def check_disk(evidence: Evidence) -> list[Finding]:
+    """Problems here first; then what the nodes see, against what the run may write."""
+    here = [Finding("disk", "failed", text, _remedy(text))
+            for text in preflight.disk_problems(evidence.config, evidence.output)]  # fmt: skip
+    return [*here, *together("disk", [_said(evidence, item) for item in evidence.facts()])]
+
+
+def _remedy(problem: str) -> str:
+    space = "too little" in problem
+    return "--output DIR (on a file system with more space)" if space else "--output DIR (one that can be written)"
+
+
+def _said(evidence: Evidence, facts: Examination) -> Said:
+    if facts.folder_problem is not None or facts.free_bytes is None:
+        text = f"{facts.node['host']} cannot write next to {evidence.output}: {facts.folder_problem}"
+        return Said(facts.replica, "failed", text, "--output DIR (on a file system that all nodes share)")
+    free_gib = round(facts.free_bytes / GIB)
+    config = evidence.config
+    copies = config.search.kept_weights + COPIES_IN_PROGRESS * config.run.replicas
+    largest = (facts.parameters or 0) * config.search.max_growth * WEIGHT_BYTES
+    may_gib = copies * largest / GIB
+    words = f"{free_gib} GiB are free; the weights of the largest architectures may take {may_gib:.1f} GiB"
+    if free_gib < may_gib:
+        return Said(facts.replica, "warning", words, "--set search.kept_weights=1, or --output DIR elsewhere")
+    return Said(facts.replica, "ok", words)

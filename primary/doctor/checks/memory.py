@@ -1,0 +1,35 @@
+"""Whether the initial architecture can be trained at the batch size."""
+
+from __future__ import annotations
+
+from aiperf.cli.units import GIB
+from aiperf.examination import Examination, MemoryFacts
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, Said, together
+
+
+def check_memory(evidence: Evidence) -> list[Finding]:
+    """By the estimate that limits the search, and by the probe."""
+    return together("memory", [_said(item, item.memory) for item in evidence.facts()])
+
+
+def _said(facts: Examination, memory: MemoryFacts | None) -> Said:
+    if memory is None:
+        return Said(facts.replica, "warning", "not estimated: the sizes of the data set are unknown (see data)",
+                    "aiperf doctor (after the failed checks)")  # fmt: skip
+    needed = f"the initial architecture needs about {memory.needed / GIB:.1f} GiB at batch {memory.batch}"
+    if memory.refusal is not None and memory.limit is not None:
+        smaller = f"--set training.batch_size={memory.largest_batch}"
+        none = "--set search.initial_architecture=resnet50, or replica.accelerator_memory_gib if there is more"
+        text = f"{needed}; a rank has {memory.limit / GIB:.1f} GiB"
+        return Said(facts.replica, "failed", text, smaller if memory.largest_batch > 0 else none)
+    if facts.probe_kind == "out_of_memory":
+        text = f"{needed} by the estimate, but the probe ran out of memory: {facts.probe_problem}"
+        return Said(facts.replica, "failed", text, f"--set training.batch_size={max(1, memory.batch // 2)}")
+    if memory.limit is None:
+        return Said(facts.replica, "ok", f"{needed}; nothing is trained")
+    total = memory.needed * facts.ranks
+    if not facts.accelerators and total > memory.available:
+        text = f"{needed} for each of {facts.ranks} rank(s); {memory.available / GIB:.1f} GiB are free now"
+        return Said(facts.replica, "warning", text, "ps aux --sort=-rss | head (on the node); end what is not needed")
+    return Said(facts.replica, "ok", f"{needed}; a rank has {memory.limit / GIB:.1f} GiB")

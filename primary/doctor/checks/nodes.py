@@ -1,0 +1,70 @@
+"""The nodes of the replicas: whether they answer, and whether their agents would work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from aiperf import __version__
+from aiperf.cli.units import GIB
+from aiperf.config.placement import nodes_of
+from aiperf.examination import Examination
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, Said, together
+
+_SOFTWARE = "--set environment.python=PYTHON (the one that has AIPerf), or environment.activate"
+
+_BY_LAUNCHER = {
+    "slurm": "sinfo --Node --long; a longer wait: --time-limit 1h",
+    "scheduler": f"aiperf nodes list (are these the job's hosts?); {_SOFTWARE}",
+    "ray": f"ray status (on the primary's node); {_SOFTWARE}",
+}
+"""Where to look if a node gives no answer."""
+
+SHOWN_HOSTS = 8
+
+
+def check_nodes(evidence: Evidence) -> list[Finding]:
+    """A run would continue without the replicas that fail here."""
+    if evidence.launcher_problems:
+        return [Finding("nodes", "warning", "not examined: the launcher cannot start anything (see primary)",
+                        "aiperf doctor (after the failed checks)")]  # fmt: skip
+    silent = [Said(replica, "failed", f"no answer: {reason}", _remedy(evidence, replica))
+              for replica, reason in evidence.silent.items()]  # fmt: skip
+    alike = defaultdict[str, set[str]](set)
+    for item in evidence.facts():
+        alike[_hardware(item)].add(str(item.node["host"]))
+    return together("nodes", [*silent, *(_said(item, alike[_hardware(item)]) for item in evidence.facts())])
+
+
+def _said(facts: Examination, alike: set[str]) -> Said:
+    host, version = facts.node["host"], facts.node["aiperf"]
+    if version != __version__:
+        return Said(facts.replica, "failed", f"{host} has aiperf {version}, this is {__version__}", _SOFTWARE)
+    if facts.unable is not None:
+        return Said(facts.replica, "failed", f"{host} cannot work: {facts.unable}", _cure(facts.unable))
+    hosts = sorted(alike)
+    shown = ", ".join(hosts) if len(hosts) <= SHOWN_HOSTS else f"{hosts[0]} to {hosts[-1]} ({len(hosts)} nodes)"
+    return Said(facts.replica, "ok", f"{_hardware(facts)}: {shown}")
+
+
+def _hardware(facts: Examination) -> str:
+    gib = int(facts.node["memory_bytes"] or 0) / GIB
+    each = f"{facts.nodes} nodes each, the first with " if facts.nodes > 1 else ""
+    return f"{each}{facts.node['cpu_count']} CPUs ({facts.node['cpu_model']}), {gib:.0f} GiB of memory"
+
+
+def _cure(reason: str) -> str:
+    if "pip install" in reason:
+        return reason[reason.index("pip install") :]
+    return (
+        "--data-dir DIR (on every node)" if "dataset.json" in reason or "data_dir" in reason else "aiperf config show"
+    )
+
+
+def _remedy(evidence: Evidence, replica: int) -> str:
+    config = evidence.config
+    if config.run.launcher == "ssh":
+        # Without hosts of its own the run takes those of the job, which `aiperf nodes list` prints.
+        host = next(iter(nodes_of(replica, config, config.ssh.hosts)), "HOST")
+        return f"ssh {host} true; then: aiperf nodes probe {host}"
+    return _BY_LAUNCHER.get(config.run.launcher, _SOFTWARE)

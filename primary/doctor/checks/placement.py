@@ -1,0 +1,19 @@
+"""Where the replicas landed: whole nodes, all CPUs and GPUs, as a run warns of at its start."""
+
+from __future__ import annotations
+
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, replicas_in_words
+from primary.nodes.placement import PlacementCheck
+
+
+def check_placement(evidence: Evidence) -> list[Finding]:
+    """A run on parts of nodes is measured all the same, and its score is that of the parts."""
+    nodes = {facts.replica: facts.node for facts in evidence.facts()}
+    if not nodes:
+        return []
+    warnings = [text.partition("; ") for text in PlacementCheck(evidence.config, evidence.per_node).look(nodes)]
+    found = [Finding("placement", "warning", text, remedy) for text, _, remedy in warnings]
+    return found or [
+        Finding("placement", "ok", f"{replicas_in_words(nodes)}: each has the share of its node that it should have")
+    ]

@@ -1,0 +1,32 @@
+"""The machine that this command runs on, which would be the primary's."""
+
+from __future__ import annotations
+
+from primary import preflight
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding
+
+_SETTINGS = "aiperf config show (with the same options)"
+
+_BY_LAUNCHER = {
+    "ssh": "--set ssh.hosts=[...], or fewer --replicas",
+    "scheduler": "aiperf nodes list (in the job's own script or shell)",
+}
+"""What to type if a launcher cannot work with the settings; the problem names the setting."""
+
+
+def check_primary(evidence: Evidence) -> list[Finding]:
+    """Launcher, packages, ports, and the place of the run directory."""
+    config = evidence.config
+    taken = "--set nni.port=PORT"
+    found = [
+        *(Finding("primary", "failed", text, _BY_LAUNCHER.get(config.run.launcher, _SETTINGS))
+          for text in evidence.launcher_problems),
+        *(Finding("primary", "failed", text, "--output DIR (a new or empty one)")
+          for text in preflight.output_problems(evidence.output)),
+        *(Finding("primary", "failed", text, text.rpartition("sources: ")[2])
+          for text in preflight.package_problems(config)),
+        *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
+    ]  # fmt: skip
+    well = f"launcher {config.run.launcher}, manager {config.run.manager}, run directory {evidence.output}"
+    return found or [Finding("primary", "ok", well)]

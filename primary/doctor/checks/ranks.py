@@ -1,0 +1,59 @@
+"""The ranks of a training: their starter, Horovod and its build, the node's own name."""
+
+from __future__ import annotations
+
+from aiperf.examination import Examination
+from primary.doctor.evidence import Evidence
+from primary.doctor.findings import Finding, Said, Status, together
+
+_HOROVOD = "make horovod (in the folder of AIPerf's sources, on the node); or --set replica.ranks=1"
+_NEEDED = {"horovodrun": "gloo", "mpirun": "mpi"}
+
+
+def check_ranks(evidence: Evidence) -> list[Finding]:
+    """One rank needs nothing; several need a starter, and Horovod built for it."""
+    if evidence.config.training.trainer != "keras":
+        return [Finding("ranks", "ok", "one process stands for all ranks: the trainer is simulated")]
+    return together("ranks", [said for facts in evidence.facts() for said in _said(facts)])
+
+
+def _said(facts: Examination) -> list[Said]:
+    if facts.ranks == 1:
+        return [Said(facts.replica, "ok", "1 rank, which needs no Horovod")]
+    problems: list[tuple[Status, str, str]] = []
+    if facts.starter_problem is not None:
+        problems.append(("failed", f"{facts.ranks} ranks: {facts.starter_problem}", _starter_remedy(facts)))
+    if facts.framework is not None:
+        problems += _horovod(facts)
+    if facts.address is None:
+        needed: Status = "failed" if facts.starter == "horovodrun" else "warning"
+        text = f"{facts.node['host']} cannot resolve its own name: Horovod's Gloo crashes"
+        problems.append((needed, text, 'echo "127.0.1.1 $(hostname)" >> /etc/hosts (as root, on the node)'))
+    if problems:
+        return [Said(facts.replica, *problem) for problem in problems]
+    built = ", ".join(facts.framework.built_for) if facts.framework is not None else "unknown"
+    return [Said(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}; Horovod is built for {built}")]
+
+
+def _starter_remedy(facts: Examination) -> str:
+    if "not installed" not in (facts.starter_problem or ""):
+        return f"--set replica.rank_starter=auto, or --set replica.ranks={facts.nodes}"
+    return _HOROVOD if facts.starter == "horovodrun" else "apt-get install openmpi-bin (as root, on the node)"
+
+
+def _horovod(facts: Examination) -> list[tuple[Status, str, str]]:
+    framework = facts.framework
+    assert framework is not None
+    if framework.horovod is None:
+        why = framework.horovod_problem
+        text = f"cannot be loaded: {why}" if why else f"is not installed for the Python of {facts.node['host']}"
+        return [("failed", f"{facts.ranks} ranks need Horovod, which {text}", _HOROVOD)]
+    found: list[tuple[Status, str, str]] = []
+    needed = _NEEDED.get(facts.starter)
+    if needed is not None and needed not in framework.built_for:
+        text = f"{facts.starter} needs Horovod built for {needed}; it is built for {', '.join(framework.built_for)}"
+        found.append(("failed", text, _HOROVOD))
+    if facts.accelerators and "nccl" not in framework.built_for:
+        text = "Horovod is built without NCCL: gradients travel through main memory"
+        found.append(("warning", text, "HOROVOD_GPU_OPERATIONS=NCCL make horovod (on the node)"))
+    return found

@@ -1,0 +1,90 @@
+"""The verb `aiperf doctor`, and `aiperf run --dry-run`: what can be known before a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+
+from aiperf.cli.command import Command, add_format
+from aiperf.cli.console import open_console
+from aiperf.cli.run_options import add_run_options, read_run_options
+from aiperf.clock import SystemClock
+from aiperf.config.duration import parse_duration
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, ConfigError
+from primary import preflight
+from primary.doctor.diagnosis import PROBE_STEPS, TIME_LIMIT_S, Order, diagnose
+from primary.doctor.findings import Finding
+
+STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_run_options(parser)
+    parser.add_argument("--output", type=Path, metavar="DIR", help="run directory that the run would have")
+    parser.add_argument("--time-limit", type=_seconds, default=TIME_LIMIT_S, metavar="TIME",
+                        help="longest wait for a node, with queues and the probe (default: 15m)")  # fmt: skip
+    parser.add_argument("--no-probe", action="store_true", help=f"do not train {PROBE_STEPS} steps on every node")
+    add_format(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    return examine(arguments, 0 if arguments.no_probe else PROBE_STEPS, arguments.time_limit)
+
+
+def examine(arguments: argparse.Namespace, steps: int, limit_s: float = TIME_LIMIT_S) -> int:
+    """Print the findings about the run that the options ask for; 3 if it would fail."""
+    try:
+        config = read_run_options(arguments)
+    except ConfigError as error:
+        remedy = "aiperf config show (with the same options, once they are right)"
+        findings = [Finding("settings", "failed", problem, remedy) for problem in error.problems]
+    else:
+        clock = SystemClock()
+        output = arguments.output or preflight.default_output(config, clock)
+        try:
+            findings = diagnose(Order(config, output, steps, limit_s), clock)
+        except KeyboardInterrupt:
+            sys.stderr.write("aiperf: interrupted; the nodes were left as they were\n")
+            return EXIT_FAILED
+    _print(findings, arguments.format)
+    return EXIT_ENVIRONMENT if any(finding.status == "failed" for finding in findings) else EXIT_DONE
+
+
+def _print(findings: Sequence[Finding], form: str) -> None:
+    if form == "json":
+        sys.stdout.write(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n")
+        return
+    table = Table("check", "status", "found", "remedy", show_lines=True)
+    for item in findings:
+        table.add_row(item.check, f"[{STYLES[item.status]}]{item.status}[/]", _plain(item.found), _plain(item.remedy))
+    console = open_console()
+    console.print(table)
+    failed, warnings = (sum(item.status == status for item in findings) for status in ("failed", "warning"))
+    verdict = "a run would fail" if failed else "a run can start"
+    console.print(f"{verdict}: {failed} failed, {warnings} warning(s)", highlight=False)
+
+
+def _plain(text: str) -> str:
+    """Brackets are not markup."""
+    return text.replace("[", r"\[")
+
+
+DOCTOR = Command(
+    description="Find every problem that a run would have, before it starts: on every node, all at once.",
+    example="aiperf doctor --preset quick",
+    configure=_configure,
+    execute=_execute,
+)

@@ -1,0 +1,161 @@
+"""Replicas on the nodes of a Ray cluster, through a driver process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+from aiperf.clock import Clock
+from aiperf.config.placement import nodes_needed
+from aiperf.config.settings import RunConfig
+from aiperf.errors import LaunchError, MessageError, UsageError
+from aiperf.message_lines import MAX_LINE_BYTES
+from aiperf.processes import last_lines, python_module
+from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
+from primary.launchers.ray.calls import CHUNK_BYTES, Callee
+
+LOG = "ray.log"
+"""The driver's standard error, next to the logs of the replicas."""
+
+CANCEL_TIMEOUT_S = 20.0
+"""For an answer from a node beyond the time that it gives the replica."""
+
+
+class RayLauncher:
+    """Starts replica i on node i, or on the nodes in turn, `replica.per_node` on each."""
+
+    def __init__(self, config: RunConfig, _clock: Clock) -> None:
+        if config.replica.nodes > 1:
+            raise UsageError(
+                f"replica.nodes is {config.replica.nodes}: with run.launcher = 'ray' a replica has one node; "
+                "use --launcher slurm or ssh for replicas of several nodes"
+            )
+        if config.ray.address == "local" or "://" in config.ray.address:
+            raise UsageError(
+                f"ray.address is {config.ray.address!r}: 'auto' or HOST:PORT is allowed. Run the command on a node of "
+                "the cluster, or submit it: ray job submit -- aiperf run --launcher ray ..."
+            )
+        self.per_node = config.replica.per_node
+        self._config = config
+        self._driver: Callee | None = None
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
+        """Start a replica as soon as its node is free.
+
+        Raises LaunchError: no cluster, too few nodes, a node is taken, no such program.
+        """
+        log = spec.log.with_name(LOG).absolute()
+        if self._driver is None or self._driver.ended:
+            ray = self._config.ray
+            words = (ray.address, str(ray.wait), str(nodes_needed(self._config)), str(self.per_node))
+            self._driver = Callee(python_module("primary.launchers.ray.driver", *words), log)
+        driver = self._driver
+        try:
+            started = await driver.call(
+                "start",
+                replica=spec.replica,
+                command=spec.command,
+                log=str(spec.log.absolute()),
+                environment=spec.environment,
+                folder=os.getcwd(),  # noqa: PTH109
+            )
+        except ConnectionError as error:
+            if driver.ended:
+                raise LaunchError(f"Ray ended its driver process; end of {log}: {last_lines(log)}") from None
+            raise LaunchError(f"cannot start replica {spec.replica}: {error}") from None
+        return RayProcess(driver, started)
+
+
+class RayProcess:
+    """A replica behind the driver. Output is fetched when it is wanted: a flood stays there."""
+
+    def __init__(self, driver: Callee, number: int) -> None:
+        self._driver = driver
+        self._number = number
+        self._output = bytearray()
+        self._reading: asyncio.Task[bytes] | None = None
+        self._discarding: asyncio.Task[None] | None = None
+        self._exit: Exit | None = None
+
+    async def _call(self, method: str, **words: Any) -> Any:
+        return await self._driver.call(method, number=self._number, **words)
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; does nothing once it has ended."""
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, len(data), CHUNK_BYTES):
+                await self._call("write", data=data[start : start + CHUNK_BYTES])
+
+    async def receive(self) -> bytes:
+        """The next line of its standard output, b"" at its end.
+
+        Raises MessageError on an endless line.
+        """
+        if self._discarding is not None:
+            await asyncio.shield(self._discarding)
+        while (end := self._output.find(b"\n")) < 0:
+            if len(self._output) > MAX_LINE_BYTES:
+                self._output.clear()
+                self._discarding = asyncio.create_task(self._discard())
+                raise MessageError(f"the replica sent an endless line: more than {MAX_LINE_BYTES} bytes")
+            if not (chunk := await self._read()):
+                end = len(self._output) - 1
+                break
+            self._output += chunk
+        line = bytes(self._output[: end + 1])
+        del self._output[: end + 1]
+        return line
+
+    async def _read(self) -> bytes:
+        """The next piece of output; nothing is lost if the caller is cancelled meanwhile."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._ask_for_output())
+        chunk = await asyncio.shield(self._reading)
+        self._reading = None
+        return chunk
+
+    async def _discard(self) -> None:
+        """Read to the end, since a process that cannot write its output does not end."""
+        with contextlib.suppress(asyncio.CancelledError):
+            while await self._read():
+                pass
+
+    async def _ask_for_output(self) -> bytes:
+        try:
+            return bytes(await self._call("read"))
+        except (ConnectionError, asyncio.CancelledError):
+            # A kept CancelledError would keep this replica, and with it the driver and the node.
+            return b""
+
+    async def wait(self) -> Exit:
+        """Wait for its end; the exit has no code if its node or its actor was lost first."""
+        if self._exit is None:
+            found = await self._find_exit()
+            self._exit = self._exit or found
+        return self._exit
+
+    async def _find_exit(self) -> Exit:
+        try:
+            return Exit(await self._call("wait"))
+        except ConnectionError:
+            return Exit(None)
+
+    async def explain(self) -> str:
+        """Its node, and why it is lost according to Ray."""
+        try:
+            return str(await self._call("explain"))
+        except ConnectionError:
+            return "Ray's driver process has ended"
+
+    async def cancel(self, grace_s: float) -> Exit:
+        """Terminate its group, kill what is left after `grace_s`."""
+        try:
+            async with asyncio.timeout(grace_s + CANCEL_TIMEOUT_S):
+                with contextlib.suppress(ConnectionError):
+                    await self._call("cancel", grace_s=grace_s)
+                return await self.wait()
+        except TimeoutError:
+            self._exit = self._exit or Exit(None)
+            return self._exit

@@ -1,0 +1,1 @@
+"""Replicas behind a scheduler's remote starter, each with a relay on its node."""

@@ -1,0 +1,67 @@
+"""The remote starters of schedulers: each starts a command on a host of the job."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.errors import LaunchError
+from primary.allocations import Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command to start on a host of an allocation, which `per_node` such commands share."""
+
+    allocation: Allocation
+    host: str
+    per_node: int
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A program that starts commands on other hosts of the job that it is called in."""
+
+    program: str
+    forwards_input: bool
+    """True if the command has the starter's standard input and output."""
+    words: Callable[[Request], list[str]]
+    """The arguments of the program. Raises LaunchError."""
+
+
+def _pbsdsh(request: Request) -> list[str]:
+    # PBS Pro knows hosts by their lines in the node file only; the last option ends the options.
+    return ["-n", str(request.allocation.entries.index(request.host)), "--", *request.command]
+
+
+def _blaunch(request: Request) -> list[str]:
+    return ["-z", request.host, "-no-shell", *request.command]
+
+
+def _qrsh(request: Request) -> list[str]:
+    # The words are put together and read again by a login shell.
+    return ["-inherit", request.host, *map(shlex.quote, request.command)]
+
+
+def _flux(request: Request) -> list[str]:
+    one = ["run", "--unbuffered", f"--requires=host:{request.host}", "--nodes=1", "--ntasks=1"]
+    if request.per_node == 1:
+        return [*one, "--exclusive", *request.command]
+    cpus, gpus = request.allocation.cpus_per_host, request.allocation.gpus_per_host
+    if cpus is None or cpus < request.per_node:
+        raise LaunchError(f"replica.per_node = {request.per_node}: {request.allocation.title} has {cpus} cores a node")
+    share = [f"--cores-per-task={cpus // request.per_node}"]
+    if gpus and gpus >= request.per_node:
+        share.append(f"--gpus-per-task={gpus // request.per_node}")
+    return [*one, *share, *request.command]
+
+
+STARTERS = {
+    "PBS": Starter("pbsdsh", forwards_input=False, words=_pbsdsh),
+    "LSF": Starter("blaunch", forwards_input=True, words=_blaunch),
+    "Grid Engine": Starter("qrsh", forwards_input=True, words=_qrsh),
+    "Flux": Starter("flux", forwards_input=True, words=_flux),
+}
+"""By scheduler. SLURM's srun needs no relay: it has a launcher of its own."""

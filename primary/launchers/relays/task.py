@@ -1,0 +1,67 @@
+"""The task of a relay: a program in the folder of the logs, for the owner's eyes only."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from aiperf.config.sections import EnvironmentSection
+from aiperf.processes import SAFE_PATH
+from primary.launchers.contract import ReplicaSpec
+from primary.launchers.relays import remote
+from primary.launchers.relays.rendezvous import Rendezvous
+
+
+def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvous | None) -> Path:
+    """Write the program that the relay runs and removes. Raises OSError.
+
+    It holds the environment and the secret of the connection, which therefore are in no command
+    line. Its name is that of a temporary file, which the end of a run removes.
+    """
+    path = spec.log.absolute().with_name(f".{spec.log.stem}.{secrets.token_hex(6)}.tmp")
+    task: dict[str, Any] = {
+        "file": str(path),
+        "replica": spec.replica,
+        "command": command,
+        "log": str(spec.log.absolute()),
+        "folder": str(Path.cwd()),
+        "environment": {**os.environ, **SAFE_PATH},
+        "variables": spec.environment,
+        "port": rendezvous.port if rendezvous else None,
+        "addresses": own_addresses() if rendezvous else [],
+        "secret": rendezvous.secret if rendezvous else "",
+    }
+    program = Path(remote.__file__).read_text(encoding="utf-8")
+    text = f"{program}\n\nimport json\n\nmain(json.loads({json.dumps(task)!r}))\n"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return path
+
+
+def own_addresses() -> list[str]:
+    """Where other nodes may find this one: its name, then the addresses of its interfaces.
+
+    The loopback only if there is nothing else: on another node it is another machine.
+    """
+    found = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    outward = [address for address in found if not address.startswith(("127.", "::1", "fe80:", "169.254."))]
+    return [socket.gethostname(), *outward] if outward else [socket.gethostname(), "127.0.0.1"]
+
+
+def interpreter(settings: EnvironmentSection, own: str) -> tuple[str, ...]:
+    """A Python of the node for the relay, outside of containers and of what is activated later."""
+    chosen = settings.python or own
+    if settings.container or settings.activate is not None or not Path(chosen).is_absolute():
+        return ("/usr/bin/env", "python3")
+    return (chosen,)

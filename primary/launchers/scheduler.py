@@ -1,0 +1,94 @@
+"""Replicas on the hosts of an allocation, started by its scheduler's own remote starter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from aiperf.clock import Clock
+from aiperf.config.placement import nodes_of
+from aiperf.config.settings import RunConfig
+from aiperf.errors import LaunchError
+from aiperf.processes import end_group
+from primary.allocations import Allocation, allocation_of
+from primary.launchers.contract import Launcher, ReplicaProcess, ReplicaSpec
+from primary.launchers.pipes import start_child
+from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
+from primary.launchers.relays.rendezvous import Channel, Rendezvous
+from primary.launchers.relays.starters import STARTERS, Request
+from primary.launchers.relays.task import interpreter, write_task
+from primary.launchers.slurm import SlurmLauncher
+
+STARTING_AT_ONCE = 64
+"""Starters that have not reached their hosts: each may hold an open port."""
+
+
+def open_scheduler_launcher(config: RunConfig, clock: Clock) -> Launcher:
+    """The launcher for the allocation that this process is in.
+
+    Raises UsageError without one or if it is too small, EnvironmentNotReadyError if its variables
+    do not describe it.
+    """
+    allocation = allocation_of(config, os.environ)
+    assert allocation is not None, "a run with this launcher has one"
+    return SlurmLauncher(config, clock) if allocation.scheduler == "SLURM" else SchedulerLauncher(config, allocation)
+
+
+class SchedulerLauncher:
+    """Starts replica i on host i, or on the hosts from i x replica.nodes on."""
+
+    def __init__(self, config: RunConfig, allocation: Allocation) -> None:
+        self._config = config
+        self._allocation = allocation
+        self._starter = STARTERS[allocation.scheduler]
+        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
+        self.per_node = config.replica.per_node
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
+        """Start a replica.
+
+        Raises LaunchError naming the starter that cannot be started, or why there is no relay.
+        """
+        async with self._starting:
+            rendezvous = None if self._starter.forwards_input else Rendezvous()
+            try:
+                if rendezvous is not None:
+                    await rendezvous.open()
+                return await self._start(spec, rendezvous)
+            except OSError as error:
+                raise LaunchError(f"cannot start replica {spec.replica}: {error}") from error
+            finally:
+                if rendezvous is not None:
+                    rendezvous.close()
+
+    async def _start(self, spec: ReplicaSpec, rendezvous: Rendezvous | None) -> ReplicaProcess:
+        hosts = nodes_of(spec.replica, self._config, self._allocation.hosts)
+        further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
+        task = write_task(spec, (*spec.command, *further), rendezvous)
+        try:
+            child = await start_child(spec, self._command(hosts[0], task), {})
+            channel = await self._channel(child, rendezvous)
+        except BaseException:
+            task.unlink(missing_ok=True)
+            raise
+        description = f"host {hosts[0]} of {self._allocation.title}, started by {self._starter.program}"
+        return RelayedProcess(child, channel, task, description)
+
+    def _command(self, host: str, task: Path) -> list[str]:
+        # Isolated and without site: only the standard library, whatever is set on the node.
+        relay = (*interpreter(self._config.environment, sys.executable), "-I", "-S", str(task))
+        request = Request(self._allocation, host, self.per_node, relay)
+        return [self._starter.program, *self._starter.words(request)]
+
+    async def _channel(self, child: asyncio.subprocess.Process, rendezvous: Rendezvous | None) -> Channel | None:
+        if rendezvous is None:
+            assert child.stdout is not None
+            assert child.stdin is not None
+            return child.stdout, child.stdin
+        try:
+            return await rendezvous.arrival(child)
+        except BaseException:
+            await end_group(child, STARTER_GRACE_S)
+            raise
