@@ -12,7 +12,7 @@ from analysis.output.figures.style import Drawing
 from analysis.output.frames import csv_tables
 from analysis.output.mllog import mllog_lines
 from analysis.output.openmetrics import openmetrics_text
-from analysis.output.pages import report_page
+from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
@@ -41,14 +41,13 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     page = folder / "report.html"
     try:
         write_atomically(folder / "report.json", report.model_dump_json(indent=2).encode() + b"\n")
-        figures = list(drawings(data, report))
-        for drawing in figures:
+        for drawing in drawings(data, report):
             save_drawing(folder / "figures", drawing)
         for name, table in csv_tables(data, report).items():
             write_atomically(folder / "tables" / f"{name}.csv", table.to_csv(index=False).encode())
         write_atomically(folder / "mllog.txt", "".join(f"{line}\n" for line in mllog_lines(data, report)).encode())
         write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
-        write_atomically(page, report_page(report, figures).encode())
+        write_atomically(page, report_page(data, report).encode())
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]

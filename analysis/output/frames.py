@@ -10,25 +10,36 @@ import pandas as pd
 from pydantic import BaseModel
 
 from analysis.reading.run_data import RunData
-from analysis.report.model import Report
+from analysis.report.model import (
+    FailurePart,
+    HyperparameterPart,
+    ReplicaPart,
+    Report,
+    RulePart,
+    TimelinePart,
+    TrialPart,
+    UsagePart,
+)
 
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
     """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
     return {
-        "trials": _table(report.trials),
+        "trials": _table(TrialPart, report.trials),
         "replicas": _replicas(report),
-        "timeline": _table(report.timeline),
-        "failures": _table(report.failures),
-        "rules": _table(report.rules),
-        "hyperparameters": _table(report.hyperparameters),
-        "usage": _table(report.usage),
+        "timeline": _table(TimelinePart, report.timeline),
+        "failures": _table(FailurePart, report.failures),
+        "rules": _table(RulePart, report.rules),
+        "hyperparameters": _table(HyperparameterPart, report.hyperparameters),
+        "usage": _table(UsagePart, report.usage),
         "epochs": _epochs(data),
     }
 
 
-def _table(parts: Sequence[BaseModel]) -> pd.DataFrame:
-    return pd.DataFrame([{key: _plain(value) for key, value in part.model_dump().items()} for part in parts])
+def _table(kind: type[BaseModel], parts: Sequence[BaseModel]) -> pd.DataFrame:
+    """A row for each part; the columns are there without any rows, too."""
+    rows = [{key: _plain(value) for key, value in part.model_dump().items()} for part in parts]
+    return pd.DataFrame(rows, columns=list(kind.model_fields))
 
 
 def _plain(value: Any) -> Any:
@@ -41,7 +52,7 @@ def _replicas(report: Report) -> pd.DataFrame:
     for replica in report.replica_details:
         row = replica.model_dump(exclude={"phases_s"})
         rows.append({**row, **{f"{phase}_s": seconds for phase, seconds in replica.phases_s.items()}})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(ReplicaPart.model_fields))
 
 
 def _epochs(data: RunData) -> pd.DataFrame:

@@ -8,34 +8,32 @@ from collections.abc import Sequence
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
 
+STATUSES: dict[str, str] = {
+    "on-premise": "Available on-premise",
+    "cloud": "Available cloud",
+    "preview": "Preview",
+    "research": "Research, Development, or Internal (RDI)",
+}
+"""The words of MLPerf for each value of `run.availability`."""
+
 
 def mlperf_system(report: Report) -> dict[str, object]:
-    """The facts of all nodes. Fields that only the submitter knows are empty."""
-    every = map(NodeFacts.model_validate, report.system.values())
-    nodes = tuple({facts.host: facts for facts in every}.values())
+    """The facts of all nodes. Fields that only the submitter knows are empty.
+
+    The status is `run.availability`, or research in reports of earlier versions.
+    """
+    nodes = _nodes(report)
     return {
         "division": "closed" if report.verdict == "official" else "open",
         "submitter": "",
-        "status": "",
+        "status": STATUSES[report.configuration["run"].get("availability", "research")],
         "system_name": report.name,
         "number_of_nodes": len(nodes),
-        "host_processors_per_node": "",
-        "host_processor_model_name": _common(nodes, "cpu_model"),
-        "host_processor_core_count": "",
-        "host_processor_vcpu_count": _common(nodes, "cpu_count"),
-        "host_memory_capacity": _common(nodes, "memory_bytes"),
-        "host_storage_type": "",
-        "host_storage_capacity": "",
-        "host_networking": "",
-        "host_networking_topology": "",
-        "accelerators_per_node": _common(nodes, "accelerators"),
-        "accelerator_model_name": _common(nodes, "accelerator"),
-        "accelerator_memory_capacity": _common(nodes, "accelerator_memory_bytes"),
-        "accelerator_host_interconnect": "",
-        "accelerator_interconnect": "",
+        **_hosts(nodes),
+        **_accelerators(nodes),
         "cooling": "",
         "hw_notes": "",
-        "framework": _framework(nodes),
+        "framework": framework(report),
         "other_software_stack": {
             name: _common(nodes, name)
             for name in ("aiperf", "python", "keras", "numpy", "horovod", "accelerator_driver")
@@ -46,7 +44,47 @@ def mlperf_system(report: Report) -> dict[str, object]:
     }
 
 
-def _framework(nodes: Sequence[NodeFacts]) -> str:
+def _hosts(nodes: Sequence[NodeFacts]) -> dict[str, str]:
+    return {
+        "host_processors_per_node": "",
+        "host_processor_model_name": _common(nodes, "cpu_model"),
+        "host_processor_core_count": "",
+        "host_processor_vcpu_count": _common(nodes, "cpu_count"),
+        "host_processor_frequency": "",
+        "host_processor_caches": "",
+        "host_processor_interconnect": "",
+        "host_memory_capacity": _common(nodes, "memory_bytes"),
+        "host_memory_configuration": "",
+        "host_storage_type": "",
+        "host_storage_capacity": "",
+        "host_networking": "",
+        "host_networking_topology": "",
+    }
+
+
+def _accelerators(nodes: Sequence[NodeFacts]) -> dict[str, str]:
+    return {
+        "accelerators_per_node": _common(nodes, "accelerators"),
+        "accelerator_model_name": _common(nodes, "accelerator"),
+        "accelerator_memory_capacity": _common(nodes, "accelerator_memory_bytes"),
+        "accelerator_frequency": "",
+        "accelerator_on-chip_memories": "",
+        "accelerator_memory_configuration": "",
+        "accelerator_host_interconnect": "",
+        "accelerator_interconnect": "",
+        "accelerator_interconnect_topology": "",
+    }
+
+
+def _nodes(report: Report) -> tuple[NodeFacts, ...]:
+    """Each node once, whichever of its replicas described it."""
+    every = map(NodeFacts.model_validate, report.system.values())
+    return tuple({facts.host: facts for facts in every}.values())
+
+
+def framework(report: Report) -> str:
+    """The framework of all nodes with its version; empty if none is known."""
+    nodes = _nodes(report)
     version = _common(nodes, "tensorflow") or _common(nodes, "tensorflow_cpu")
     return f"TensorFlow {version}" if version else ""
 

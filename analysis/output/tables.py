@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import contextlib
+import sys
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from aiperf.cli.console import open_console
+from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
+from analysis.output.page.words import TRIAL_STATES
 from analysis.report.model import Report
 from analysis.report.trials import most_accurate
 
@@ -33,19 +37,30 @@ def print_line(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_report(report: Report, page: Path) -> None:
-    """Print trials, replicas, violations, the path of the page, and the final line last."""
+def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None:
+    """Print trials, replicas, violations, the path of the page, and the final line last.
+
+    `advice` goes to standard error before the final line, which is the last one of a log of both.
+    """
     console = open_console()
     console.print(_trials(report))
     if report.hyperparameters:
         console.print(_hyperparameters(report))
     console.print(_replicas(report))
+    if report.statistics is not None:
+        console.print(_statistics(report))
     hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
     if any(hidden):
         console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
     print_line(console, f"report: {page}")
-    for line in closing_lines(report):
+    *reasons, final = closing_lines(report)
+    for line in reasons:
         print_line(console, line)
+    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # a terminal that was closed does not hurt
+        for line in advice:
+            print(f"next: {line}", file=sys.stderr, flush=True)  # noqa: T201
+    print_line(console, final)
 
 
 def closing_lines(report: Report) -> Iterator[str]:
@@ -68,7 +83,7 @@ def _trials(report: Report) -> Table:
         point = f".{trial.point}" if trial.point else ""
         table.add_row(
             str(trial.id), str(trial.replica), f"{trial.round}{point}", trial.architecture or "-", str(trial.epochs),
-            accuracy, f"{trial.operations:.4e}", f"{trial.state}{reason}"[:200],
+            accuracy, si(trial.operations, "OP"), f"{TRIAL_STATES.get(trial.state, trial.state)}{reason}"[:200],
         )  # fmt: skip
     return table
 
@@ -85,13 +100,31 @@ def _hyperparameters(report: Report) -> Table:
     return table
 
 
+def _statistics(report: Report) -> Table:
+    found = report.statistics
+    assert found is not None
+    table = make_table("Statistics", "measure", "value", "95 % interval", left=("measure",))
+    parts = (("score", found.score_ops, "OPS"), ("regulated score", found.regulated_score_ops, "OPS"),
+             ("error", found.error, ""))  # fmt: skip
+    for name, part, unit in parts:
+        if part is not None:
+            table.add_row(name, si(part.value, unit), interval(part.low, part.high, unit))
+    table.add_row("OPS of a replica on the initial architecture", si(found.initial_ops, "OPS"), "")
+    table.add_row("mean growth, weighted by operations", number(found.mean_growth, 3), "")
+    table.add_row("OPS of the second half / the first", number(found.second_half, 3), "")
+    for device in report.physics.devices if report.physics is not None else ():
+        share = f"{percent(device.share_of_peak)} of {device.devices} x {si(device.peak_ops, 'OPS')}"
+        table.add_row(f"OPS on {device.name}", si(device.ops, "OPS"), share if device.share_of_peak is not None else "")
+    return table
+
+
 def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
     table = make_table("Replicas", "replica", "state", "trials", "operations", *phases, left=("state",))
     for replica in report.replica_details[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
-            str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), f"{replica.operations:.4e}",
+            str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
         )  # fmt: skip
     return table

@@ -18,9 +18,11 @@ from aiperf.rules.score import (
     timeline,
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
+from analysis.reading.integrity.evidence import without_evidence
 from analysis.reading.run_data import RunData
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
+from analysis.report.estimates import PhysicsPart
 from analysis.report.hyperparameters import by_value
 from analysis.report.model import (
     DeviationPart,
@@ -32,7 +34,9 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import busy_fraction, phase_totals, spans
+from analysis.report.phases import Span, busy_fraction, phase_totals, spans
+from analysis.report.physics import Evidence, findings_of, physics_part
+from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
 
 
@@ -47,20 +51,17 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     total = sum(trial.operations for trial in trials)
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
-    replicas = _replicas(data, trials)
-    facts = _facts(data, trials, error)
+    phases = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    replicas = _replicas(data, trials, phases)
+    evidence = Evidence(data)
+    physics = physics_part(evidence, findings_of(evidence))
+    facts = _facts(data, trials, error, physics)
     verdict = _verdict(facts)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
-        name=data.manifest.config.run.name,
-        ended=data.ended,
-        started=format_utc(data.start_ms) if data.start_ms is not None else None,
         score_ops=score if scored else None,
         regulated_score_ops=regulated(score, error) if scored else None,
         error=error,
-        duration_s=data.duration_ms / 1000,
-        replicas=data.manifest.config.run.replicas,
-        accelerators=count_devices(data),
         ranks=sum(replica.ranks or 0 for replica in replicas),
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
@@ -72,6 +73,8 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
         energy=energy(data, data.telemetry, work, total),
+        statistics=statistics(data, trials, score if scored else None, phases),
+        physics=physics,
         **verdict,
         **_surroundings(data),
     )
@@ -93,8 +96,14 @@ def _verdict(facts: RunFacts) -> dict[str, Any]:
 
 
 def _surroundings(data: RunData) -> dict[str, Any]:
-    """Nodes, configuration and versions of the run, and the damage of its files."""
+    """Name, times, nodes, configuration and versions of the run, and the damage of its files."""
     return {
+        "name": data.manifest.config.run.name,
+        "ended": data.ended,
+        "started": format_utc(data.start_ms) if data.start_ms is not None else None,
+        "duration_s": data.duration_ms / 1000,
+        "replicas": data.manifest.config.run.replicas,
+        "accelerators": count_devices(data),
         "usage": usage(data, data.telemetry),
         "system": {replica: facts.as_recorded() for replica, facts in data.system.items()},
         "configuration": data.manifest.config.model_dump(mode="json"),
@@ -103,7 +112,7 @@ def _surroundings(data: RunData) -> dict[str, Any]:
             for key, value, default in deviations_from_defaults(data.manifest.config)
         ),
         "versions": _versions(data),
-        "damages": data.damages,
+        "damages": tuple(map(str, data.damages)),
         "unfinished_lines": data.unfinished_lines,
     }
 
@@ -117,15 +126,14 @@ def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
     )
 
 
-def _replicas(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[ReplicaPart, ...]:
+def _replicas(data: RunData, trials: tuple[TrialPart, ...], phases: dict[int, list[Span]]) -> tuple[ReplicaPart, ...]:
     own: dict[int, list[TrialPart]] = defaultdict(list)
     for trial in trials:
         own[trial.replica].append(trial)
-    return tuple(_replica(data, entry, own[number]) for number, entry in sorted(data.ledger.replicas.items()))
+    return tuple(_replica(data, data.ledger.replicas[number], own[number], found) for number, found in phases.items())
 
 
-def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart]) -> ReplicaPart:
-    found = spans(data, entry)
+def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: list[Span]) -> ReplicaPart:
     state = "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
     return ReplicaPart(
         replica=entry.replica,
@@ -178,12 +186,13 @@ def _versions(data: RunData) -> dict[str, str | None]:
     }
 
 
-def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFacts:
+def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> RunFacts:
     epochs = {
         (epoch.body.images_trained, epoch.body.images_evaluated)
         for trial in data.work.values()
         for epoch in trial.epochs
     }
+    initial = initial_trial(trials)
     return RunFacts(
         config=data.manifest.config,
         ended=data.ended,
@@ -191,18 +200,22 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float) -> RunFac
         error=error,
         images_trained=sum(trial.images_trained for trial in trials),
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
-        damages=data.damages,
+        damages=tuple(map(str, data.damages)),
+        chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
         epoch_images=tuple(sorted(epochs)),
         own_space=data.own_space,
-        initial_operations=_initial_operations(trials),
+        initial_operations=initial.image_operations if initial is not None else None,
+        implausible=tuple(f"{item.where}: {item.found} (limit: {item.limit})" for item in physics.findings),
+        unchecked=physics.unknown,
+        fingerprints=_fingerprints(data),
+        unevidenced=without_evidence(data.ledger),
     )
 
 
-def _initial_operations(trials: tuple[TrialPart, ...]) -> int | None:
-    """Operations of the first trial without a parent that completed an epoch.
-
-    It need not be trial 1: if that fails, another trial trains the initial architecture.
-    """
-    return next((t.image_operations for t in trials if t.parent is None and t.point == 0 and t.epochs > 0), None)
+def _fingerprints(data: RunData) -> tuple[str | None, ...]:
+    """Fingerprints that the agents recorded, and those that the ranks compared with the images."""
+    recorded = {trial.started.fingerprint for trial in data.ledger.trials.values() if trial.started is not None}
+    compared = {trial.built.fingerprint for trial in data.ledger.trials.values() if trial.built is not None}
+    return tuple(sorted(recorded | (compared - {None}), key=str))

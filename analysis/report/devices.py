@@ -1,10 +1,97 @@
-"""The accelerators of a run, from what its nodes said of themselves: ranks are counted apart."""
+"""The devices of a run, from what its nodes and trainers said: ranks are counted apart."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
+from aiperf.rules.devices import DEVICES, Device, core_peak, find_device
 from analysis.reading.run_data import RunData
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices of one replica. `host` is its first node; `count` is of all its nodes."""
+
+    replica: int
+    name: str
+    """The accelerators' name in the driver, or "cpu"."""
+    device: Device | None
+    count: int
+    host: str | None
+    ranks: frozenset[str]
+    """Names of the devices that its trainers computed on, as they reported; empty if none did."""
+
+    @property
+    def on_cpus(self) -> bool:
+        """True if it computes on CPUs."""
+        return self.name == CPU
+
+    def peak(self, bits: int) -> float:
+        """Most operations per second of one device; of an unknown one, of the fastest known."""
+        if self.on_cpus:
+            return core_peak(bits)
+        own = self.device.peak(bits) if self.device is not None else None
+        # A device without a known float32 peak is not faster at it than at 16 bits.
+        return own or (self.device.peak_16 if self.device else max(device.peak_16 for device in DEVICES))
+
+
+def machines(data: RunData) -> dict[int, Machine]:
+    """The devices of every replica that described its node or whose trainers reported theirs.
+
+    A replica that system.json leaves out has no machine unless its trainers name accelerators.
+    """
+    reported: dict[int, list[tuple[str, ...]]] = {}
+    for trial in data.ledger.trials.values():
+        if trial.built is not None and trial.started is not None:
+            reported.setdefault(trial.started.replica, []).append(trial.built.devices)
+    return {
+        number: machine
+        for number in sorted(data.ledger.replicas)
+        if (machine := _machine(data, number, reported.get(number, []))) is not None
+    }
+
+
+def _machine(data: RunData, replica: int, reported: list[tuple[str, ...]]) -> Machine | None:
+    facts = data.system.get(str(replica))
+    names = frozenset(name for names in reported for name in names)
+    accelerators = sorted(names - {CPU})
+    host = facts.host if facts is not None else None
+    if facts is not None and facts.accelerators and (accelerators or not names):
+        name = facts.accelerator or "accelerator without a name"
+        return Machine(replica, name, find_device(name), devices_of(data, replica), host, names)
+    if accelerators:
+        most = max(sum(name != CPU for name in each) for each in reported)
+        return Machine(replica, accelerators[0], find_device(accelerators[0]), most, host, names)
+    if facts is None or not facts.cpu_count:
+        return None
+    return Machine(replica, CPU, None, facts.cpu_count * data.manifest.config.replica.nodes, host, names)
+
+
+def crowded_hosts(data: RunData) -> Iterator[tuple[str, int, int]]:
+    """Hosts with fewer accelerators than ranks: host, ranks that trainers reported, accelerators.
+
+    A rank has a device of its own, unless more replicas than devices share a node.
+    """
+    ranks: dict[int, int] = {}
+    for trial in data.ledger.trials.values():
+        if trial.built is not None and trial.started is not None:
+            own = sum(name != CPU for name in trial.built.devices)
+            ranks[trial.started.replica] = max(own, ranks.get(trial.started.replica, 0))
+    hosts: dict[str, list[tuple[int, int]]] = {}
+    for replica, own in sorted(ranks.items()):
+        facts = data.system.get(str(replica))
+        if facts is not None and own:
+            devices = data.manifest.config.replica.nodes * (facts.accelerators or 0)
+            hosts.setdefault(facts.host or f"replica {replica}", []).append((own, devices))
+    for host, found in hosts.items():
+        together, devices = sum(own for own, _ in found), max(devices for _, devices in found)
+        if together > max(devices, len(found)):
+            yield host, together, devices
 
 
 def count_devices(data: RunData) -> int:

@@ -8,16 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from aiperf.rules.table import RULES_VERSION, Status
+from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class ViolationPart(_Part):
+class ViolationPart(Part):
     """A rule that is not met."""
 
     rule: str
@@ -37,7 +32,7 @@ class RulePart(ViolationPart):
     """True if the rule is met."""
 
 
-class FailurePart(_Part):
+class FailurePart(Part):
     """A trial that failed, or a replica that was lost."""
 
     t_s: float | None
@@ -50,7 +45,7 @@ class FailurePart(_Part):
     """Operations of its unfinished epoch, which do not count because of the failure."""
 
 
-class DeviationPart(_Part):
+class DeviationPart(Part):
     """A setting that is not the default; an official run has the default."""
 
     key: str
@@ -61,7 +56,7 @@ class DeviationPart(_Part):
     """Default value, as JSON."""
 
 
-class UsagePart(_Part):
+class UsagePart(Part):
     """Use of one node within the run; accelerator figures are means over its accelerators."""
 
     host: str
@@ -82,7 +77,7 @@ class UsagePart(_Part):
     """Joules of accelerators and CPU packages, of those that report; null if none does."""
 
 
-class EnergyPart(_Part):
+class EnergyPart(Part):
     """Energy from the start of the run to its end, of all devices that report it."""
 
     accelerators_j: float | None
@@ -103,7 +98,7 @@ class EnergyPart(_Part):
     """Joules until the error was at most 0.30; null without energy or if it never was."""
 
 
-class TimelinePart(_Part):
+class TimelinePart(Part):
     """The result as if the run had ended at this time: every 0.1 hour, and at the end."""
 
     t_s: float
@@ -116,7 +111,7 @@ class TimelinePart(_Part):
     """Regulated score: -ln(error) x ops."""
 
 
-class TrialPart(_Part):
+class TrialPart(Part):
     """One trial: one training of one architecture with one set of hyperparameters."""
 
     id: int
@@ -171,7 +166,7 @@ class TrialPart(_Part):
     """Convolutions and dense layers of the architecture."""
 
 
-class HyperparameterPart(_Part):
+class HyperparameterPart(Part):
     """One value of one hyperparameter, over the points of the hyperparameter search that had it."""
 
     name: str
@@ -186,7 +181,7 @@ class HyperparameterPart(_Part):
     """Largest of their best top-1 accuracies."""
 
 
-class ReplicaPart(_Part):
+class ReplicaPart(Part):
     """One replica."""
 
     replica: int
@@ -209,12 +204,12 @@ class ReplicaPart(_Part):
     end of the run; null if the replica never trained.
     """
     phases_s: dict[str, float]
-    """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle) from the start of
-    the run to its end.
+    """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle, or down: no
+    process of it lived) from the start of the run to its end.
     """
 
 
-class Report(_Part):
+class Report(Part):
     """A run, finished or running, from its records. OPS: operations per second of wall time."""
 
     schema_version: int = 1
@@ -279,6 +274,10 @@ class Report(_Part):
     """Seconds by phase, over all replicas."""
     energy: EnergyPart
     """Energy of the run."""
+    statistics: StatisticsPart | None = None
+    """Intervals of the result; null in reports of earlier versions."""
+    physics: PhysicsPart | None = None
+    """Plausibility of the run on its devices; null in reports of earlier versions."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

@@ -1,12 +1,29 @@
-"""Time of each replica by phase: search, start, build, train, evaluate, checkpoint and idle."""
+"""Time of each replica by phase: search, start, build, train, evaluate, checkpoint, idle and down.
+
+A replica is down while no process of it lives: before it came, after its loss, and between the end
+of a run and its resumption. The phases of a replica always sum to the duration of the run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
 
 from aiperf.history.ledger import ReplicaLedger
 from analysis.reading.run_data import RunData
+
+DOWN = "down"
+
+INTERVALS = 100
+"""Parts of a run in which the phases of all replicas are shared out."""
+
+Moment = tuple[int, str, int]
+"""Time, phase, trial (0: none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +37,59 @@ class Span:
 
 
 def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
-    """All phases of a replica from the start of the run to its end or the replica's, without gaps.
+    """All phases of a replica from the start of the run to its end, without gaps.
 
-    Before the first phase, and between a loss and the return, a replica is idle. Empty if it never
-    came or the run never started.
+    A replica that is there and has not begun a phase is idle. Empty if the run never started.
     """
     start_ms = data.start_ms
-    if entry.ready is None or start_ms is None:
+    if start_ms is None:
         return []
-    end_ms = min(data.end_ms, entry.lost.time_ms) if entry.lost else data.end_ms
-    moments: list[tuple[int, str, int]] = [
-        (data.ledger.corrected(writer, item.time_ms), item.body.phase, item.body.trial or 0)
-        for writer, items in entry.phases.items()
-        for item in items
-    ]
-    moments += [(loss.time_ms, "idle", 0) for loss in entry.losses]
-    bounds = [(start_ms, "idle", 0), *sorted(moments), (end_ms, "idle", 0)]
-    found = []
+    lives = sorted((_life(data, entry, writer) for writer in _writers(entry)), key=itemgetter(0))
+    # At equal times, one life ends before the next begins.
+    moments = sorted((moment for life in lives for moment in life), key=itemgetter(0))
+    bounds = [(start_ms, DOWN, 0), *moments, (data.end_ms, DOWN, 0)]
+    found: list[Span] = []
     for (begin_ms, phase, trial), (next_ms, _, _) in pairwise(bounds):
-        begin, end = max(begin_ms, start_ms), min(next_ms, end_ms)
+        begin, end = max(begin_ms, start_ms), min(next_ms, data.end_ms)
         if end > begin:
             found.append(Span(phase, trial or None, (begin - start_ms) / 1000, (end - start_ms) / 1000))
     return found
+
+
+def _writers(entry: ReplicaLedger) -> list[str]:
+    """The writers of a replica: a new one each time that it comes back."""
+    return sorted({arrival.body.writer for arrival in entry.arrivals} | set(entry.phases))
+
+
+def _life(data: RunData, entry: ReplicaLedger, writer: str) -> list[Moment]:
+    """The phases of one writer, from its arrival to its death, in order."""
+    corrected = data.ledger.corrected
+    own: list[Moment] = sorted((corrected(writer, item.time_ms), item.body.phase, item.body.trial or 0)
+                               for item in entry.phases.get(writer, ()))  # fmt: skip
+    arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
+    # A writer that no arrival names is there from its first phase on.
+    arrived_ms = min(arrivals or [moment[0] for moment in own])
+    died_ms = _death(data, entry, writer, arrived_ms)
+    lived: list[Moment] = [(arrived_ms, "idle", 0)]
+    lived += [moment for moment in own if arrived_ms <= moment[0] and (died_ms is None or moment[0] < died_ms)]
+    return lived if died_ms is None else [*lived, (max(arrived_ms, died_ms), DOWN, 0)]
+
+
+def _death(data: RunData, entry: ReplicaLedger, writer: str, arrived_ms: int) -> int | None:
+    """When a writer was gone; None if it lived to the end of the run.
+
+    The primary records a loss and an end. It cannot record its own death: its replicas died with
+    it, some time between their last records and the resumption.
+    """
+    ledger = data.ledger
+    moments = [loss.time_ms for loss in entry.losses if loss.time_ms >= arrived_ms]
+    moments += [end.body.end_ms for end in ledger.ends if end.time_ms >= arrived_ms]
+    moments += [other.time_ms for other in entry.arrivals if other.body.writer != writer and other.time_ms > arrived_ms]
+    resumed_ms = min((item.time_ms for item in ledger.resumptions if item.time_ms >= arrived_ms), default=None)
+    if resumed_ms is not None:
+        last_ms = ledger.last_of_writer_ms.get(writer)
+        moments.append(min(resumed_ms, ledger.corrected(writer, last_ms)) if last_ms is not None else arrived_ms)
+    return min(moments, default=None)
 
 
 def phase_totals(found: list[Span]) -> dict[str, float]:
@@ -50,6 +98,27 @@ def phase_totals(found: list[Span]) -> dict[str, float]:
     for span in found:
         totals[span.phase] = totals.get(span.phase, 0.0) + span.end_s - span.begin_s
     return totals
+
+
+def shares(found: Iterable[list[Span]], end_s: float, phases: Iterable[str]) -> dict[str, Any]:
+    """Share of each phase in percent of the replicas' time, in INTERVALS equal parts of the run.
+
+    Phases are in the given order; those that never occurred are left out.
+    """
+    edges = np.linspace(0, end_s, INTERVALS + 1)
+    seconds = dict[str, Any]()
+    for own in found:
+        for phase in {span.phase for span in own}:
+            bounds = np.array([(span.begin_s, span.end_s) for span in own if span.phase == phase])
+            seconds[phase] = seconds.get(phase, 0.0) + _covered(bounds, edges)
+    total = sum(seconds.values())
+    return {phase: 100 * seconds[phase] / total for phase in phases if phase in seconds}
+
+
+def _covered(bounds: Any, edges: Any) -> Any:
+    """Seconds between edges that disjoint spans cover."""
+    lengths = np.column_stack([np.zeros(len(bounds)), bounds[:, 1] - bounds[:, 0]])
+    return np.diff(np.interp(edges, bounds.ravel(), np.cumsum(lengths.ravel())))
 
 
 def busy_fraction(found: list[Span], end_s: float) -> float | None:

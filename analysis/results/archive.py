@@ -9,10 +9,11 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
@@ -20,6 +21,9 @@ from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
+
+STATEMENT, SIGNATURE = "STATEMENT", "STATEMENT.sig"
+"""The signed statement of a result (`analysis.results.signatures`), which names the checksums."""
 
 SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
@@ -40,7 +44,17 @@ def is_archive(path: Path) -> bool:
         return False
 
 
-def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> int:
+Seal = Callable[[bytes], Mapping[str, bytes]]
+"""Gives the last files of an archive from the content of its `SHA256SUMS`, which cannot name them.
+"""
+
+
+def unsealed(checksums: bytes) -> Mapping[str, bytes]:
+    """The seal of an archive that is not signed: without further files."""
+    return {}
+
+
+def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal: Seal = unsealed) -> int:
     """Pack a run with its report; return the number of files. The same run gives the same bytes.
 
     Raises EnvironmentNotReadyError if the archive cannot be written.
@@ -61,7 +75,10 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object]) -> i
             content = json.dumps(system, indent=2).encode() + b"\n"
             _add(archive, f"{name}/{SYSTEMS}", content)
             sums.append(f"{hashlib.sha256(content).hexdigest()}  {SYSTEMS}\n")
-            _add(archive, f"{name}/{CHECKSUMS}", "".join(sums).encode())
+            checksums = "".join(sums).encode()
+            _add(archive, f"{name}/{CHECKSUMS}", checksums)
+            for inside, content in seal(checksums).items():
+                _add(archive, f"{name}/{inside}", content)
     except OSError as error:
         raise EnvironmentNotReadyError([f"{target} cannot be written: {error}"]) from error
     return len(sums)
@@ -88,14 +105,14 @@ def open_archive(archive: Path, folder: Path) -> Path:
     try:
         with tarfile.open(archive, "r:gz") as opened:
             _unpack(opened, folder, archive)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
         raise RunDirectoryError(f"{archive} cannot be unpacked: {error}") from None
     roots = list(folder.iterdir())
     if len(roots) != 1 or not (roots[0] / CHECKSUMS).is_file():
         raise RunDirectoryError(
             f"{archive} is not a submission package: it has no {CHECKSUMS}; make one with aiperf export"
         )
-    problems = _differences(roots[0])
+    problems = differences_to_checksums(roots[0])
     if problems:
         raise RunDirectoryError("\n".join(f"{archive}: {problem}" for problem in problems))
     return open_run(roots[0]).root
@@ -107,15 +124,33 @@ def _unpack(opened: tarfile.TarFile, folder: Path, archive: Path) -> None:
         total += member.size
         if total > MOST_BYTES or number >= MOST_MEMBERS:
             raise RunDirectoryError(f"{archive} is not a submission package: it would fill the disk")
-        opened.extract(member, folder, filter="data")
+        if not member.isdir():
+            _write(opened, member, folder, archive)
 
 
-def _differences(root: Path) -> list[str]:
+def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
+    """Write a member, which must be a plain file inside the folder and come once.
+
+    Not by `extract`: before Python 3.11.4 it knows no filter, and links are not needed.
+    """
+    name = PurePosixPath(member.name)
+    source = opened.extractfile(member) if member.isreg() else None
+    if source is None or name.is_absolute() or ".." in name.parts:
+        raise RunDirectoryError(f"{archive} is not a submission package: {member.name!r} is not a plain file in it")
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source, target.open("xb") as stream:
+        shutil.copyfileobj(source, stream)
+
+
+def differences_to_checksums(root: Path) -> list[str]:
+    """Files of an unpacked package that are not as its checksums say. Raises OSError."""
     named = {}
     for line in (root / CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines():
         digest, _, name = line.partition("  ")
         named[name] = digest
-    there = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()} - {CHECKSUMS}
+    there = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
+    there -= {CHECKSUMS, STATEMENT, SIGNATURE}
     problems = [f"{name} is missing" for name in sorted(named.keys() - there)]
     problems += [f"{name} is not in {CHECKSUMS}" for name in sorted(there - named.keys())]
     for name in sorted(there & named.keys()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analysis.report.model import Report
+from analysis.results.source import RunResult
 
 WORSE = 0.95
 """A measure below this ratio of the other run's is reported as worse."""
@@ -45,10 +46,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class ReportComparison:
-    """Two reports with the settings in which they differ, and all measures."""
+    """Two results with the settings in which they differ, and all measures."""
 
-    first: Report
-    second: Report
+    first: RunResult
+    second: RunResult
     settings: tuple[Difference, ...]
     measures: tuple[Measure, ...]
 
@@ -58,12 +59,14 @@ class ReportComparison:
         return tuple(measure for measure in self.measures if measure.worse)
 
 
-def compare(first: Report, second: Report) -> ReportComparison:
-    """Put two reports side by side."""
-    return ReportComparison(first, second, tuple(_settings(first, second)), tuple(_measures(first, second)))
+def compare(first: RunResult, second: RunResult) -> ReportComparison:
+    """Put two results next to each other. An invalid one has no score."""
+    one, other = first.scored, second.scored
+    return ReportComparison(first, second, tuple(differing_settings(one, other)), tuple(_measures(one, other)))
 
 
-def _settings(first: Report, second: Report) -> Iterator[Difference]:
+def differing_settings(first: Report, second: Report) -> Iterator[Difference]:
+    """Settings, then versions of packages, that two runs do not share."""
     one, other = _flat(first), _flat(second)
     for key in sorted(one.keys() | other.keys()):
         if one.get(key) != other.get(key):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
+from aiperf.history.damage import Damage
 from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
 from analysis.results.source import RunResult, opened_run, read_report_file, read_result
@@ -24,11 +25,18 @@ class Compliance:
     report: Report
     recomputed: bool
     differences: tuple[str, ...]
+    damages: tuple[Damage, ...] = ()
+    """Of the run's records; none are known of a bare report."""
 
     @property
     def valid(self) -> bool:
         """True if the result may be published, officially or not."""
         return self.report.verdict != "invalid" and not self.differences
+
+    @property
+    def official(self) -> bool:
+        """True if the records make an official result, and nothing contradicts them."""
+        return self.recomputed and self.report.verdict == "official" and not (self.damages or self.differences)
 
 
 def check_result(path: Path) -> Compliance:
@@ -49,7 +57,7 @@ def _check(result: RunResult, folder: Path) -> Compliance:
             found = differences(read_report_file(stored), result.report)
         except RunDirectoryError as error:
             found = [str(error)]
-    return Compliance(result.report, recomputed=True, differences=tuple(found))
+    return Compliance(result.report, recomputed=True, differences=tuple(found), damages=result.damages)
 
 
 def differences(stored: Report, fresh: Report) -> list[str]:

@@ -1,13 +1,24 @@
-"""A ranking over many runs: official ones in order, unofficial and invalid ones apart."""
+"""A ranking over many runs: official ones in order; unofficial, invalid and unverified ones apart.
+
+A run is ranked once, whichever of its copies are given. Several runs of one system are one row:
+that of the median run, of an even number the lower of the two in the middle. A system is a name
+with its numbers of replicas, accelerators and ranks, its models of devices, and its configuration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
+from aiperf.config.sections import RunSection
+from aiperf.run_directory.paths import RunPaths
+from analysis.output.page.machine import Hardware, hardware_of
+from analysis.report.estimates import IntervalPart
 from analysis.report.model import Report
 from analysis.results.source import RunResult
 
@@ -20,14 +31,28 @@ ORDERS: dict[Order, str] = {
 }
 """Sort keys of a ranking, each with its column."""
 
-VERDICT_ORDER = ("official", "unofficial", "invalid")
+MOST_SHARED = 0.05
+"""Most by which an interval counts to each side when ranks are shared, relative to the measure.
+
+Few or unequal replicas make it as wide as the measure itself. A run that is known that badly would
+share its rank with runs of many times its score.
+"""
+
+STATUSES = {
+    "official": "Official",
+    "unofficial": "Unofficial",
+    "invalid": "Invalid",
+    "unverified": "Unverified: a report without its records proves nothing; rank its run directory or archive",
+}
+"""Headings of the parts of a ranking, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `rank` is for official runs. `source`: recomputed from records, or as reported.
+    """One system: its median run. `rank` is for official runs.
 
-    An invalid run has no score, whatever its report says.
+    `source`: recomputed from records, or as reported. An invalid run has no score, whatever its
+    report says. The interval (95 %) is that of the measure that the ranking is by.
     """
 
     rank: int | None
@@ -44,18 +69,38 @@ class Row:
     source: str
     origin: str
     reasons: str
+    interval_low: float | None = None
+    interval_high: float | None = None
+    runs: int = 1
+    """Runs of the system."""
+    others: str = ""
+    """The other runs of the system, separated by commas."""
+    name: str = ""
+    """`run.name`. Runs that kept the default one have the name of their hosts as `system`."""
+    nodes: int | None = None
+    processor: str = ""
+    accelerator: str = ""
+    """Models; empty if they are unknown."""
+    started: str | None = None
+    """Time of the release: ISO 8601, UTC."""
+    run: str = ""
+    """Name of the run directory, archive or file."""
+    page: str | None = None
+    """Path of the report's page, if there is one."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows in order: official by rank, then unofficial, then invalid ones.
+    """Rows in order: official by rank, then unofficial, invalid and unverified ones.
 
-    `problems`: paths that hold no result.
+    `problems`: paths that hold no result. `same`: results that are the same run as an earlier one,
+    as pairs of both paths.
     """
 
     order: Order
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
 
     def with_status(self, status: str) -> tuple[Row, ...]:
         """The rows of one status."""
@@ -68,33 +113,102 @@ class Ranking:
 
 
 def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = ()) -> Ranking:
-    """Sort results; equal ones share a rank."""
-    rows = [_row(result) for result in results]
-    rows.sort(key=lambda row: (VERDICT_ORDER.index(row.status), -(_key(row, order)), row.system, row.origin))
-    ranked: list[Row] = []
+    """Sort results. Official ones whose intervals overlap that of the first of a rank share it."""
+    kept, same = _once(results)
+    groups: dict[str, list[RunResult]] = {}
+    for result in kept:
+        groups.setdefault(_system(result), []).append(result)
+    rows = [_median(group, order) for group in groups.values()]
+    rows.sort(key=lambda row: ([*STATUSES].index(row.status), -_key(row, order), row.system, row.origin))
+    return Ranking(order, tuple(_ranked(rows, order)), tuple(problems), tuple(same))
+
+
+def _once(results: Iterable[RunResult]) -> tuple[list[RunResult], list[tuple[str, str]]]:
+    """One result of each run, and the others, each with the one that was kept.
+
+    It is the first of those with the best status: a damaged copy does not take the run's place.
+    """
+    found = list(results)
+    best: dict[str, RunResult] = {}
+    for result in sorted(found, key=lambda result: [*STATUSES].index(result.status)):
+        if result.identity is not None:
+            best.setdefault(result.identity, result)
+    kept = [result for result in found if result.identity is None or best[result.identity] is result]
+    others = [result for result in found if result.identity is not None and best[result.identity] is not result]
+    return kept, [(str(result.origin), str(best[result.identity or ""].origin)) for result in others]
+
+
+def _system(result: RunResult) -> str:
+    """A text that runs of one system have in common. Runs without a score stand for themselves."""
+    report = result.report
+    if result.status not in ("official", "unofficial"):
+        return str(result.origin)
+    devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
+    size = (report.replicas, report.accelerators, report.ranks)
+    parts = [result.status, _name(result, hardware_of(report)), *size, devices, report.configuration]
+    return json.dumps(parts, sort_keys=True)
+
+
+def _name(result: RunResult, hardware: Hardware) -> str:
+    """The name of the run, of its machine if that is the default one, or else of its directory."""
+    if result.report.name != RunSection.model_fields["name"].default:
+        return result.report.name
+    return hardware.name or _folder(result.origin).name.removesuffix(".tar.gz").removesuffix(".json")
+
+
+def _folder(origin: Path) -> Path:
+    """The run directory of a result; an archive or a report elsewhere stands for itself."""
+    origin = origin.absolute()
+    return origin.parent.parent if (origin.parent.name, origin.name) == ("report", "report.json") else origin
+
+
+def _page(origin: Path) -> str | None:
+    """The page next to a report.json, or in the run directory."""
+    folder = origin.parent if origin.name == "report.json" else RunPaths(origin).report
+    page = folder / "report.html"
+    return str(page) if page.is_file() else None
+
+
+def _median(group: Sequence[RunResult], order: Order) -> Row:
+    rows = sorted((_row(result, order) for result in group), key=lambda row: (_key(row, order), row.origin))
+    middle = rows[(len(rows) - 1) // 2]
+    others = ", ".join(row.origin for row in rows if row is not middle)
+    return replace(middle, runs=len(rows), others=others)
+
+
+def _ranked(rows: Iterable[Row], order: Order) -> Iterable[Row]:
+    """Competition ranking: rows are compared with the first of a rank, not one with the next."""
+    first: Row | None = None
     for place, row in enumerate(rows, start=1):
-        if row.status == "official":
-            same = ranked and _key(ranked[-1], order) == _key(row, order)
-            row = _with_rank(row, ranked[-1].rank if same else place)  # noqa: PLW2901
-        ranked.append(row)
-    return Ranking(order, tuple(ranked), tuple(problems))
+        if row.status != "official":
+            yield row
+            continue
+        if first is None or not _level(first, row, order):
+            first = replace(row, rank=place)
+        yield replace(row, rank=first.rank)
+
+
+def _level(first: Row, row: Row, order: Order) -> bool:
+    """True if a row that is not above the first cannot be told from it."""
+    if _key(first, order) == _key(row, order):
+        return True
+    low, high = first.interval_low, row.interval_high
+    if low is None or high is None:
+        return False
+    low, high = max(low, _key(first, order) * (1 - MOST_SHARED)), min(high, _key(row, order) * (1 + MOST_SHARED))
+    return high >= low
 
 
 def _key(row: Row, order: Order) -> float:
     return float(getattr(row, ORDERS[order]) or 0.0)
 
 
-def _with_rank(row: Row, number: int | None) -> Row:
-    return Row(**{**asdict(row), "rank": number})
-
-
-def _row(result: RunResult) -> Row:
-    report: Report = result.report
-    if report.verdict == "invalid":
-        report = report.model_copy(update={"score_ops": None, "regulated_score_ops": None})
+def _row(result: RunResult, order: Order) -> Row:
+    report = result.scored
+    interval, hardware = _interval(report, order), hardware_of(report)
     return Row(
         rank=None,
-        system=report.name,
+        system=_name(result, hardware),
         replicas=report.replicas,
         accelerators=report.accelerators,
         ranks=report.ranks,
@@ -103,8 +217,30 @@ def _row(result: RunResult) -> Row:
         error=report.error,
         ops_per_accelerator=report.ops_per_accelerator,
         operations_per_joule=report.energy.operations_per_joule,
-        status=report.verdict,
+        status=result.status,
         source="recomputed" if result.recomputed else "as reported",
         origin=str(result.origin),
-        reasons=", ".join(violation.rule for violation in report.violations),
+        reasons=", ".join(
+            [*(violation.rule for violation in report.violations), *["replay"] * bool(result.contradictions)]
+        ),
+        interval_low=interval[0],
+        interval_high=interval[1],
+        name=report.name,
+        nodes=hardware.nodes,
+        processor=hardware.processor,
+        accelerator=hardware.accelerator,
+        started=report.started,
+        run=_folder(result.origin).name,
+        page=_page(result.origin),
     )
+
+
+def _interval(report: Report, order: Order) -> tuple[float | None, float | None]:
+    """The interval of the measure that the ranking is by."""
+    part: IntervalPart | None = None
+    if report.statistics is not None and report.score_ops is not None:
+        part = report.statistics.regulated_score_ops if order == "regulated" else report.statistics.score_ops
+    if part is None or part.low is None or part.high is None:
+        return None, None
+    share = report.accelerators if order == "accelerator" else 1
+    return (part.low / share, part.high / share) if share else (None, None)

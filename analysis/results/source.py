@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +12,64 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
+from aiperf.history.damage import Damage
 from aiperf.rules.table import RULES_VERSION
-from aiperf.run_directory.paths import open_run
+from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.archive import is_archive, open_archive
+from analysis.results.identity import run_identity
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """A report. `recomputed`: its numbers were computed from raw records just now."""
+    """A report, and the damages of its records.
+
+    `recomputed`: its numbers were computed from raw records just now. `identity` is the same for
+    all copies of a run; None if it is not known.
+    """
 
     origin: Path
     report: Report
     recomputed: bool
+    damages: tuple[Damage, ...] = ()
+    identity: str | None = None
+    contradictions: tuple[str, ...] = ()
+    """What doing parts of the run again gives in another way, in words."""
+
+    @property
+    def status(self) -> str:
+        """Official, unofficial or invalid; a report without its records is unverified."""
+        if self.contradictions:
+            return "invalid"
+        return self.report.verdict if self.recomputed else "unverified"
+
+    @property
+    def scored(self) -> Report:
+        """The report, without a score if the run is invalid."""
+        if self.report.verdict != "invalid" and not self.contradictions:
+            return self.report
+        return self.report.model_copy(update={"score_ops": None, "regulated_score_ops": None})
 
 
-def read_result(path: Path) -> RunResult:
-    """Read the result at a path. Raises RunDirectoryError if there is none, with the reason."""
+Repeat = Callable[[RunPaths], Sequence[str]]
+"""Does parts of a run again; gives the contradictions to its records in words."""
+
+
+def read_result(path: Path, repeat: Repeat | None = None) -> RunResult:
+    """Read the result at a path. Raises RunDirectoryError if there is none, with the reason.
+
+    With `repeat`, parts of a run that its records call official are done again.
+    """
     if path.is_file() and not is_archive(path):
         return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
-        return RunResult(path, build_report(read_run(open_run(folder))), recomputed=True)
+        paths = open_run(folder)
+        data = read_run(paths)
+        report = build_report(data)
+        found = tuple(repeat(paths)) if repeat is not None and report.verdict == "official" else ()
+        return RunResult(path, report, True, data.damages, run_identity(paths), found)
 
 
 @contextmanager
@@ -67,9 +102,9 @@ def read_report_file(path: Path) -> Report:
         raise RunDirectoryError(f"{path} is not a report of this version: {where}: {first['msg']}") from None
 
 
-def try_result(path: Path) -> RunResult | str:
+def try_result(path: Path, repeat: Repeat | None = None) -> RunResult | str:
     """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
-        return read_result(path)
+        return read_result(path, repeat)
     except (AiperfError, OSError) as error:
         return str(error) if isinstance(error, AiperfError) else f"{path}: {error}"

@@ -4,38 +4,80 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.text import Text
+
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
-from aiperf.cli.units import number, si
+from aiperf.cli.units import interval, number, si
+from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
-from analysis.output.pages import render
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
-from analysis.results.ranking import ORDERS, VERDICT_ORDER, Ranking, rank
-from analysis.results.source import RunResult, read_result, try_result
+from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row, rank
+from analysis.results.source import Repeat, RunResult, read_result, try_result
+from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
-HEADINGS = ("rank", "system", "replicas", "accelerators", "ranks", "score", "regulated", "error", "per accelerator",
-            "per joule", "numbers", "rules not met")  # fmt: skip
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "rank": lambda row: str(row.rank or "-"),
+    "system": lambda row: row.system,
+    "run": lambda row: row.run,
+    "nodes": lambda row: number(row.nodes, 0),
+    "processor": lambda row: row.processor or "-",
+    "accelerator": lambda row: f"{row.accelerators} x {row.accelerator or 'unknown'}" if row.accelerators else "-",
+    "replicas": lambda row: str(row.replicas),
+    "score": lambda row: si(row.score_ops, "OPS"),
+    "regulated": lambda row: si(row.regulated_score_ops, "OPS"),
+    "95 % interval": lambda row: interval(row.interval_low, row.interval_high, "OPS"),
+    "error": lambda row: number(row.error),
+    "per accelerator": lambda row: si(row.ops_per_accelerator, "OPS"),
+    "energy": lambda row: si(row.operations_per_joule, "OP/J"),
+    "date": lambda row: date_of(row.started),
+    "runs": lambda row: str(row.runs),
+    "rules not met": lambda row: row.reasons or "-",
+}
+"""The table of a ranking; columns without any value are left out."""
+
+LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
+
+UNITS = {
+    "score_ops": "OPS",
+    "regulated_score_ops": "OPS",
+    "operations_total": "OP",
+    "score per accelerator (OPS)": "OPS",
+    "operations per second of training": "OPS",
+    "operations per joule": "OP/J",
+}
+"""Units of measures of a comparison."""
+
+REMARKS = {"unverified": " (a report.json has no records)", "invalid": " (it has no score)"}
 
 
-def _configure_rank(parser: argparse.ArgumentParser) -> None:
+def configure_rank(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
     parser.add_argument("results", nargs="+", type=Path, metavar="DIR|ARCHIVE|report.json", help="results to rank")
     parser.add_argument("--by", choices=list(ORDERS), default="score", help="what to sort by (default: %(default)s)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the ranking as a page")
     add_format(parser, ("table", "json", "csv"))
 
 
-def _rank(arguments: argparse.Namespace) -> int:
-    found = [try_result(path) for path in arguments.results]
+def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
+    """Rank the results and print the ranking; `repeat` does parts of official runs again."""
+    found = [try_result(path, repeat) for path in arguments.results]
     problems = [item for item in found if isinstance(item, str)]
     ranking = rank((item for item in found if isinstance(item, RunResult)), arguments.by, problems)
     if arguments.html is not None:
-        write_output(arguments.html, render("ranking.html", ranking=ranking))
+        write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent))
     if arguments.format == "json":
-        document = {"order": ranking.order, "rows": [asdict(row) for row in ranking.rows], "problems": problems}
+        document = {
+            "order": ranking.order,
+            "rows": [asdict(row) for row in ranking.rows],
+            "problems": problems,
+            "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
+        }
         print(json.dumps(document, indent=2))  # noqa: T201
     elif arguments.format == "csv":
         print(ranking.frame().to_csv(index=False).rstrip())  # noqa: T201
@@ -48,20 +90,27 @@ def _rank(arguments: argparse.Namespace) -> int:
 
 def _print_ranking(ranking: Ranking) -> None:
     console = open_console()
-    for status in VERDICT_ORDER:
+    for status, heading in STATUSES.items():
         rows = ranking.with_status(status)
         if not rows:
+            if status == "official" and ranking.rows:
+                print_line(console, f"no official run yet: {OFFICIAL}")
             continue
-        table = make_table(f"{status.capitalize()}, by {ranking.order}", *HEADINGS)
-        for row in rows:
-            table.add_row(
-                str(row.rank or "-"), row.system, str(row.replicas), str(row.accelerators), number(row.ranks, 0),
-                si(row.score_ops, "OPS"), si(row.regulated_score_ops, "OPS"), number(row.error),
-                si(row.ops_per_accelerator, "OPS"), si(row.operations_per_joule), row.source, row.reasons,
-            )  # fmt: skip
+        columns = _columns(rows)
+        table = make_table(f"{heading}, by {ranking.order}" if status == "official" else heading, *columns, left=LEFT)
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*map(Text, cells))  # names of other people: no markup
         console.print(table)
+    for origin, kept in ranking.same:
+        print_line(console, f"the same run as {kept}: {origin}")
     for problem in ranking.problems:
         print_line(console, f"not read: {problem}")
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The texts of every column that has a value, by its heading."""
+    found = {heading: [text(row) for row in rows] for heading, text in COLUMNS.items()}
+    return {heading: texts for heading, texts in found.items() if set(texts) != {"-"}}
 
 
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
@@ -71,36 +120,52 @@ def _configure_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    comparison = compare(read_result(arguments.first).report, read_result(arguments.second).report)
+    comparison = compare(read_result(arguments.first), read_result(arguments.second))
     if arguments.format == "json":
         measures = [{**asdict(m), "ratio": m.ratio, "worse": m.worse} for m in comparison.measures]
-        document = {"settings": [asdict(item) for item in comparison.settings], "measures": measures}
+        document = {
+            "results": [{"origin": str(item.origin), "status": item.status} for item in _results(comparison)],
+            "settings": [asdict(item) for item in comparison.settings],
+            "measures": measures,
+        }
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _print_comparison(comparison)
     return EXIT_DONE
 
 
+def _results(comparison: ReportComparison) -> tuple[RunResult, RunResult]:
+    return comparison.first, comparison.second
+
+
 def _print_comparison(comparison: ReportComparison) -> None:
     console = open_console()
+    for label, result in zip("AB", _results(comparison), strict=True):
+        print_line(console, f"{label}: {result.origin}: {result.status}{REMARKS.get(result.status, '')}")
     table = make_table("Settings that differ", "setting", "A", "B")
     for difference in comparison.settings:
         table.add_row(difference.key, difference.first, difference.second)
     console.print(table if comparison.settings else "All settings are the same.")
     table = make_table("Results", "", "A", "B", "B / A")
     for measure in comparison.measures:
-        table.add_row(measure.name, si(measure.first), si(measure.second), number(measure.ratio, 3))
+        shown = (_shown(measure.name, value) for value in (measure.first, measure.second))
+        table.add_row(measure.name, *shown, number(measure.ratio, 3))
     console.print(table)
     worse = ", ".join(f"{m.name} ({number(m.ratio, 3)} x)" for m in comparison.slower)
     print_line(console, f"worse in B: {worse or 'nothing'}")
 
 
-RANK = Command(
-    description="Rank results. Run directories and archives are recomputed; a bare report.json is taken as it is.",
-    example="aiperf rank runs/* --by regulated --html ranking.html",
-    configure=_configure_rank,
-    execute=_rank,
-)
+def _shown(name: str, value: float | None) -> str:
+    """A measure with its unit. Counts and shares have none."""
+    if name == "duration_s" and value is not None:
+        return format_duration(value)
+    if name == "images trained per second of training" and value is not None:
+        return f"{value:,.1f}"
+    unit = UNITS.get(name)
+    if unit is None and isinstance(value, int):
+        return f"{value:,}"
+    return number(value) if unit is None else si(value, unit)
+
 
 COMPARE = Command(
     description="Put two results side by side: settings that differ, scores, phases, and what got worse.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,14 +11,15 @@ from rich.table import Table
 
 from aiperf.cli.command import Command, add_format, add_run
 from aiperf.cli.console import open_console
+from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
+from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.history.ledger import when
-from aiperf.run_directory.paths import open_run
+from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from analysis.report.model import Report
+from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left
 from analysis.results.verify import verify
 
 
@@ -43,54 +45,74 @@ def _report(arguments: argparse.Namespace) -> int:
         # Standard output is for the document alone.
         print(report.final_line, file=sys.stderr)  # noqa: T201
     else:
-        print_report(report, page)
+        print_report(report, page, _next_lines(paths, data, page))
     return EXIT_DONE
+
+
+def _next_lines(paths: RunPaths, data: RunData, page: Path) -> list[str]:
+    """Suggestions for whoever has read the report, for standard error."""
+    now_ms = SystemClock().utc_ms()
+    state, _ = find_state(paths, data, now_ms)
+    left_s = seconds_left(data, now_ms)
+    left = "" if left_s is None else f", for the {format_duration(left_s)} that are left"
+    command = next_command(state, paths)
+    first = {
+        "ended": f"check it against every rule: aiperf check {shlex.quote(str(paths.root))}",
+        "interrupted": f"resume the run{left}: {command}",
+        "silent": f"resume the run if its primary is dead{left}: {command}",
+    }.get(state, f"watch the run: {command}")
+    return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    data = read_run(open_run(arguments.run), now_ms=SystemClock().utc_ms())
-    report = build_report(data, so_far=True)
+    paths, now_ms = open_run(arguments.run), SystemClock().utc_ms()
+    data = read_run(paths, now_ms=now_ms)
+    if data.ended == "unfinished" and find_state(paths, data, now_ms)[0] in ("interrupted", "ended"):
+        data = read_run(paths)  # it ended with its last record
+    status = run_status(paths, data, build_report(data, so_far=True), now_ms)
     if arguments.format == "json":
-        print(report.model_dump_json(indent=2))  # noqa: T201
+        print(status.model_dump_json(indent=2))  # noqa: T201
         return EXIT_DONE
     console = open_console()
-    print_line(console, _status_line(data, report))
-    console.print(_status_table(data, report))
+    print_line(console, _status_line(status))
+    console.print(_status_table(status))
     return EXIT_DONE
 
 
-def _status_line(data: RunData, report: Report) -> str:
-    planned_s = data.manifest.config.run.duration
-    if data.start_ms is None:
-        state = "waiting for its replicas" if data.ended == "unfinished" else f"ended before its start: {data.ended}"
-        return f"run {report.name!r}: {state}"
-    state = "running (or its primary is gone)" if data.ended == "unfinished" else f"ended: {data.ended}"
-    return (
-        f"run {report.name!r}: {state}; {report.duration_s:.0f} of {planned_s:.0f} s; "
-        f"{len(report.trials)} trials; error {report.error:.4f}; {_score(data, report)}"
-    )
+def _status_line(status: RunStatus) -> str:
+    """The whole run in one line, with the command to type if it does not run."""
+    score = "score invalid" if status.score_ops is None else si(status.score_ops, "OPS")
+    so_far = " so far" if status.ended is None and status.score_ops is not None else ""
+    passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
+    results = f"{count(status.trials, 'trial')}; error {status.error:.4f}; {score}{so_far}"
+    dead = f": its primary ({status.primary}) died" if status.primary and status.ended is None else ""
+    match status.state:
+        case "starting":
+            return f"run {status.name!r}: waiting for its replicas"
+        case "running":
+            return f"run {status.name!r}: running; {passed}; {results}"
+        case "silent":
+            state = f"running, but its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}"
+        case "interrupted":
+            state = f"interrupted{_reason(status)}{dead}; resume it with: {status.next}"
+        case _:
+            state = f"ended: {status.ended}" if status.ended else f"interrupted{dead}; its deadline has passed"
+    return f"run {status.name!r}: {state}; {passed}; {results}"
 
 
-def _score(data: RunData, report: Report) -> str:
-    if report.score_ops is None:
-        return "score invalid"
-    return f"{report.score_ops:.4e} OPS{' so far' if data.ended == 'unfinished' else ''}"
+def _reason(status: RunStatus) -> str:
+    return " (no replica was left)" if status.ended == "no_replicas" else ""
 
 
-def _status_table(data: RunData, report: Report) -> Table:
+def _status_table(status: RunStatus) -> Table:
     table = make_table(
         None, "replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations", left=("state", "phase")
     )
-    for replica in report.replica_details:
-        trials = [trial for trial in report.trials if trial.replica == replica.replica]
-        phases = data.ledger.replica(replica.replica).phases.values()
-        last_phase = max((item for items in phases for item in items), key=when, default=None)
-        phase = last_phase.body.phase if last_phase else "-"
-        last = trials[-1] if trials else None
-        accuracy = f"{last.best_accuracy:.4f}" if last and last.best_accuracy is not None else "-"
+    for replica in status.replicas:
+        facts = (replica.trial, replica.round, replica.phase, replica.epochs)
         table.add_row(
-            str(replica.replica), replica.state, str(last.id if last else "-"), str(last.round if last else "-"),
-            phase, str(last.epochs if last else "-"), accuracy, f"{replica.operations:.4e}",
+            str(replica.replica), replica.state, *("-" if fact is None else str(fact) for fact in facts),
+            number(replica.accuracy), si(replica.operations, "OP"),
         )  # fmt: skip
     return table
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from rich.text import Text
 
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
 from analysis.output.artifacts import save_drawing
+from analysis.output.figures.style import Drawing
 from analysis.output.pages import render
 from analysis.output.tables import make_table
-from analysis.results.scaling import ScalingRow, scaling_chart, scaling_frame, scaling_rows
+from analysis.results.scaling import ScalingRow, differences_in_words, scaling_chart, scaling_frame, scaling_rows
 from analysis.results.source import read_result
 
 
@@ -27,23 +31,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int:
     rows = scaling_rows([read_result(path) for path in arguments.runs])
-    if not rows:
+    if all(row.efficiency is None for row in rows):
         raise RunDirectoryError("none of these runs has a score: there is nothing to scale")
     if arguments.output is not None:
         _write(arguments.output, rows)
     _print(rows, arguments.format)
+    if differences := differences_in_words(rows):
+        print("aiperf: WARNING: these runs differ in more than their size:", file=sys.stderr)  # noqa: T201
+        print("\n".join(differences), file=sys.stderr)  # noqa: T201
     return EXIT_DONE
 
 
 def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
     drawing = scaling_chart(rows)
-    write_output(folder / "scaling.html", render("scaling.html", drawing=drawing, rows=rows))
+    write_output(folder / "scaling.html", _page(rows, drawing))
     write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_output(folder / "scaling.csv", scaling_frame(rows).to_csv(index=False))
     try:
         save_drawing(folder, drawing)
     except OSError as error:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}"]) from error
+
+
+def _page(rows: Sequence[ScalingRow], drawing: Drawing) -> str:
+    return render("scaling.html", drawing=drawing, rows=rows, differences=differences_in_words(rows))
 
 
 def _print(rows: Sequence[ScalingRow], form: str) -> None:
@@ -57,10 +68,14 @@ def _print(rows: Sequence[ScalingRow], form: str) -> None:
         "Weak scaling", "replicas", "accelerators", "ranks", "score", "ideal", "efficiency", "error", "status", "run"
     )
     for row in rows:
-        table.add_row(
-            str(row.replicas), str(row.accelerators), str(row.ranks), si(row.score_ops, "OPS"),
-            si(row.ideal_ops, "OPS"), percent(row.efficiency), number(row.error), row.status, row.origin,
+        mark = " *" if row.differing_settings else ""
+        cells = (
+            str(row.replicas), str(row.accelerators), number(row.ranks, 0), si(row.score_ops, "OPS"),
+            si(row.ideal_ops, "OPS"), percent(row.efficiency) + mark, number(row.error), row.status, row.origin,
         )  # fmt: skip
+        table.add_row(*map(Text, cells))
+    if any(row.differing_settings for row in rows):
+        table.caption = "* other settings than those of the smallest run"
     open_console().print(table)
 
 

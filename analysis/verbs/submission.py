@@ -1,87 +1,75 @@
-"""The verbs for publishing a result: `aiperf check` and `aiperf export`."""
+"""The verb that hands a run over, to a referee or to other tools: `aiperf export`."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format, add_run
-from aiperf.cli.console import open_console
-from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.run_directory.paths import open_run
+from aiperf.cli.command import Command, write_output
+from aiperf.errors import EXIT_DONE
+from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
-from analysis.output.tables import make_table, print_line
-from analysis.reading.run_data import read_run
+from analysis.output.trackers import TRACKERS
+from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
+from analysis.report.model import Report
 from analysis.results.archive import write_archive
-from analysis.results.compliance import Compliance, check_result
-
-
-def _configure_check(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, "result", "DIR|ARCHIVE|report.json")
-    add_format(parser)
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    compliance = check_result(arguments.result)
-    report = compliance.report
-    if arguments.format == "json":
-        document = {
-            "verdict": report.verdict if compliance.valid else "invalid",
-            "recomputed": compliance.recomputed,
-            "differences": list(compliance.differences),
-            "rules": [rule.model_dump() for rule in report.rules],
-            "score_ops": report.score_ops if compliance.valid else None,
-            "regulated_score_ops": report.regulated_score_ops if compliance.valid else None,
-            "error": report.error,
-        }
-        print(json.dumps(document, indent=2))  # noqa: T201
-    else:
-        _print_compliance(compliance)
-    return EXIT_DONE if compliance.valid else EXIT_FAILED
-
-
-def _print_compliance(compliance: Compliance) -> None:
-    console, report = open_console(), compliance.report
-    table = make_table(f"Rule set {report.rules_version}", "rule", "result", "found", "required")
-    for rule in report.rules:
-        table.add_row(rule.rule, "PASSED" if rule.passed else "FAILED", rule.found[:300], rule.required)
-    console.print(table, markup=False)
-    lines = [f"not as recorded: {difference}" for difference in compliance.differences]
-    if not compliance.recomputed:
-        lines.append("not recomputed: a report.json has no records; check its run directory or archive")
-    lines.append(f"verdict: {report.verdict if compliance.valid else 'invalid'}")
-    for line in [*lines, report.final_line]:
-        print_line(console, line)
+from analysis.results.signatures import sign, statement_of
 
 
 def _configure_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="DIR", help="run directory")
     parser.add_argument("--file", type=Path, metavar="ARCHIVE", help="default: DIR.tar.gz, next to the run directory")
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign with an OpenSSH key, as ssh-keygen takes it")
+    others = parser.add_argument_group("other tools", "With these alone, nothing is packed.")
+    others.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard below DIR")
+    others.add_argument("--mlflow", metavar="URI", help="log to an MLflow server or folder (needs the extra [mlflow])")
 
 
 def _export(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.run)
-    target = arguments.file or paths.root.resolve().with_name(f"{paths.root.resolve().name}.tar.gz")
     data = read_run(paths)
     report = build_report(data)
-    write_report(paths.report, data, report)
-    count = write_archive(paths, target, mlperf_system(report))
-    print(f"{target}: {count} files; check it anywhere with: aiperf check {target}")  # noqa: T201
+    places = {name: place for name in TRACKERS if (place := getattr(arguments, name)) is not None}
+    for name, place in places.items():
+        print(TRACKERS.load(name)(data, report, place))  # noqa: T201
+    if not places or arguments.file is not None or arguments.sign is not None:
+        _pack(arguments, paths, data, report)
+    for line in _warnings(report):
+        sys.stderr.write(f"aiperf: {line}\n")
     return EXIT_DONE
 
 
-CHECK = Command(
-    description="Check a run, an archive of aiperf export or a report against every rule; 1 means invalid.",
-    example="aiperf check runs/first",
-    configure=_configure_check,
-    execute=_check,
-)
+def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report: Report) -> None:
+    target = arguments.file or paths.root.resolve().with_name(f"{paths.root.resolve().name}.tar.gz")
+    write_report(paths.report, data, report)
+    sealed: dict[str, bytes] = {}
+
+    def seal(checksums: bytes) -> dict[str, bytes]:
+        if arguments.sign is not None:
+            sealed.update(sign(statement_of(paths, report, checksums), arguments.sign))
+        return sealed
+
+    count = write_archive(paths, target, mlperf_system(report), seal)
+    for name, content in sealed.items():
+        write_output(target.with_name(f"{target.name}.{name}"), content.decode())
+    print(f"{target}: {count} files; check it anywhere with: aiperf check {target}")  # noqa: T201
+
+
+def _warnings(report: Report) -> list[str]:
+    """The lines of an export whose result is invalid: at most the first five reasons."""
+    if report.verdict != "invalid":
+        return []
+    reasons = [*map(str, report.damages), *(f"{item.rule}: {item.found[:200]}" for item in report.violations)]
+    more = [f"and {len(reasons) - 5} more"] if len(reasons) > 5 else []
+    return ["INVALID: this run has no score, and aiperf check rejects the archive", *reasons[:5], *more]
+
 
 EXPORT = Command(
-    description="Pack the raw records, report, system description and checksums of a run for submission.",
+    description="Pack the raw records, report, system description and checksums of a run for submission; "
+    "or hand the run to TensorBoard or MLflow.",
     example="aiperf export runs/first --file first.tar.gz",
     configure=_configure_export,
     execute=_export,

@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Patch
 
+from aiperf.cli.units import scale_of
 from aiperf.rules.score import TrialWork, timeline
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
-from analysis.report.phases import Span, spans
+from analysis.report.phases import INTERVALS, shares, spans
 
 POINTS = 240
 """Points of a curve."""
 
-IMAGE_COLUMNS = 1200
-MANY_SPANS = 4000
 MANY_TRIALS = 400
-"""Above these, marks become an image within the drawing, and curves of single trials are left out.
-"""
+"""Above this, curves of single trials are left out, and marks become an image in the drawing."""
 
 
 def score_curve(data: RunData) -> Drawing:
@@ -30,18 +25,16 @@ def score_curve(data: RunData) -> Drawing:
     unit_s, unit = time_unit(data.duration_ms / 1000)
     points = timeline(list(data.work.values()), data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
 
+    prefix, size = scale_of(max(max(point.ops, point.regulated_ops) for point in points))
+
     def paint(figure: Any) -> None:
-        left = figure.subplots()
+        axes = figure.subplots()
         times = [point.t_ms / 1000 / unit_s for point in points]
-        right = left.twinx()
-        left.plot(times, [point.ops for point in points], color=COLOURS[0])
-        right.plot(times, [point.regulated_ops for point in points], color=COLOURS[1], linestyle="--")
-        left.set(xlabel=f"{unit} since the start", xlim=(0, None), ylim=(0, None))
-        left.set_ylabel("score (OPS)", color=COLOURS[0])
-        right.set_ylabel("regulated score (OPS)", color=COLOURS[1])
-        right.set_ylim(0, None)
-        right.grid(visible=False)
-        right.spines["right"].set_visible(True)
+        axes.plot(times, [point.ops / size for point in points], color=COLOURS[0], label="score")
+        axes.plot(times, [point.regulated_ops / size for point in points], color=COLOURS[1], linestyle="--",
+                  label="regulated score")  # fmt: skip
+        axes.set(xlabel=f"{unit} since the start", ylabel=f"score ({prefix}OPS)", xlim=(0, None), ylim=(0, None))
+        axes.legend(loc="best")
 
     caption = "Score and regulated score over time: operations per second of wall time since the start."
     return draw("score", caption, paint)
@@ -78,60 +71,28 @@ def utilisation(data: RunData) -> Drawing | None:
     return draw("utilisation", "Use of the nodes over time, mean over all nodes.", paint)
 
 
-def phase_chart(data: RunData) -> Drawing:
-    """Every replica's phases over the whole run."""
+def phase_chart(data: RunData) -> Drawing | None:
+    """Share of the replicas' time by phase, over the run. None without any replica."""
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    found = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    found = [spans(data, entry) for entry in data.ledger.replicas.values()]
+    parts = shares(found, data.duration_ms / 1000, PHASE_COLOURS)
+    if not parts:
+        return None
+    edges = np.linspace(0, data.duration_ms / 1000 / unit_s, INTERVALS + 1)
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
-        end = data.duration_ms / 1000 / unit_s
-        if sum(map(len, found.values())) > MANY_SPANS:
-            image = _phase_image(found, data.duration_ms / 1000)
-            axes.imshow(image, extent=(0, end, max(found) + 0.5, -0.5), aspect="auto", interpolation="nearest")
-        else:
-            for phase, colour in PHASE_COLOURS.items():
-                boxes = [_box(row, span, unit_s) for row, own in found.items() for span in own if span.phase == phase]
-                axes.add_collection(PolyCollection(boxes, facecolors=colour, linewidths=0))
-        there = {span.phase for own in found.values() for span in own}
-        seen = [Patch(color=colour, label=phase) for phase, colour in PHASE_COLOURS.items() if phase in there]
-        axes.set(xlabel=f"{unit} since the start", ylabel="replica", xlim=(0, end))
-        rows = max(found, default=0) + 1
-        axes.set_ylim(rows - 0.4, -0.6)
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        below = np.zeros(INTERVALS)
+        for phase, values in parts.items():
+            axes.stairs(below + values, edges, baseline=below, fill=True, color=PHASE_COLOURS[phase], label=phase)
+            below = below + values
+        axes.set(
+            xlabel=f"{unit} since the start", ylabel="share of all replicas (%)", xlim=(0, edges[-1]), ylim=(0, 100)
+        )
         axes.grid(visible=False)
-        axes.legend(handles=seen, ncols=7, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-                    handlelength=1, columnspacing=1)  # fmt: skip
+        axes.legend(ncols=len(parts), loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=1, columnspacing=1)
 
-    height_in = min(6.0, 1.2 + 0.3 * len(found))
-    return draw("phases", "Phases of every replica over time.", paint, height_in)
-
-
-def _phase_image(found: dict[int, list[Span]], end_s: float) -> Any:
-    """RGBA by replica and moment: the colour of the phase that fills most of it."""
-    edges = np.linspace(0, end_s, IMAGE_COLUMNS + 1)
-    image = np.zeros((max(found) + 1, IMAGE_COLUMNS, 4))
-    for row, own in found.items():
-        bounds = np.array([(span.begin_s, span.end_s) for span in own]).reshape(-1, 2)
-        phases = np.array([span.phase for span in own])
-        cover = [_covered(bounds[phases == phase], edges) for phase in PHASE_COLOURS]
-        palette = np.array([to_rgba(colour) for colour in PHASE_COLOURS.values()])
-        image[row] = np.where(np.sum(cover, axis=0)[:, None] > 0, palette[np.argmax(cover, axis=0)], 0.0)
-    return image
-
-
-def _covered(bounds: Any, edges: Any) -> Any:
-    """Seconds of each bin that disjoint spans cover."""
-    if len(bounds) == 0:
-        return np.zeros(len(edges) - 1)
-    lengths = np.column_stack([np.zeros(len(bounds)), bounds[:, 1] - bounds[:, 0]])
-    total = np.cumsum(lengths.ravel())
-    return np.diff(np.interp(edges, bounds.ravel(), total))
-
-
-def _box(row: int, span: Span, unit_s: float) -> list[tuple[float, float]]:
-    left, right, top, bottom = span.begin_s / unit_s, span.end_s / unit_s, row - 0.4, row + 0.4
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return draw("phases", "Share of the replicas' time by phase, over the run.", paint)
 
 
 def accuracy_curve(data: RunData) -> Drawing:

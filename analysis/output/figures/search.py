@@ -6,9 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.cli.units import scale_of
 from analysis.output.figures.style import COLOURS, GRID, Drawing, draw
 from analysis.report.model import Report, TrialPart
 
+MOST_NAMES = 20
 TREE_SIZE = 60
 """Best architectures in the family tree; all their ancestors are drawn, too."""
 
@@ -45,20 +47,22 @@ def architecture_chart(report: Report) -> Drawing | None:
     if not found:
         return None
 
+    prefix, size = scale_of(max(grown.image_operations for grown in found.values()))
+
     def paint(figure: Any) -> None:
         axes = figure.subplots()
         for grown in found.values() if len(found) <= 300 else ():
             parent = found.get(grown.parent or "")
             if parent is not None:
                 axes.plot(
-                    [parent.image_operations, grown.image_operations], [parent.accuracy, grown.accuracy],
+                    [parent.image_operations / size, grown.image_operations / size], [parent.accuracy, grown.accuracy],
                     color=GRID, linewidth=0.6, zorder=1,
                 )  # fmt: skip
         axes.scatter(
-            [grown.image_operations for grown in found.values()], [grown.accuracy for grown in found.values()],
+            [grown.image_operations / size for grown in found.values()], [grown.accuracy for grown in found.values()],
             s=18, color=COLOURS[0], zorder=2, rasterized=len(found) > 2000,
         )  # fmt: skip
-        axes.set(xlabel="operations of training one image", ylabel="best top-1 accuracy")
+        axes.set(xlabel=f"operations of training one image ({prefix}OP)", ylabel="best top-1 accuracy")
 
     caption = f"{len(found)} architectures: operations of training one image against the best accuracy."
     return draw("architectures", caption, paint)
@@ -84,12 +88,13 @@ def family_tree(report: Report) -> Drawing | None:
                 axes.plot([x0, x1], [y0, y1], color=GRID, linewidth=0.8, zorder=1)
         marks = axes.scatter(
             [places[name][0] for name in shown], [places[name][1] for name in shown],
-            c=[found[name].accuracy for name in shown], cmap="viridis", s=28, zorder=2,
+            c=[found[name].accuracy for name in shown], cmap="cividis", edgecolors=GRID, s=28, zorder=2,
         )  # fmt: skip
-        best = max(shown, key=lambda name: found[name].accuracy)
-        axes.annotate(f"trial {found[best].first_trial}", places[best], xytext=(5, 5), textcoords="offset points")
+        few = len(shown) <= MOST_NAMES
+        for name in shown if few else [max(shown, key=lambda name: found[name].accuracy)]:
+            axes.annotate(f"trial {found[name].first_trial}", places[name], xytext=(5, 5), textcoords="offset points")
         figure.colorbar(marks, ax=axes, label="best top-1 accuracy")
-        axes.set(xlabel="generation (morphs from the initial architecture)", yticks=[])
+        axes.set(xlabel="generation (trained ancestors)", yticks=[])
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(visible=False)
 
@@ -152,6 +157,8 @@ def tuner_chart(report: Report) -> Drawing | None:
                 s=14, alpha=0.7, color=colour, rasterized=len(own) > 2000,
             )  # fmt: skip
             axes.set_xlabel(name.replace("_", " "))
+            if all(isinstance(trial.hyperparameters[name], int) for trial in own):
+                axes.xaxis.get_major_locator().set_params(integer=True)
         every[0].set_ylabel("best top-1 accuracy")
 
     return draw("tuner", f"Accuracy of {len(points)} points of the hyperparameter search.", paint)

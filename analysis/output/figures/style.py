@@ -27,6 +27,7 @@ PHASE_COLOURS = {
     "start": "#c9639b",
     "build": "#7d6fd0",
     "idle": "#9aa0a8",
+    "down": "#c8434e",
 }
 
 SETTINGS = {

@@ -1,0 +1,1 @@
+"""The page of a run's report: its words, its charts, and the library that draws them."""

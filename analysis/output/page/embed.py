@@ -1,0 +1,32 @@
+"""Charts and their library inside one file: Bokeh's script, and the charts as safe JSON.
+
+Bokeh's Python package holds its script of 1.3 MB. Plotly's has 4.6 MB, more than a page may have;
+Vega's must be bundled by a program of 33 MB, which takes seconds for each report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from bokeh.embed import json_item
+from bokeh.resources import Resources
+from markupsafe import Markup
+
+from analysis.output.page.plots import Chart
+from analysis.output.page.trials import safe_json
+
+
+@cache
+def library() -> Markup:
+    """BokehJS as its Python package has it, without its widgets; no page may end its element."""
+    raw = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
+    # The last piece sets the level of the log, and logs that.
+    script = "\n".join(piece for piece in raw if not piece.startswith("Bokeh.set_log_level"))
+    return Markup(script.replace("</script", "<\\/script"))  # the library's own text
+
+
+def charts_json(charts: Iterable[Chart]) -> Markup:
+    """The charts, each with the id of the element that it is drawn in."""
+    items = [json_item(chart.plot, f"plot-{chart.name}") for chart in charts]
+    return Markup(safe_json(items))  # escaped

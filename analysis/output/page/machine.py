@@ -1,0 +1,136 @@
+"""The machine of a run: its nodes by kind, and its software."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+
+from pydantic import ValidationError
+
+from aiperf.cli.units import GIB
+from analysis.reading.nodes import NodeFacts
+from analysis.report.model import Report
+
+MOST_KINDS = 4
+"""Kinds of nodes that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What ran: `facts` are pairs of a heading and a text. `nodes` is 0 if they are unknown."""
+
+    nodes: int
+    facts: tuple[tuple[str, str], ...]
+
+
+def machine_of(report: Report) -> Machine:
+    """Nodes, processors, memory, accelerators, replicas, software and precision."""
+    nodes = nodes_of(report)
+    found = {
+        "nodes": _kinds([_node(facts) for facts in nodes]),
+        "accelerators": _kinds([_accelerators(facts) for facts in nodes]),
+        "replicas": replicas_of(report),
+        "software": _kinds([_software(facts) for facts in nodes], counted=False),
+        "precision": ", ".join(sorted({trial.precision for trial in report.trials if trial.precision})),
+        "data set": f"{report.configuration.get('run', {}).get('dataset', '')}",
+    }
+    return Machine(len(nodes), tuple((name, text) for name, text in found.items() if text))
+
+
+def nodes_of(report: Report) -> list[NodeFacts]:
+    """Every node once: replicas on one host describe the same one.
+
+    Raises ValidationError if a report without its records claims impossible facts.
+    """
+    every = [NodeFacts.model_validate(facts) for _, facts in sorted(report.system.items())]
+    # A node without a name stands for itself.
+    return [*{facts.host or f"replica {place}": facts for place, facts in enumerate(every)}.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machine of a run in a few words. Empty texts and None: unknown."""
+
+    name: str = ""
+    """Its host, or the names of its hosts in common, such as gpu*."""
+    nodes: int | None = None
+    processor: str = ""
+    accelerator: str = ""
+
+
+def hardware_of(report: Report) -> Hardware:
+    """Host names, nodes, and models of processors and accelerators."""
+    try:
+        nodes = nodes_of(report)
+    except ValidationError:  # claims of a foreign report
+        return Hardware()
+    number = max(len(nodes), len({part.host for part in report.usage}))  # an agent for each, or samples
+    return Hardware(
+        _common_name(sorted({facts.host for facts in nodes if facts.host})),
+        number or None,
+        _models([facts.cpu_model for facts in nodes]),
+        _models([facts.accelerator for facts in nodes if facts.accelerators]),
+    )
+
+
+def _common_name(hosts: Sequence[str]) -> str:
+    """gpu01 of one host, gpu* of gpu01 and gpu02: the same for every allocation of a cluster."""
+    if len(hosts) < 2:
+        return "".join(hosts)
+    (first, _, domain), *others = [host.partition(".") for host in hosts]
+    # Letters in common, as these are not paths.
+    start = commonprefix([first, *(name for name, _, _ in others)]).rstrip("0123456789-_")  # noqa: RUF071
+    shared = f".{domain}" if domain and all(domain == its for _, _, its in others) else ""
+    return f"{start}*{shared}" if start else f"{hosts[0]} and {len(hosts) - 1} more"
+
+
+def _models(names: Sequence[str | None]) -> str:
+    return "; ".join(name for name, _ in Counter(filter(None, names)).most_common(MOST_KINDS))
+
+
+def replicas_of(report: Report) -> str:
+    """Replicas and the devices of each: 2 CPU replicas, or 64 replicas with 8 accelerators each."""
+    each = {part.accelerators for part in report.replica_details}
+    plural = "" if report.replicas == 1 else "s"
+    if not report.accelerators:
+        return f"{report.replicas:,}{' CPU' if report.system else ''} replica{plural}"
+    if len(each) == 1 and (own := max(each)):
+        number = f"{own} accelerator{'' if own == 1 else 's'}"
+        return f"{report.replicas:,} replica{plural} with {number}{'' if report.replicas == 1 else ' each'}"
+    return f"{report.replicas:,} replica{plural} on {report.accelerators:,} accelerators"
+
+
+def _node(facts: NodeFacts) -> str:
+    cpus = f"{facts.cpu_count} CPU{'' if facts.cpu_count == 1 else 's'}" if facts.cpu_count else "CPUs"
+    parts = [f"{cpus} ({facts.cpu_model})" if facts.cpu_model else cpus if facts.cpu_count else "",
+             f"{facts.memory_bytes / GIB:.1f} GiB memory" if facts.memory_bytes else ""]  # fmt: skip
+    return ", ".join(filter(None, parts))
+
+
+def _accelerators(facts: NodeFacts) -> str:
+    if not facts.accelerators:
+        return "none"
+    memory = f" ({facts.accelerator_memory_bytes / GIB:.0f} GiB)" if facts.accelerator_memory_bytes else ""
+    return f"{facts.accelerators} x {facts.accelerator or 'accelerator'}{memory}"
+
+
+def _software(facts: NodeFacts) -> str:
+    tensorflow = facts.tensorflow or facts.tensorflow_cpu
+    named = {"TensorFlow": tensorflow, "Keras": facts.keras, "Horovod": facts.horovod, "Python": facts.python}
+    driver = {"driver": facts.accelerator_driver} if facts.accelerators else {}
+    return ", ".join(f"{name} {version}" for name, version in {**named, **driver}.items() if version)
+
+
+def _kinds(texts: list[str], counted: bool = True) -> str:
+    """Each text that is not empty, with the number of nodes that have it."""
+    seen = Counter(filter(None, texts))
+    if len(seen) == 1 and (not counted or "none" in seen):
+        return next(iter(seen))
+    kinds = [f"{_nodes(number)} {text}" if counted else text for text, number in seen.most_common(MOST_KINDS)]
+    return "; ".join([*kinds, *[f"and {len(seen) - MOST_KINDS} more kinds"] * (len(seen) > MOST_KINDS)])
+
+
+def _nodes(number: int) -> str:
+    return "1 node with" if number == 1 else f"{number:,} nodes, each with"

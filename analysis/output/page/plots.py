@@ -1,0 +1,66 @@
+"""The look of the page's charts, which Bokeh draws in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.models import BoxZoomTool, HoverTool, PanTool, ResetTool, WheelZoomTool
+from bokeh.plotting import figure
+
+from analysis.output.figures.style import GRID, INK
+
+HEIGHT = 280
+FONT = "system-ui, sans-serif"
+LABEL = "12px"
+CLIP = "inset(-300px -300px -300px 2px)"
+"""Of a canvas, but for its first column: Bokeh's text of an axis leaves marks there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of the page: the name of its place, its caption, and its plot."""
+
+    name: str
+    caption: str
+    plot: Any
+
+
+def new_plot(x_label: str, y_label: str, height: int = HEIGHT, **more: Any) -> Any:
+    """An empty plot as wide as its place. The page gives INK the colour of its own text."""
+    zoom = BoxZoomTool()
+    plot = figure(height=height, sizing_mode="stretch_width", tools=[zoom, WheelZoomTool(), PanTool(), ResetTool()],
+                  toolbar_location="above", toolbar_inner=True, background_fill_color=None, border_fill_color=None,
+                  outline_line_color=None, min_border=4, styles={"clip-path": CLIP}, **more)  # fmt: skip
+    plot.toolbar.logo, plot.toolbar.autohide, plot.toolbar.active_drag = None, True, zoom
+    for axis, label in ((plot.xaxis[0], x_label), (plot.yaxis[0], y_label)):
+        axis.axis_label = label
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_label_text_font_size = axis.major_label_text_font_size = LABEL
+        axis.axis_label_text_font = axis.major_label_text_font = FONT
+        axis.axis_label_text_color = axis.major_label_text_color = INK
+        axis.axis_line_color = axis.major_tick_line_color = GRID
+        axis.minor_tick_line_color = None
+    plot.grid.grid_line_color, plot.grid.grid_line_alpha = GRID, 0.25
+    plot.xgrid.grid_line_color = None
+    return plot
+
+
+def add_legend(plot: Any, place: str = "above") -> None:
+    """Style the legend of a plot and put it above the drawing, where it covers nothing."""
+    for legend in plot.legend:
+        legend.orientation, legend.location = "horizontal", "left"
+        legend.ncols = "auto"
+        legend.background_fill_color = legend.border_line_color = None
+        legend.label_text_color, legend.label_text_font, legend.label_text_font_size = INK, FONT, LABEL
+        legend.padding, legend.margin, legend.spacing = 0, 2, 12
+        legend.glyph_width = legend.glyph_height = 12
+        legend.click_policy = "mute"
+    if plot.legend:
+        plot.add_layout(plot.legend[0], place)
+
+
+def add_hover(plot: Any, tips: Sequence[tuple[str, str]], renderers: Sequence[Any], mode: str = "mouse") -> None:
+    """Show values under the pointer."""
+    plot.add_tools(HoverTool(tooltips=[*tips], renderers=[*renderers], mode=mode))

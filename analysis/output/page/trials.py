@@ -1,0 +1,61 @@
+"""The rows of the table of trials, and the curve and details that each leads to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiperf.cli.units import si
+from analysis.output.page.lineage import morph_words
+from analysis.output.page.words import TRIAL_STATES
+from analysis.reading.run_data import RunData
+from analysis.report.model import TrialPart
+
+MOST_TRIALS = 400
+"""Most trials of the page: the most accurate ones. The CSV files have all."""
+
+
+def trial_details(data: RunData, trials: list[TrialPart]) -> list[dict[str, Any]]:
+    """The facts of each trial that its row opens, with the accuracy of each of its epochs."""
+    return [_details(data, trial) for trial in trials]
+
+
+def _details(data: RunData, trial: TrialPart) -> dict[str, Any]:
+    measured = [(epoch.body.epoch, epoch.body.accuracy) for epoch in data.work[trial.id].epochs]
+    known = [(number, round(accuracy, 5)) for number, accuracy in measured if accuracy is not None]
+    return {
+        "id": trial.id,
+        "epochs": [number for number, _ in known],
+        "accuracy": [accuracy for _, accuracy in known],
+        "facts": [[name, text] for name, text in _facts(data, trial).items() if text],
+    }
+
+
+def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:
+    log = data.paths.trial_log(trial.id)
+    state = TRIAL_STATES.get(trial.state, trial.state)
+    return {
+        "state": f"{state}: {trial.failure_reason[:300]}" if trial.failure_reason else state,
+        "architecture": trial.architecture or "",
+        "grown by": "; ".join(map(morph_words, trial.morphs)),
+        "from": trial.parent or ("the initial architecture itself" if trial.started_s is not None else ""),
+        "weights from": f"trial {trial.weights_from}" if trial.weights_from is not None else "",
+        "trained again": f"the architecture of trial {trial.base}, with other hyperparameters" if trial.base else "",
+        "hyperparameters": ", ".join(f"{name} {_value(value)}" for name, value in trial.hyperparameters.items()),
+        "layers": f"{trial.depth}, {si(trial.parameters)} weights" if trial.depth else "",
+        "training one image": si(trial.image_operations, "OP") if trial.image_operations else "",
+        "precision": trial.precision or "",
+        "log": log.relative_to(data.paths.root).as_posix(),
+    }
+
+
+def _value(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def safe_json(value: Any) -> str:
+    """JSON for a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -1,0 +1,84 @@
+"""The words of the page: one vocabulary of states, the sentence of the result, times."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from aiperf.cli.units import count, si
+from analysis.output.page.machine import Machine
+from analysis.report.model import Report, TrialPart
+
+TRIAL_STATES = {
+    "completed": "completed",
+    "early_stop": "stopped early",
+    "stopped": "stopped by the end",
+    "failed": "failed",
+    "lost": "lost",
+    "running": "running",
+}
+"""The states of trials, as in report.json, in words."""
+
+ENDS = {
+    "deadline": "ran to its deadline",
+    "interrupted": "was interrupted",
+    "no_replicas": "lost all its replicas",
+    "unfinished": "has not ended",
+}
+"""The ends of a run, as in report.json, in words."""
+
+PHASES = {
+    "train": "training",
+    "evaluate": "evaluation",
+    "checkpoint": "writing weights",
+    "search": "choosing the next architecture",
+    "start": "starting the trainer",
+    "build": "building and compiling the model",
+    "idle": "waiting for work",
+    "down": "no process of the replica lived",
+}
+"""Phases of a replica and their meaning, work first."""
+
+
+def readable_duration(seconds: float) -> str:
+    """A duration for a sentence: 45 s, 5 min, 1 h 30 min."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return " ".join([*[f"{hours} h"] * bool(hours), *[f"{rest} min"] * bool(rest)])
+
+
+def readable_time(moment: str | None) -> str:
+    """An ISO time as 22 Nov 2026 06:41 UTC."""
+    if moment is None:
+        return "never started"
+    return datetime.fromisoformat(moment).strftime("%-d %b %Y %H:%M UTC")
+
+
+def evaluated_architectures(trials: tuple[TrialPart, ...]) -> int:
+    """Architectures with a measured accuracy."""
+    return len({trial.architecture for trial in trials if trial.best_accuracy is not None})
+
+
+def error_percent(error: float) -> str:
+    """An error in percent with two digits, such as 19 % or 1.4 %."""
+    percent = 100 * error
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %" if percent >= 0.095 else f"{percent:.2f} %"
+
+
+def sentence(report: Report, machine: Machine) -> str:
+    """The result in one sentence."""
+    who = count(report.replicas, "replica")
+    if machine.nodes:
+        who += f" on {count(machine.nodes, 'node')}"
+    known = evaluated_architectures(report.trials)
+    if report.started is None:
+        return f"{who} never started."
+    if report.score_ops is None:
+        done = f"{who} worked for {readable_duration(report.duration_s)}, but the run has no score"
+    else:
+        done = f"{who} reached {si(report.score_ops, 'OPS', 3)} in {readable_duration(report.duration_s)}"
+    if not known:
+        return f"{done}; no epoch was completed."
+    best = "the only architecture" if known == 1 else f"the best of {count(known, 'architecture')}"
+    return f"{done}; {best} errs in {error_percent(report.error)}."

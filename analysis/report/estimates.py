@@ -1,0 +1,110 @@
+"""Parts of the report that judge its numbers: intervals, and what the devices can have done."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """Base of all parts of the report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class IntervalPart(Part):
+    """A measure with its 95 % interval."""
+
+    value: float
+    """The measure."""
+    low: float | None
+    """Lower end of the interval; null if there are too few observations."""
+    high: float | None
+    """Upper end of the interval; null if there are too few observations."""
+
+
+class StatisticsPart(Part):
+    """Uncertainty of the result, and measures that do not depend on the search's choices."""
+
+    score_ops: IntervalPart | None
+    """Score: jackknife with Student's t over replicas, or over blocks of time if there is one
+    replica (Efron and Tibshirani 1993, chapters 11 and 12); null without a score.
+    """
+    regulated_score_ops: IntervalPart | None
+    """Regulated score: the intervals of score and error combined (MOVER, Zou and Donner 2008); null
+    without a score.
+    """
+    error: IntervalPart | None
+    """Error of the best epoch: binomial interval over its evaluated images (Wilson 1927); null
+    without an evaluated epoch. That the best of many epochs was chosen is not in it.
+    """
+    samples: int
+    """Replicas or blocks that the score's interval comes from."""
+    sampled: str
+    """Their kind: replicas, or blocks of 0.1 hour (of a tenth of the run, if that is shorter)."""
+    initial_ops: float | None
+    """Operations per second of one replica while it trains the initial architecture, which is the
+    same work in every run: operations of these trials / time of their training and evaluation; null
+    if it was not trained.
+    """
+    mean_growth: float | None
+    """Mean of `image_operations` over the initial architecture's, weighted by the operations of the
+    trials; null without work.
+    """
+    second_half: float | None
+    """OPS of the second half of the run / OPS of the first; null if the first half has none."""
+    points: int
+    """Points that the tuner tried."""
+    random_points: int
+    """Points that the tuner drew at random, for want of results, by the times of the records."""
+
+
+class FindingPart(Part):
+    """A number of the run that its devices cannot have produced, or that nothing supports."""
+
+    kind: str
+    """operations, images, telemetry, utilisation, power, energy, or devices."""
+    where: str
+    """The replica, trial or node."""
+    found: str
+    """The run's value, in words."""
+    limit: str
+    """The limit, in words."""
+
+
+class DevicePart(Part):
+    """All devices of one model."""
+
+    name: str
+    """Name in the driver; cpu without accelerators."""
+    model: str | None
+    """The known model; null for CPUs and unknown devices."""
+    devices: int
+    """Devices of this model; of CPUs, the cores that agents may use."""
+    precision_bits: int
+    """Width of the arithmetic of most of their operations."""
+    peak_ops: float | None
+    """Peak of one device at this width, in operations per second, without sparsity; null if
+    unknown.
+    """
+    power_w: float | None
+    """Power limit of one device in watts; null if unknown."""
+    ops: float
+    """Operations per second of all of them over the whole run."""
+    share_of_peak: float | None
+    """`ops` / (`devices` x `peak_ops`); null if unknown."""
+    source: str | None
+    """Source of the peak and the power limit."""
+
+
+class PhysicsPart(Part):
+    """Plausibility of the run: its claims against its devices."""
+
+    checked: bool
+    """False for a simulated run, which claims nothing about its devices."""
+    devices: tuple[DevicePart, ...]
+    """Every model of the run."""
+    unknown: tuple[str, ...]
+    """Accelerators that the table of devices does not have: compared with the fastest that it has.
+    """
+    findings: tuple[FindingPart, ...]
+    """Everything implausible; none in an official run."""

@@ -1,0 +1,350 @@
+"""Plausibility of a run: its claims against what its devices can do, and the samples behind them.
+
+Nothing here proves that the work was done. A claim beyond a limit was not, or its times, devices or
+samples are not those of the run. Limits are wide, so that no honest run meets one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from aiperf.cli.units import si
+from aiperf.rules.table import PRECISION_BITS
+from analysis.reading.run_data import RunData
+from analysis.reading.telemetry import NodeSeries
+from analysis.report.devices import Machine, crowded_hosts, machines
+from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
+from analysis.report.pace import Stretch, stretches, together
+from analysis.report.sampling import (
+    Intervals,
+    by_host,
+    covered_share,
+    mean_while_working,
+    most_accelerators,
+    working_time,
+)
+
+PEAK_FACTOR = 2.0
+"""Most claimed operations per second, in peaks. Algorithms such as Winograd's do with fewer
+multiplications than are counted, and a boost clock is above the data sheet's.
+"""
+
+LATENESS_MS = 2000
+"""The end of an epoch may be noted this late, so that the next one seems shorter."""
+
+PACE_FACTOR = 3.0
+"""Most images per second of a replica, in medians of all replicas with equal work and devices."""
+
+PACE_REPLICAS = 3
+"""Fewest replicas whose pace is compared."""
+
+COVERED = 0.9
+"""Least share of a replica's working time with samples near it."""
+
+REACH_INTERVALS, LEAST_REACH_MS = 3, 10_000
+"""A sample covers this many intervals before and after it, at least this long."""
+
+IDLE_PERCENT = 1.0
+"""Use of the accelerators, in percent, that training is above, as a mean of its samples."""
+
+POWER_SHARES = 0.05, 1.3
+"""Least and most mean power of training, in the device's limit: idle devices draw more than the
+first; boards with a higher limit than the data sheet's draw less than the second.
+"""
+
+EFFICIENCY_FACTOR = 3.0
+"""Most operations per joule, in (peak / power limit): lower clocks are more efficient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something implausible: where, the run's value, and the limit, in words."""
+
+    kind: str
+    where: str
+    found: str
+    limit: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.found} (limit: {self.limit})"
+
+
+class Evidence:
+    """The work, the devices and the samples of a run next to one another."""
+
+    def __init__(self, data: RunData) -> None:
+        self.data = data
+        self.simulated = data.manifest.config.training.trainer == "simulated"
+        """A simulated run claims nothing about its devices."""
+        self.machines = machines(data)
+        self.work = stretches(data)
+        self.nodes = by_host(data.telemetry.nodes)
+
+    @cached_property
+    def of_replica(self) -> dict[int, list[Stretch]]:
+        """The stretches of each replica that worked."""
+        found: dict[int, list[Stretch]] = defaultdict(list)
+        for own in self.work.values():
+            found[own[0].replica] += own
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def busy(self) -> dict[int, Intervals]:
+        """The working time of each replica."""
+        return {replica: working_time(own) for replica, own in self.of_replica.items()}
+
+    def bits(self, trial: int) -> int:
+        """Width of the arithmetic of a trial; the narrowest if it is unknown."""
+        started = self.data.ledger.trials[trial].started
+        return PRECISION_BITS.get(started.precision, 16) if started is not None else 16
+
+
+def findings(data: RunData) -> tuple[Finding, ...]:
+    """Everything implausible of a run, by kind. A simulated run is not checked."""
+    return findings_of(Evidence(data))
+
+
+def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
+    """The same from evidence that was put together before."""
+    if evidence.simulated:
+        return ()
+    return (
+        *_devices(evidence), *_operations(evidence), *_totals(evidence), *_pace(evidence),
+        *_telemetry(evidence), *_loads(evidence),
+    )  # fmt: skip
+
+
+def _devices(evidence: Evidence) -> Iterator[Finding]:
+    """system.json, trainers and telemetry must agree about the accelerators."""
+    for replica in evidence.of_replica:
+        where, machine = f"replica {replica}", evidence.machines.get(replica)
+        facts = evidence.data.system.get(str(replica))
+        if machine is None or facts is None:
+            yield Finding("devices", where, "no description of its node in system.json", "one of each that worked")
+            continue
+        named = sorted(name for name in machine.ranks if name != "cpu")
+        if named and not facts.accelerators:
+            found = f"system.json has no accelerator, the trainers report {', '.join(named)}"
+            yield Finding("devices", where, found, "the same devices")
+        elif any(name != machine.name for name in named):
+            found = f"system.json has {machine.name}, the trainers report {', '.join(named)}"
+            yield Finding("devices", where, found, "the same devices")
+    for host, ranks, devices in crowded_hosts(evidence.data):
+        yield Finding("devices", f"node {host}", f"{ranks} ranks on {devices} accelerators", "one rank on each")
+    yield from _memory(evidence)
+    seen = set()
+    for replica in evidence.of_replica:
+        facts = evidence.data.system.get(str(replica))
+        node = evidence.nodes.get(facts.host or "") if facts is not None else None
+        if facts is None or node is None or (facts.host, facts.accelerators) in seen:
+            continue
+        seen.add((facts.host, facts.accelerators))
+        sampled = most_accelerators(node)
+        if sampled != (facts.accelerators or 0):
+            found = f"{facts.accelerators or 0} accelerators in system.json, {sampled} in its samples"
+            yield Finding("devices", f"node {facts.host}", found, "the same number")
+
+
+def _memory(evidence: Evidence) -> Iterator[Finding]:
+    """Searches whose limit is above the memory of the device. A resumed replica may have moved."""
+    for replica in evidence.of_replica:
+        facts = evidence.data.system.get(str(replica))
+        device = facts.accelerator_memory_bytes if facts is not None else None
+        if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
+            continue
+        started = [trial.started for trial in evidence.data.ledger.trials.values() if trial.started is not None]
+        limit = max((body.memory_bytes or 0 for body in started if body.replica == replica), default=0)
+        if limit > device and evidence.data.manifest.config.replica.accelerator_memory_gib is None:
+            yield Finding("devices", f"replica {replica}", f"a search for {limit} bytes of memory", f"{device} bytes")
+
+
+def _operations(evidence: Evidence) -> Iterator[Finding]:
+    """The fastest stretch of each replica that is beyond its devices."""
+    worst: dict[int, tuple[float, Stretch, float]] = {}
+    for trial, own in evidence.work.items():
+        machine = evidence.machines.get(own[0].replica)
+        if machine is None:
+            continue
+        most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
+        for piece in together(own):
+            ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
+            if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
+                worst[piece.replica] = ops, piece, most
+    for replica, (ops, piece, most) in sorted(worst.items()):
+        machine = evidence.machines[replica]
+        where = f"trial {piece.trial} on replica {replica}, from epoch {piece.first_epoch}"
+        yield Finding("operations", where, f"{si(ops, 'OPS')} in {piece.duration_ms / 1000:g} s", _limit(machine, most))
+
+
+def _limit(machine: Machine, most: float) -> str:
+    names = f"{machine.count} x {machine.device.name if machine.device else machine.name}"
+    fastest = ", compared with the fastest known" if machine.device is None and not machine.on_cpus else ""
+    return f"{si(most, 'OPS')}, twice the peak of {names}{fastest}"
+
+
+def _totals(evidence: Evidence) -> Iterator[Finding]:
+    """Work of a replica that its devices could not have done in the whole run."""
+    seconds = (evidence.data.duration_ms + LATENESS_MS) / 1000
+    for replica, own in evidence.of_replica.items():
+        machine = evidence.machines.get(replica)
+        if machine is None:
+            continue
+        possible = {trial: machine.peak(evidence.bits(trial)) for trial in {piece.trial for piece in own}}
+        # The seconds that each trial needs at least, one after another.
+        needed = sum(piece.operations / (PEAK_FACTOR * possible[piece.trial] * machine.count) for piece in own)
+        if needed > seconds:
+            ops = sum(piece.operations for piece in own) / seconds
+            most = PEAK_FACTOR * max(possible.values()) * machine.count
+            yield Finding("operations", f"replica {replica}", f"{si(ops, 'OPS')} over the run", _limit(machine, most))
+
+
+def _pace(evidence: Evidence) -> Iterator[Finding]:
+    """Replicas that claim far more images per second than others with the same work and devices."""
+    groups: dict[tuple[object, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial, own in evidence.work.items():
+        started, machine = evidence.data.ledger.trials[trial].started, evidence.machines.get(own[0].replica)
+        if started is None or machine is None:
+            continue
+        key: tuple[object, ...]
+        key = (started.architecture, started.hyperparameters.get("batch_size"), started.precision,
+               machine.name, machine.count)  # fmt: skip
+        for piece in own[1:]:  # the first epoch of a training compiles
+            if piece.duration_ms > LATENESS_MS:
+                groups[key][piece.replica].append(piece.images * 1000 / piece.duration_ms)
+    for key, paces in groups.items():
+        medians = {replica: median(values) for replica, values in sorted(paces.items())}
+        if len(medians) < PACE_REPLICAS:
+            continue
+        usual = median(medians.values())
+        for replica, pace in medians.items():
+            if pace > PACE_FACTOR * usual:
+                where = f"replica {replica}, architecture {key[0]}"
+                limit = f"{PACE_FACTOR:g} x {si(usual)}, the median of {len(medians)} replicas"
+                yield Finding("images", where, f"{si(pace)} images per second", limit)
+
+
+def _telemetry(evidence: Evidence) -> Iterator[Finding]:
+    """Replicas without samples while they worked."""
+    interval_ms = evidence.data.manifest.config.telemetry.interval * 1000
+    if interval_ms <= 0:
+        return
+    reach_ms = max(REACH_INTERVALS * interval_ms, LEAST_REACH_MS)
+    for replica, working in evidence.busy.items():
+        facts = evidence.data.system.get(str(replica))
+        if facts is None:
+            continue  # reported as a node without a description
+        node = evidence.nodes.get(facts.host or "")
+        times = node.column("time_ms") if node is not None else np.array([])
+        share = covered_share(times, reach_ms, working)
+        if share < COVERED:
+            where, limit = f"replica {replica} on node {facts.host}", f"at least {COVERED:.0%}"
+            yield Finding("telemetry", where, f"samples cover {100 * share:.1f} % of its working time", limit)
+
+
+def _loads(evidence: Evidence) -> Iterator[Finding]:
+    """Use, power and energy of the accelerators of each node while its replicas worked."""
+    for host, replicas in _hosts(evidence).items():
+        node, machine = evidence.nodes.get(host), evidence.machines[replicas[0]]
+        if node is None:
+            continue
+        working = working_time(piece for replica in replicas for piece in evidence.of_replica[replica])
+        use = mean_while_working(node, "accelerator_percent", working)
+        if use is not None and use < IDLE_PERCENT:
+            found = f"accelerators were in use {use:.1f} % of the working time"
+            yield Finding("utilisation", f"node {host}", found, f"above {IDLE_PERCENT:g} %")
+        yield from _power(node, machine, working)
+        yield from _energy(evidence, node, replicas)
+
+
+def _hosts(evidence: Evidence) -> Mapping[str, list[int]]:
+    """The replicas that worked on accelerators, by node."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for replica in evidence.of_replica:
+        machine = evidence.machines.get(replica)
+        if machine is not None and machine.host is not None and not machine.on_cpus:
+            found[machine.host].append(replica)
+    return found
+
+
+def _power(node: NodeSeries, machine: Machine, working: Intervals) -> Iterator[Finding]:
+    count = most_accelerators(node)
+    power_w = mean_while_working(node, "accelerator_power_w", working)
+    if power_w is None or not count or machine.device is None or machine.device.power_w is None:
+        return
+    low, high = (share * machine.device.power_w for share in POWER_SHARES)
+    if not low <= power_w / count <= high:
+        found = f"{power_w / count:.0f} W for each accelerator while it trained"
+        yield Finding("power", f"node {node.host}", found, f"{low:.0f} to {high:.0f} W for {machine.device.name}")
+
+
+def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterator[Finding]:
+    """Fewer joules than the operations of the node's replicas need."""
+    data, machine = evidence.data, evidence.machines[replicas[0]]
+    if data.start_ms is None or machine.device is None or machine.device.power_w is None:
+        return
+    used = node.accelerator_energy(np.array([data.start_ms, data.end_ms], dtype=np.float64))
+    if used is None:
+        return
+    own = [piece for replica in replicas for piece in evidence.of_replica[replica]]
+    bits = min(evidence.bits(trial) for trial in {piece.trial for piece in own})
+    operations = sum(piece.operations for piece in own) / data.manifest.config.replica.nodes
+    joules = float(used[1] - used[0])
+    least = operations / (EFFICIENCY_FACTOR * machine.peak(bits) / machine.device.power_w)
+    if joules < least:
+        limit = f"{si(least, 'J')}, a third of its power limit / peak for each operation"
+        yield Finding("energy", f"node {node.host}", f"{si(joules, 'J')} for {si(operations)} operations", limit)
+
+
+def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:
+    """The part of the report."""
+    groups: dict[str, list[Machine]] = defaultdict(list)
+    for replica in evidence.of_replica:
+        if replica in evidence.machines:
+            groups[evidence.machines[replica].name].append(evidence.machines[replica])
+    return PhysicsPart(
+        checked=not evidence.simulated,
+        devices=tuple(_device_part(evidence, name, own) for name, own in sorted(groups.items())),
+        unknown=tuple(name for name, own in sorted(groups.items()) if own[0].device is None and not own[0].on_cpus),
+        findings=tuple(FindingPart(**asdict(item)) for item in found),
+    )
+
+
+def _device_part(evidence: Evidence, name: str, own: list[Machine]) -> DevicePart:
+    work: dict[int, int] = defaultdict(int)
+    for machine in own:
+        for piece in evidence.of_replica[machine.replica]:
+            work[evidence.bits(piece.trial)] += piece.operations
+    bits = max(work, key=lambda width: work[width])
+    device, count = own[0].device, _devices_of(evidence, own)
+    peak = device.peak(bits) if device is not None else None
+    duration_s = evidence.data.duration_ms / 1000
+    ops = sum(work.values()) / duration_s if duration_s > 0 else 0.0
+    return DevicePart(
+        name=name,
+        model=device.name if device is not None else None,
+        devices=count,
+        precision_bits=bits,
+        peak_ops=peak,
+        power_w=device.power_w if device is not None else None,
+        ops=ops,
+        share_of_peak=ops / (count * peak) if peak and count and not evidence.simulated else None,
+        source=device.source if device is not None else None,
+    )
+
+
+def _devices_of(evidence: Evidence, own: list[Machine]) -> int:
+    """Devices of these machines; those of a node that several replicas share count once."""
+    nodes = evidence.data.manifest.config.replica.nodes
+    by_node: dict[object, int] = defaultdict(int)
+    for machine in own:
+        facts = evidence.data.system.get(str(machine.replica))
+        described = (facts.cpu_count if machine.on_cpus else facts.accelerators) if facts is not None else None
+        node = machine.host or machine.replica
+        by_node[node] = max(by_node[node], described * nodes if described else machine.count)
+    return sum(by_node.values())

@@ -1,0 +1,66 @@
+"""The samples of telemetry that stand behind the work: their cover, use and power meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from analysis.reading.telemetry import NodeSeries, Series
+from analysis.report.pace import Stretch
+
+Intervals = tuple[Series, Series]
+"""Begins and ends of disjoint intervals, in order."""
+
+
+def working_time(found: Iterable[Stretch]) -> Intervals:
+    """The union of the times of stretches, in milliseconds."""
+    spans = sorted((piece.begin_ms, piece.end_ms) for piece in found if piece.end_ms > piece.begin_ms)
+    merged: list[list[int]] = []
+    for begin, end in spans:
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    table = np.array(merged, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def covered_share(times: Series, reach_ms: float, working: Intervals) -> float:
+    """The share of the working time that lies at most `reach_ms` away from a sample."""
+    begins, ends = working
+    total = float((ends - begins).sum())
+    if total <= 0:
+        return 1.0
+    times = np.unique(times[~np.isnan(times)])
+    if not times.size:
+        return 0.0
+    # Time without a sample up to each moment: it grows only between the reaches of two samples.
+    far = np.array([min(begins[0], times[0]) - 1 - 2 * reach_ms, max(ends[-1], times[-1]) + 1 + 2 * reach_ms])
+    closed = np.concatenate([far[:1], times + reach_ms])
+    opened = np.concatenate([times - reach_ms, far[1:]])
+    gaps = np.maximum(opened - closed, 0.0)
+    edges = np.stack([np.minimum(closed, opened), opened], axis=1).ravel()
+    before = np.concatenate([[0.0], np.cumsum(gaps)[:-1]])
+    empty = np.stack([before, before + gaps], axis=1).ravel()
+    return 1.0 - float((np.interp(ends, edges, empty) - np.interp(begins, edges, empty)).sum()) / total
+
+
+def mean_while_working(node: NodeSeries, column: str, working: Intervals) -> float | None:
+    """Mean of a column over the samples of the working time; None without any."""
+    begins, ends = working
+    times, values = node.column("time_ms"), node.column(column)
+    place = np.searchsorted(begins, times, side="right") - 1
+    inside = (place >= 0) & ~np.isnan(values)
+    inside &= times <= (ends[np.maximum(place, 0)] if ends.size else -np.inf)
+    return float(values[inside].mean()) if inside.any() else None
+
+
+def most_accelerators(node: NodeSeries) -> int:
+    """Most accelerators that a sample of the node has."""
+    return int(np.nanmax(node.column("accelerators"), initial=0.0))
+
+
+def by_host(nodes: Sequence[NodeSeries]) -> dict[str, NodeSeries]:
+    """The samples of each node by its name."""
+    return {node.host: node for node in nodes}

@@ -1,0 +1,136 @@
+"""The state of a run for those who watch it: the content of `aiperf status --format json`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from aiperf.history.ledger import when
+from aiperf.run_directory.claim import Holder, find_holder
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.run_data import RunData
+from analysis.report.estimates import Part
+from analysis.report.model import Report
+
+State = Literal["starting", "running", "silent", "interrupted", "ended"]
+
+
+class ReplicaStatus(Part):
+    """One replica and its latest trial."""
+
+    replica: int
+    """Number of the replica, from 0."""
+    state: str
+    """working, lost, or, when the run is over, finished or interrupted."""
+    phase: str | None
+    """Its latest phase: search, start, build, train, evaluate, checkpoint or idle."""
+    trial: int | None
+    round: int | None
+    epochs: int | None
+    """Completed epochs of the trial."""
+    accuracy: float | None
+    """Best top-1 accuracy of the trial."""
+    operations: int
+    """Of all its trials so far."""
+
+
+class RunStatus(Part):
+    """A run at this moment."""
+
+    schema_version: int = 1
+    name: str
+    """Name of the run."""
+    state: State
+    """starting: waits for its replicas; running; silent: its primary on another node gives no sign
+    of life; interrupted: can be resumed in the time that is left; ended.
+    """
+    ended: str | None
+    """The recorded end: deadline, interrupted or no_replicas; null without one."""
+    primary: str | None
+    """The process that has the run, or had it when it died; null if none claims it."""
+    elapsed_s: float
+    """Seconds from the release of the replicas to now, to the end, or to the last record."""
+    duration_s: float
+    """Seconds that the run lasts as planned."""
+    left_s: float | None
+    """Seconds to the deadline from now on, at least 0; null before the release."""
+    trials: int
+    error: float
+    """1 - best top-1 accuracy so far."""
+    score_ops: float | None
+    """Operations per second so far; of an ended run its score, null if it has none."""
+    regulated_score_ops: float | None
+    replicas: tuple[ReplicaStatus, ...]
+    next: str
+    """The command that follows: status, resume, or report."""
+
+
+def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, Holder | None]:
+    """The state of a run, and the primary that claims it."""
+    holder, unfinished = find_holder(paths.claim, now_ms), data.ended == "unfinished"
+    if unfinished and holder is not None and holder.alive:
+        return ("starting" if data.start_ms is None else "running"), holder
+    if data.ended == "deadline" or seconds_left(data, now_ms) == 0:
+        return "ended", holder
+    if unfinished and holder is not None and not holder.here:
+        return "silent", holder
+    if unfinished and holder is None and not paths.history_files("primary"):
+        return "starting", holder  # its directory was made a moment ago
+    return "interrupted", holder
+
+
+def seconds_left(data: RunData, now_ms: int) -> float | None:
+    """Seconds to the deadline, at least 0; None if the run was never released."""
+    if data.start_ms is None or data.ledger.released is None:
+        return None
+    planned_ms = min(data.ledger.released.body.duration_ms, round(data.manifest.config.run.duration * 1000))
+    return max(0.0, (data.start_ms + planned_ms - now_ms) / 1000)
+
+
+def next_command(state: State, paths: RunPaths) -> str:
+    """The command that a user in front of this run needs next."""
+    verb = {"interrupted": "resume", "silent": "resume", "ended": "report"}.get(state, "status")
+    return f"aiperf {verb} {shlex.quote(str(paths.root))}"
+
+
+def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> RunStatus:
+    """The status of a run; `report` is its report so far."""
+    state, holder = find_state(paths, data, now_ms)
+    return RunStatus(
+        name=report.name,
+        state=state,
+        ended=None if data.ended == "unfinished" else data.ended,
+        primary=str(holder) if holder is not None else None,
+        elapsed_s=report.duration_s,
+        duration_s=data.manifest.config.run.duration,
+        left_s=seconds_left(data, now_ms),
+        trials=len(report.trials),
+        error=report.error,
+        score_ops=report.score_ops,
+        regulated_score_ops=report.regulated_score_ops,
+        replicas=_replicas(data, report, state),
+        next=next_command(state, paths),
+    )
+
+
+def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatus, ...]:
+    latest = {trial.replica: trial for trial in report.trials}
+    result = []
+    for replica in report.replica_details:
+        phases = data.ledger.replica(replica.replica).phases.values()
+        phase = max((item for items in phases for item in items), key=when, default=None)
+        trial = latest.get(replica.replica)
+        over = replica.state == "working" and state in ("interrupted", "ended")
+        result.append(
+            ReplicaStatus(
+                replica=replica.replica,
+                state="interrupted" if over else replica.state,
+                phase=phase.body.phase if phase is not None else None,
+                trial=trial.id if trial is not None else None,
+                round=trial.round if trial is not None else None,
+                epochs=trial.epochs if trial is not None else None,
+                accuracy=trial.best_accuracy if trial is not None else None,
+                operations=replica.operations,
+            )
+        )
+    return tuple(result)

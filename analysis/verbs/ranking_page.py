@@ -1,0 +1,59 @@
+"""The page of a ranking: its rows with bars, and links to the pages of the runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from analysis.output.page import words
+from analysis.output.pages import render
+from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row
+
+OFFICIAL = "an official run meets every rule; aiperf check DIR names those that a run does not meet"
+"""The sentence for a ranking without official runs."""
+
+MEASURES = {
+    "score_ops": ("score", "OPS"),
+    "regulated_score_ops": ("regulated score", "OPS"),
+    "ops_per_accelerator": ("per accelerator", "OPS"),
+    "operations_per_joule": ("energy efficiency", "OP/J"),
+}
+"""Headings and units of the measures, in the order of their columns after that of the ranking."""
+
+
+def date_of(moment: str | None) -> str:
+    """The day of an ISO time, such as 22 Nov 2026; a dash for None."""
+    return " ".join(words.readable_time(moment).split()[:3]) if moment is not None else "-"
+
+
+def ranking_page(ranking: Ranking, folder: Path) -> str:
+    """The page of a ranking as one file, for this folder."""
+    return render(
+        "ranking.html",
+        ranking=ranking,
+        parts=[(status, heading, rows, _measures(rows, ORDERS[ranking.order]), _largest(rows, ranking))
+               for status, heading in STATUSES.items()
+               if (rows := ranking.with_status(status)) or status == "official"],
+        links={row.origin: _link(row.page, folder) for row in ranking.rows if row.page is not None},
+        official=OFFICIAL,
+        date_of=date_of,
+        words=words,
+    )  # fmt: skip
+
+
+def _measures(rows: Sequence[Row], first: str) -> list[tuple[str, str, str]]:
+    """The measure that the ranking is by, then others that any row has: key, heading, unit."""
+    keys = [first, *(key for key in MEASURES if key != first and any(getattr(row, key) is not None for row in rows))]
+    return [(key, *MEASURES[key]) for key in keys]
+
+
+def _largest(rows: Sequence[Row], ranking: Ranking) -> float:
+    """The value whose bar is full."""
+    return max((getattr(row, ORDERS[ranking.order]) or 0.0 for row in rows), default=0.0)
+
+
+def _link(page: str, folder: Path) -> str:
+    """A relative address, so that page and runs can move together."""
+    return quote(Path(os.path.relpath(page, folder)).as_posix())
