@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 
 from aiperf.clock import SystemClock
+from aiperf.history.bodies import PhaseBegan, RunReleased
 from aiperf.history.files import HistoryReader
-from aiperf.history.records import PhaseBegan, RunReleased
 from aiperf.run_directory.paths import RunPaths
 from slurm.local_cluster import LocalCluster
-from testing.sshd import start_hosts
+from testing.hosts.sshd import start_hosts
 
 
 def first_steps(output: Path) -> tuple[int | None, dict[int, int]]:
@@ -77,8 +77,8 @@ def main() -> int:
         try:
             for replicas in map(int, arguments.replicas.split(",")):
                 found[f"local {replicas}"] = measure(replicas, [], dict(os.environ))
-                found[f"slurm {replicas}"] = measure(replicas, ["--launcher", "slurm"], slurm)
                 shared = ["--set", f"replica.per_node={-(-replicas // 4)}"]
+                found[f"slurm {replicas}"] = measure(replicas, ["--launcher", "slurm", *shared], slurm)
                 words = ["--launcher", "ssh", *hosts.overrides(), *shared]
                 found[f"ssh {replicas}"] = measure(replicas, words, dict(os.environ))
         finally:

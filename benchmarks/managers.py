@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from aiperf.history.bodies import PhaseBegan, TrialEnded
 from aiperf.history.files import HistoryReader
-from aiperf.history.records import PhaseBegan, TrialEnded
 from aiperf.run_directory.paths import RunPaths
 from testing.hand_made import free_port
 from testing.processes import ask, command, family

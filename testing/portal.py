@@ -71,6 +71,6 @@ class Portal:
         raise AssertionError(f"it did not become true; NNI's status: {self.status}")
 
 
-def final_of(trial: dict[str, Any]) -> float:
-    """The final result of a trial."""
-    return float(json.loads(json.loads(trial["finalMetricData"][0]["data"]))["default"])
+def final_of(trial: dict[str, Any], metric: str = "default") -> float:
+    """The final result of a trial, or another of its metrics."""
+    return float(json.loads(json.loads(trial["finalMetricData"][0]["data"]))[metric])

@@ -1,9 +1,10 @@
-"""Settings of all tests, and a SLURM cluster and ssh hosts that are started once."""
+"""Settings of all tests, and a SLURM cluster, ssh hosts and a Ray cluster that are started once."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from hypothesis import settings
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
+from testing.hosts.ray_cluster import RayNodes, start_ray
+from testing.hosts.sshd import Hosts, start_hosts
 from testing.needs import need
-from testing.sshd import Hosts, start_hosts
 
 # No deadlines: machines are shared. In CI the same examples every time, so that a red run is about
 # the change.
@@ -52,6 +54,7 @@ def allocation(slurm: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator
     job = shown.split("allocation ")[1].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[1-{CLUSTER_NODES}]")
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", f"{CLUSTER_CPUS}(x{CLUSTER_NODES})")
     yield job
     subprocess.run(["scancel", job], check=True)
 
@@ -62,3 +65,12 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     hosts = start_hosts(Path(tmp_path_factory.mktemp("ssh")) / "hosts", 3)
     yield hosts
     hosts.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[RayNodes]:
+    """A real Ray cluster of two nodes."""
+    with tempfile.TemporaryDirectory(prefix="aiperf-ray-") as folder:
+        nodes = start_ray(Path(folder), 2)
+        yield nodes
+        nodes.stop()

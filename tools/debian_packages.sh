@@ -10,9 +10,9 @@ done
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "installing Debian packages:$missing"
-  apt-get update -qq
+  apt-get -o DPkg::Lock::Timeout=300 update -qq
   # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing >/dev/null
 else
   echo "********************************************************************************" >&2
   echo "NOT INSTALLED, because this is not root on Debian:$missing" >&2

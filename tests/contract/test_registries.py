@@ -23,7 +23,10 @@ from testing.places import ROOT
 TOY = "toy-implementation"
 
 SEAMS = {
+    "analysis.output.trackers:TRACKERS": "tests/unit/analysis/exports/test_trackers.py",
+    "primary.allocations:ALLOCATIONS": "tests/contract/primary/test_allocations.py",
     "primary.launchers:LAUNCHERS": "tests/contract/primary/test_launchers.py",
+    "primary.doctor.checks:CHECKS": "tests/unit/primary/test_doctor_checks.py",
     "primary.managers:MANAGERS": "tests/contract/primary/test_managers.py",
     "primary.work:WORK_LISTS": "tests/contract/primary/test_work_lists.py",
     "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",

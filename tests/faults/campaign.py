@@ -158,9 +158,25 @@ def recomputed(output: Path) -> tuple[str, list[str]]:
     counted = operations_total(output)
     if reported != counted:
         raise SystemExit(f"{output}: the report says {reported} operations, the raw records say {counted}")
+    if still_open := unclosed(output):
+        raise SystemExit(f"{output}: not closed exactly once: trials {still_open}")
     verified = subprocess.run([sys.executable, "-m", "aiperf", "verify", str(output)], capture_output=True, text=True,
                               check=False)  # fmt: skip
     return shown.stdout.splitlines()[-1], verified.stdout.splitlines()[:-1]
+
+
+def unclosed(output: Path) -> list[int]:
+    """Jobs that the primaries did not close exactly once, from raw records.
+
+    The primary may be killed between the end of the run and the last closing of a replica.
+    """
+    texts = [file.read_text() for file in sorted((output / "history").glob("primary-*.jsonl"))]
+    bodies = [json.loads(line)["data"] for text in texts for line in text.splitlines() if line.endswith('"}')]
+    closed = Counter(body["trial"] for body in bodies if body["type"] == "trial_closed")
+    issued = {body["trial"]: body["replica"] for body in bodies if body["type"] == "job_issued"}
+    last = set({replica: trial for trial, replica in issued.items()}.values())
+    return [trial for trial in sorted({*issued, *closed})
+            if closed[trial] != 1 and not (closed[trial] == 0 and trial in last)]  # fmt: skip
 
 
 def campaign(kills: int, seed: int, trainer: str) -> Toll:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
 from primary.launchers import LAUNCHERS, Exit, Launcher, ReplicaSpec, make_launcher
+from primary.launchers.relays.starters import STARTERS
+from testing.hosts.allocations import enter, job_of
+from testing.hosts.ray_cluster import RayNodes
+from testing.hosts.sshd import Hosts
 from testing.processes import lives
 from testing.runs import wait_for
-from testing.sshd import Hosts
 
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 STUBBORN = (
@@ -31,7 +35,7 @@ Settings = dict[str, object]
 def slurm_job(request: pytest.FixtureRequest) -> Settings:
     """Outside an allocation."""
     request.getfixturevalue("slurm")
-    return {}
+    return {"replica.per_node": 16}
 
 
 def slurm_step(request: pytest.FixtureRequest) -> Settings:
@@ -45,10 +49,24 @@ def ssh(request: pytest.FixtureRequest) -> Settings:
     return {"replica.per_node": 20} | {f"ssh.{name}": value for name, value in hosts.settings.model_dump().items()}
 
 
+def in_job(scheduler: str, request: pytest.FixtureRequest) -> Settings:
+    """Inside a canned job of three hosts, with a stand-in for the starter."""
+    folder: Path = request.getfixturevalue("tmp_path") / "job"
+    enter(request.getfixturevalue("monkeypatch"), job_of(scheduler, folder, ("a", "b", "c")))
+    return {"replica.per_node": 20}
+
+
+def ray(request: pytest.FixtureRequest) -> Settings:
+    nodes: RayNodes = request.getfixturevalue("ray_nodes")
+    return {"replica.per_node": 25, **nodes.settings}
+
+
 WAYS: dict[str, dict[str, Callable[[pytest.FixtureRequest], Settings]]] = {
     "local": {"local": lambda request: {}},
+    "scheduler": {f"scheduler {name}": partial(in_job, name) for name in STARTERS},
     "slurm": {"slurm job": slurm_job, "slurm step": slurm_step},
     "ssh": {"ssh": ssh},
+    "ray": {"ray": ray},
 }
 """The ways to set up each launcher, one or several."""
 
@@ -114,7 +132,8 @@ def test_cancel_ends_stubborn_processes_and_children(start: Start, spec: Make) -
         stubborn = await launcher.start(spec(STUBBORN))
         pid = int(await stubborn.receive())
         await stubborn.cancel(0.2)
-        await stubborn.cancel(0.2)  # cancelling twice does no harm
+        end = await stubborn.cancel(0.2)  # cancelling twice does no harm
+        assert await stubborn.wait() == end, "its end can be asked for afterwards"
         await assert_gone(pid)
         parent = await launcher.start(spec(PARENT))
         child = int(await parent.receive())
@@ -195,5 +214,6 @@ def test_a_lost_connection_is_not_a_death(ssh_hosts: Hosts, spec: Make, request:
         assert found.code is None
         assert str(found) == "cannot be reached: the connection is lost"
         assert await process.explain() == "host h0"
+        assert [await process.cancel(0.2), await process.wait()] == [found, found]
 
     asyncio.run(scenario())

@@ -8,11 +8,9 @@ from itertools import count
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import (
+from aiperf.history.bodies import (
     AnyBody,
     JobIssued,
-    Record,
     ReplicaReady,
     RunReleased,
     RunResumed,
@@ -20,6 +18,8 @@ from aiperf.history.records import (
     TrialFailed,
     TrialStarted,
 )
+from aiperf.history.ledger import Ledger
+from aiperf.history.records import Record
 from aiperf.messages import Finished, Job
 from primary.work import WORK_LISTS, OpenWorkList, WorkList
 

@@ -16,12 +16,14 @@ from aiperf.network.layers import (
     Dropout,
     Flatten,
     Input,
+    Layer,
     MaxPool,
     ReLU,
     Softmax,
     ZeroPad,
 )
 from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.built import architecture_of, compute_types
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 
@@ -49,6 +51,7 @@ def test_every_layer_type_builds_as_counted() -> None:
     model = build_model(EVERYTHING)
     check_model(model, EVERYTHING)
     assert model.count_params() == EVERYTHING.parameter_count
+    assert architecture_of(model, EVERYTHING) == EVERYTHING
 
 
 def test_resnet50_and_a_grown_one_build_as_counted() -> None:
@@ -56,6 +59,53 @@ def test_resnet50_and_a_grown_one_build_as_counted() -> None:
     model = build_model(grown)
     check_model(model, grown)
     assert model.count_params() == grown.parameter_count
+    assert architecture_of(model, grown).hash == grown.hash
+
+
+def changed(name: str, layer: Layer) -> Architecture:
+    return Architecture(tuple(Node(n.name, layer if n.name == name else n.layer, n.inputs) for n in EVERYTHING.nodes))
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        changed("drop", Dropout(0.1)),
+        changed("pool", MaxPool((1, 3), (2, 2))),
+        changed("bn", BatchNorm()),
+        changed("relu", Dropout(0.5)),
+        changed("grouped", Conv(12, (3, 3), dilation=(1, 1), groups=3)),
+        Architecture(
+            tuple(Node(n.name, n.layer, ("relu", "sum") if n.name == "cat" else n.inputs) for n in EVERYTHING.nodes)
+        ),
+    ],
+)
+def test_a_model_that_computes_something_else_from_the_same_weights_has_another_hash(built: Architecture) -> None:
+    model = build_model(built)
+    check_model(model, EVERYTHING)
+    assert architecture_of(model, EVERYTHING).hash == built.hash != EVERYTHING.hash
+
+
+@pytest.mark.parametrize(
+    ("layer", "attribute", "value", "match"),
+    [
+        ("conv", "trainable", False, "layer 'conv' is not trained"),
+        ("bn", "momentum", 0.99, r"layer 'bn' \(BatchNormalization\): momentum 0.99"),
+        ("fc", "activation", keras.activations.relu, r"layer 'fc' \(Dense\): it has an activation"),
+    ],
+)
+def test_a_layer_that_no_architecture_has_is_named(layer: str, attribute: str, value: object, match: str) -> None:
+    model = build_model(EVERYTHING)
+    setattr(model.get_layer(layer), attribute, value)
+    with pytest.raises(TrialFailedError, match=match):
+        architecture_of(model, EVERYTHING)
+
+
+def test_compute_types_are_those_of_the_layers_with_kernels() -> None:
+    model = build_model(EVERYTHING)
+    assert compute_types(model) == {"float32": 4}
+    for name in ("conv", "grouped"):
+        model.get_layer(name).dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+    assert compute_types(model) == {"bfloat16": 2, "float32": 2}
 
 
 def test_residual_blocks_start_as_the_identity() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,14 +14,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from aiperf.config.dataset_manifest import FileEntry
+from aiperf.config.dataset_manifest import FileEntry, read_dataset_manifest
+from aiperf.config.datasets import REGISTERED, find_dataset
+from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.datasets.check import describe
+from replica.datasets.shards import Image, read_shard, write_shard
 from replica.trainer.data import SOURCES
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.digits import bilinear
 from replica.trainer.data.epochs import Epochs
 from replica.trainer.data.images import MEAN, train_image, validation_image
+from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.data.tfrecord import pieces
 from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent, source_for
 
@@ -192,6 +197,74 @@ def test_a_damaged_shard_ends_the_trial_and_says_where_to_look(tmp_path: Path) -
     victim.unlink()
     with pytest.raises(DatasetError, match=r"1 shard\(s\) are missing, such as train-00002-of-00004"):
         source_for("images", tmp_path / "data")
+
+
+def sampled(folder: Path | None, dataset: str = "images", **changes: Any) -> str | None:
+    request = request_for(dataset, folder, **changes)
+    return fingerprint_of(request, find_dataset(request.dataset, request.data_dir))
+
+
+def test_a_sample_of_the_data_set_gives_its_fingerprint(shards: Path, folders: Path) -> None:
+    for folder in (shards, folders):
+        assert sampled(folder) == read_dataset_manifest(folder).fingerprint is not None
+        request = request_for("images", folder)
+        facts = find_dataset("images", str(folder))
+        assert {fingerprint_of(request, facts, rank, 40) for rank in (0, 17, 39)} == {sampled(folder)}
+    assert sampled(shards, synthetic_input=True) is None
+
+
+def test_the_digits_are_the_registered_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampled(None, "digits") == REGISTERED["digits"]
+    monkeypatch.setitem(REGISTERED, "digits", "0" * 64)
+    with pytest.raises(DatasetError, match="digits of the installed scikit-learn are others"):
+        sampled(None, "digits")
+
+
+def test_images_of_another_data_set_are_found_by_the_sample(shards: Path, folders: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    shutil.copytree(shards, folder)
+    victim = folder / "train-00001-of-00004"
+    label, encoded = list(read_shard(victim))[4]
+    images = [Image("", *item) for item in read_shard(victim)]
+    black = tf.io.encode_jpeg(np.zeros((9, 9, 3), np.uint8)).numpy()
+    for forged, reason in (
+        (Image("", label, black), "another image or label"),
+        (Image("", label % CLASSES + 1, encoded), "another image or label"),
+        (images[3], "repeated"),
+    ):
+        write_shard(victim, [*images[:4], forged, *images[5:]])
+        with pytest.raises(DatasetError, match=rf"1 of 46 .*: train-00001-of-00004, image 4 \({reason}\)"):
+            sampled(folder)
+    write_shard(victim, images[:4])
+    with pytest.raises(DatasetError, match="train-00001-of-00004: ends before image 4 does"):
+        sampled(folder)
+    shutil.copytree(folders, tmp_path / "files")
+    (tmp_path / "files" / "validation" / "class2" / "0001.JPEG").write_bytes(black)
+    with pytest.raises(DatasetError, match=r"1 of 13 .*: validation/class2/0001.JPEG \(validation.index, image 5\)"):
+        sampled(tmp_path / "files")
+
+
+def test_a_list_of_images_that_is_not_the_fingerprints_is_refused(shards: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(shards, folder)
+    shutil.copy(folder / entries_name("validation"), folder / entries_name("train"))
+    with pytest.raises(DatasetError, match=r"fingerprints-train\.bin: is not the list of images"):
+        sampled(folder)
+    (folder / entries_name("train")).unlink()
+    with pytest.raises(DatasetError, match=r"No such file.*fingerprints-train.bin.*--write-manifest"):
+        sampled(folder)
+
+
+def test_nothing_that_counts_can_be_learned_from_synthetic_images() -> None:
+    source = source_for("digits", synthetic_input=True)
+    (train, _), *_ = source.train_batches(64, 1, 1, RankShare())
+    batches = list(source.validation_batches(64, RankShare()))
+    assert not np.allclose(np.asarray(train), np.asarray(batches[0][0]))
+    labels = [np.asarray(labels).argmax(axis=1) for _, labels in batches]
+    # Whatever a network answers to each of the 64 images, it is right in about one of ten.
+    same = np.stack(labels[:-1])
+    assert max((same == same[0]).mean(axis=1)[1:]) < 0.3
+    assert np.bincount(np.concatenate(labels)).max() < 0.15 * sum(map(len, labels))
 
 
 def test_a_directory_without_description_says_how_to_make_it(tmp_path: Path) -> None:

@@ -11,16 +11,18 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, Phase
+from aiperf.messages import Begin, Phase, TrainRequest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
-from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, Flatten, Input, ReLU, Softmax
+from aiperf.run_directory.evidence import hash_rows, read_rows
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.optimisers import build_optimiser
+from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
 from testing.images import request_for
 from workloads.classification.workload import CLASSIFICATION
@@ -62,11 +64,11 @@ def test_numpy_arrays_and_tensors_train_the_same(name: str) -> None:
         steps, model = compiled(name)
         sums = [steps.train(*map(convert, batch(size))) for size in (6, 6, 2)]
         scores = steps.evaluate(*map(convert, batch(5)))
-        found.append((steps.add_up(sums), steps.add_up([scores]), model.get_weights()))
+        found.append((steps.read(sums), steps.read([scores]), model.get_weights()))
     (trained, scored, weights), (others, other_scores, other_weights) = found
-    assert trained[-1] == 14, "images"
-    assert scored[-1] == 5
-    assert scored.shape == (2 + len(CLASSIFICATION.metrics),)
+    assert trained[:, 1].tolist() == [6, 6, 2], "images"
+    assert scored[:, -1] == 5
+    assert scored.shape == (1, 2 + len(CLASSIFICATION.metrics))
     np.testing.assert_array_equal(trained, others)
     np.testing.assert_array_equal(scored, other_scores)
     for mine, other in zip(weights, other_weights, strict=True):
@@ -78,7 +80,7 @@ def test_evaluation_counts_hits_and_sums_losses(name: str) -> None:
     steps, model = compiled(name)
     images, labels = batch(7)
     outputs = np.asarray(keras.ops.convert_to_numpy(model(images, training=False)))
-    loss, hits, count = steps.add_up([steps.evaluate(images, labels)])
+    ((loss, hits, count),) = steps.read([steps.evaluate(images, labels)])
     assert (hits, count) == ((outputs.argmax(1) == labels.argmax(1)).sum(), 7)
     assert loss == pytest.approx(-np.log((outputs * labels).sum(axis=1)).sum(), rel=1e-5)
 
@@ -88,14 +90,14 @@ def test_a_kept_state_gives_the_same_training_again(name: str) -> None:
     steps, _ = compiled(name)
     steps.train(*batch(4))
     state, rate, weights = steps.state(), steps.learning_rate(), steps.weights()
-    first = steps.add_up([steps.train(*batch(4, seed)) for seed in (2, 3)])
+    first = steps.read([steps.train(*batch(4, seed)) for seed in (2, 3)])
     assert steps.learning_rate() < rate
     assert any((a != b).any() for a, b in zip(steps.weights(), weights, strict=True))
     steps.restore(state)
     assert steps.learning_rate() == rate
     for mine, other in zip(steps.weights(), weights, strict=True):
         np.testing.assert_array_equal(mine, other)
-    again = steps.add_up([steps.train(*batch(4, seed)) for seed in (2, 3)])
+    again = steps.read([steps.train(*batch(4, seed)) for seed in (2, 3)])
     np.testing.assert_allclose(again, first, rtol=1e-6)
 
 
@@ -124,24 +126,56 @@ class Kept(RankReporter):
         self.epochs.append(facts)
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_a_whole_training_warms_up_without_a_trace_and_keeps_its_best_weights(name: str, tmp_path: Path) -> None:
-    digits = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)),
-                           Node("fc", Dense(10), ("flat",)), Node("softmax", Softmax(), ("fc",))))  # fmt: skip
+@pytest.fixture
+def whole_request(tmp_path: Path) -> TrainRequest:
+    """Two epochs of softmax regression with batch normalisation and dropout."""
+    digits = Architecture((Node("in", Input(32, 32, 3)), Node("bn", BatchNorm(), ("in",)),
+                           Node("flat", Flatten(), ("bn",)), Node("drop", Dropout(0.2), ("flat",)),
+                           Node("fc", Dense(10), ("drop",)), Node("softmax", Softmax(), ("fc",))))  # fmt: skip
     (tmp_path / "architecture.json").write_text(to_json(digits))
-    request = request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=2)
-    reports = []
-    for _ in range(2):
-        framework = FRAMEWORKS.load(name)()
-        training = ReadyTraining(framework, CLASSIFICATION, request, framework.open_collective(1), SystemClock())
-        kept = Kept()
-        assert not training.run(Begin(trial=1, save_weights_path=str(tmp_path / "weights.npz")), kept)
-        reports.append(kept)
-    assert reports[0].phases == ["train", "evaluate", "train", "evaluate", "checkpoint"]
-    assert [epoch.images_trained for epoch in reports[0].epochs] == [1437, 1437]
-    assert [epoch.learning_rate for epoch in reports[0].epochs] == pytest.approx([0.1, 0.075])
-    assert [epoch.correct for epoch in reports[0].epochs] == [epoch.correct for epoch in reports[1].epochs]
-    assert (tmp_path / "weights.npz").exists()
+    return request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=2)
+
+
+def run(name: str, request: TrainRequest, begin: Begin) -> Kept:
+    framework = FRAMEWORKS.load(name)()
+    kept = Kept()
+    ready = ReadyTraining(framework, CLASSIFICATION, request, framework.open_collective(1), SystemClock())
+    assert not ready.run(begin, kept)
+    return kept
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repeated(
+    name: str, whole_request: TrainRequest, tmp_path: Path
+) -> None:
+    file, rows_file = tmp_path / "weights.npz", tmp_path / "evidence" / "trial-000001.rows"
+    first = run(name, whole_request, Begin(trial=1, save_weights_path=str(file), evidence_path=str(rows_file)))
+    assert first.phases == ["train", "evaluate", "train", "evaluate", "checkpoint"]
+    assert [epoch.images_trained for epoch in first.epochs] == [1437, 1437]
+    assert [epoch.learning_rate for epoch in first.epochs] == pytest.approx([0.1, 0.075])
+    rows = read_rows(rows_file)
+    for epoch in first.epochs:
+        assert epoch.evidence == hash_rows(rows[epoch.epoch])
+        images = np.array([64] * 22 + [29])
+        assert epoch.loss == pytest.approx(np.average(rows[epoch.epoch]["loss"], weights=images), rel=1e-6)
+        assert (rows[epoch.epoch]["step"] == np.arange(1, 24)).all()
+    assert first.epochs[0].weights != first.epochs[1].weights
+
+    steps_file = tmp_path / "steps.rows"
+    steps = run(name, whole_request, Begin(trial=1, only_steps=5, evidence_path=str(steps_file)))
+    assert (steps.phases, steps.epochs) == (["train"], [])
+    (again,) = read_rows(steps_file).values()
+    for field in ("epoch", "step", "loss", "gradient_norm"):
+        np.testing.assert_allclose(again[field], rows[1][:5][field], rtol=1e-4)
+
+    evaluation = run(name, whole_request, Begin(trial=1, evaluate_path=str(file)))
+    assert evaluation.phases == ["evaluate"]
+    (alone,) = evaluation.epochs
+    best = first.epochs[(epoch_of(file) or 0) - 1]
+    assert best.correct == max(epoch.correct or 0 for epoch in first.epochs)
+    assert (alone.epoch, alone.images_trained, alone.images_evaluated) == (0, 0, 360)
+    assert (alone.correct, alone.weights) == (best.correct, best.weights)
+    assert alone.validation_loss == pytest.approx(best.validation_loss, rel=1e-5)
 
 
 def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:

@@ -16,10 +16,17 @@ from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, FromTrainer, TrainerEpoch, TrainerProgress, TrainRequest
+from aiperf.messages import (
+    Begin,
+    FromTrainer,
+    TrainerEpoch,
+    TrainerProgress,
+    TrainRequest,
+)
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.run_directory.evidence import read_rows
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS
@@ -61,13 +68,17 @@ def config_with(starter: str) -> RunConfig:
 async def train(
     starter: str, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None
 ) -> list[FromTrainer]:
+    """Train; with `save`, keep the weights and, next to them, the evidence."""
     if starter == "mpirun":
         need("mpirun")
     log = folder / f"{starter}-{ranks}.log"
     trainer = await TrainerProcess.start(RankSetup(config_with(starter), ranks), request, log)
     try:
         await trainer.until_ready(120)
-        await trainer.begin(Begin(trial=1, save_weights_path=str(save) if save else None))
+        assert trainer.built is not None
+        assert trainer.built.devices == ("cpu",) * ranks, "those of all ranks"
+        evidence = str(save.with_suffix(".rows")) if save else None
+        await trainer.begin(Begin(trial=1, save_weights_path=str(save) if save else None, evidence_path=evidence))
         return [message async for message in trainer.messages(120)]
     finally:
         await trainer.end()
@@ -99,6 +110,11 @@ def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
     with np.load(weights) as found, np.load(wanted_weights) as expected:
         for name in expected.files:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    rows, wanted_rows = read_rows(weights.with_suffix(".rows")), read_rows(wanted_weights.with_suffix(".rows"))
+    assert list(rows) == [1, 2]
+    for epoch, found_rows in rows.items():
+        for field in ("step", "loss", "gradient_norm"):
+            np.testing.assert_allclose(found_rows[field], wanted_rows[epoch][field], rtol=1e-3)
 
 
 def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from aiperf.messages import (
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.source_code import source_hash
 from replica.trainer.programs import TRAINERS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
@@ -78,11 +79,14 @@ def make_request(tmp_path: Path) -> MakeRequest:
 
 
 async def collect(
-    config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, ranks: int = 1
+    config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, built: list[Any] | None = None
 ) -> list[FromTrainer]:
-    trainer = await TrainerProcess.start(RankSetup(config, ranks, cpu_threads=2), request, log)
+    """All messages of a training but `TrainerReady`, whose facts are added to `built`."""
+    trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, log)
     try:
         phases: list[FromTrainer] = [phase async for phase in trainer.warm_up(120)]
+        if built is not None:
+            built.append(trainer.built)
         await trainer.begin(begin)
         return phases + [message async for message in trainer.messages(120)]
     finally:
@@ -99,9 +103,21 @@ def quality_of(epoch: EpochFacts) -> float:
 
 
 def test_a_training_reports_phases_progress_and_every_image_once(
-    config: RunConfig, make_request: MakeRequest, tmp_path: Path
+    config: RunConfig, make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages = asyncio.run(collect(config, make_request(), tmp_path / "log"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    monkeypatch.setenv("TF_API_KEY_OF_AN_OPERATOR", "secret")
+    facts: list[Any] = []
+    messages = asyncio.run(collect(config, make_request(), tmp_path / "log", BEGIN, facts))
+    (built,) = facts
+    trains = config.training.trainer == "keras"
+    assert built.architecture == TINY.hash
+    assert built.compute == ({"float32": 2} if trains else {})
+    assert built.devices == ("cpu" if trains else "none",)
+    assert built.framework.startswith("tensorflow" if trains else "simulated")
+    assert built.source_hash == source_hash()
+    assert built.environment["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false"
+    assert "TF_API_KEY_OF_AN_OPERATOR" not in built.environment
     epochs = epochs_of(messages)
     assert [epoch.epoch for epoch in epochs] == [1, 2]
     for epoch in epochs:
@@ -292,48 +308,10 @@ def test_the_real_trainer_ends_at_a_loss_that_is_not_a_number(make_request: Make
         asyncio.run(collect(config, make_request(learning_rate=3e38), tmp_path / "log"))
 
 
-def test_the_real_trainer_resumes_after_its_last_epoch(make_request: MakeRequest, tmp_path: Path) -> None:
-    config = load_config(overrides={"run.dataset": "digits"})
-    request = make_request(epochs=4, max_epochs=4)
-    whole = asyncio.run(collect(config, request, tmp_path / "log"))
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
-
-    async def interrupted() -> list[TrainerEpoch]:
-        trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, tmp_path / "log")
-        seen = []
-        try:
-            await trainer.until_ready(120)
-            await trainer.begin(begin)
-            async for message in trainer.messages(120):
-                if isinstance(message, TrainerEpoch):
-                    seen.append(message)
-                if len(seen) == 2 and isinstance(message, TrainerPhase) and message.phase == "train":
-                    while not (tmp_path / "checkpoint.npz").exists():
-                        await asyncio.sleep(0.01)
-                    os.kill(trainer.pid, signal.SIGKILL)
-        except TrialFailedError as error:
-            assert error.kind == "crash"
-        finally:
-            await trainer.end()
-        return seen
-
-    first = asyncio.run(interrupted())
-    rest = asyncio.run(collect(config, request, tmp_path / "log", begin.model_copy(update={"restore": True})))
-    resumed = epochs_of(rest)
-    assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
-    wanted = epochs_of(whole)
-    for found in resumed:
-        expected = wanted[found.epoch - 1]
-        assert found.learning_rate == pytest.approx(expected.learning_rate)
-        assert found.loss == pytest.approx(expected.loss, rel=0.05)
-    assert resumed[-1].epoch == 4
-    assert len(first) >= 2
-
-
 def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=True, checkpoint_interval_s=1e9)
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=1, checkpoint_interval_s=1e9)
     messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
     assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
     assert "cannot be used" in (tmp_path / "log").read_text()

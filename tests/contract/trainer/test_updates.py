@@ -25,8 +25,8 @@ class WithAnother(AloneCollective):
         return [*(gradient + 5.0 for gradient in gradients), sums + tf.constant([2.0, 1.0])]
 
 
-def updated(name: str, collective: AloneCollective) -> tuple[float, list[float]]:
-    """The variable, from 1, after a rank's mean gradient of 2 over three images; and the sums."""
+def updated(name: str, collective: AloneCollective) -> tuple[float, list[float], list[float]]:
+    """The variable (from 1), sums and gradients after a mean gradient of 2 over three images."""
     variable = keras.Variable(1.0)
     optimiser = keras.optimizers.SGD(0.5)
     optimiser.build([variable])
@@ -36,28 +36,30 @@ def updated(name: str, collective: AloneCollective) -> tuple[float, list[float]]
     def step() -> Any:
         return update.apply([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
 
-    sums = step().numpy().tolist()
-    return float(variable.numpy()), sums
+    sums, applied = step()
+    return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]
 
 
 @pytest.mark.parametrize("name", list(UPDATES))
 def test_one_rank_takes_its_own_gradient(name: str) -> None:
-    value, sums = updated(name, AloneCollective())
+    value, sums, applied = updated(name, AloneCollective())
     assert value == pytest.approx(1 - 0.5 * 2)
     assert sums == [6.0, 3.0]
+    assert applied == pytest.approx([2.0])
 
 
 def test_a_synchronous_update_weighs_ranks_by_their_images() -> None:
-    value, sums = updated("synchronous", WithAnother())
+    value, sums, applied = updated("synchronous", WithAnother())
     # Three images with a mean gradient of 2 and one with 5: 11 / 4.
     assert value == pytest.approx(1 - 0.5 * 11 / 4)
     assert sums == [8.0, 4.0]
+    assert applied == pytest.approx([11 / 4]), "that of all ranks, not this one's"
 
 
 @pytest.mark.parametrize("name", list(UPDATES))
 def test_an_update_that_xla_may_compile_communicates_with_no_rank(name: str) -> None:
-    value, _ = updated(name, WithAnother())
-    alone, _ = updated(name, AloneCollective())
+    value, *_ = updated(name, WithAnother())
+    alone, *_ = updated(name, AloneCollective())
     assert UPDATES.load(name).compilable == bool(np.isclose(value, alone))
 
 

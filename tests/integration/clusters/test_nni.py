@@ -22,10 +22,10 @@ from primary.nni.portal import end_in
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf, free_port
 from testing.hostile import ENTRY_POINT, environment, fill
+from testing.hosts.sshd import Hosts
 from testing.portal import NOT_THERE, Portal, final_of
 from testing.processes import command, processes_with
 from testing.runs import nothing_is_left, raw_records, report
-from testing.sshd import Hosts
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
         code, out, err = end_of(process)
     assert code == 1, err
     assert out.splitlines()[-1].endswith("status=FAILED")
-    nothing_is_left(output, 40)
+    nothing_is_left(output, 60)
     states = {trial["id"]: (trial["state"], trial["failure_reason"]) for trial in report(output)["trials"]}
     assert states[3][0] == states[5][0] == "failed"
     assert "simulated.fail_trials names this trial" in states[3][1]
@@ -91,7 +91,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     assert found["ended"] == "deadline"
     assert max(trial["id"] for trial in found["trials"]) > max(states)
     assert interrupted == {record["resumes"] for record in raw_records(output) if record.get("resumes")}
-    nothing_is_left(output, 40)
+    nothing_is_left(output, 60)
 
 
 def process_with(output: Path, *words: str) -> psutil.Process:
@@ -119,7 +119,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
         code, _, err = end_of(process)
     assert code == 1
     assert f"resume with: aiperf resume {output}" in err
-    nothing_is_left(output, 40)
+    nothing_is_left(output, 60)
     before = len(raw_records(output))
     # The working directories of NNI's trials and of its tuner.
     for folder in (output, *tmp_path.glob("run-nni/*/log")):
@@ -132,7 +132,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
         code, out, err = end_of(process)
     assert code == 1, err
     assert out.splitlines()[-1].endswith("status=FAILED")
-    nothing_is_left(output, 40)
+    nothing_is_left(output, 60)
     assert report(output)["ended"] == "interrupted"
     assert list(tmp_path.glob("run-nni/*/db/nni.sqlite"))
     assert not (output / "nni").exists()
@@ -166,14 +166,14 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     issued = {record["trial"]: record["time"] for record in records if record["type"] == "job_issued"}
     # The two that ran when it was lowered, and one that NNI may have requested, end next to others.
     assert all(issued[trial] > ended[trial - 1] for trial in (last + 3, last + 4))
-    nothing_is_left(output, 40)
+    nothing_is_left(output, 60)
 
 
 SCHEMA = json.loads((Path(analysis.__file__).parent / "report.schema.json").read_text())
 
 RECORDED = {
     "replica_ready", "run_released", "job_issued", "trial_started", "phase", "progress", "epoch", "trial_ended",
-    "run_ended",
+    "run_ended", "trial_built", "epoch_witnessed", "trial_closed",
 }  # fmt: skip
 
 
@@ -195,6 +195,7 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     assert err.splitlines()[-1].startswith(f"AIPerf: score={report(output)['score_ops']:.6e} ")
     jsonschema.validate(report(output), SCHEMA)
     assert aiperf("verify", output).returncode == 0
+    assert aiperf("check", output).returncode == 0
     assert {record["type"] for record in raw_records(output)} == RECORDED
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
     assert len(trials) >= 4
@@ -203,7 +204,10 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     for number, trial in shown.items():
         assert as_shown(trials[number]) == trial["parameters"]
         assert curves[number] == [trials[number]["best_accuracy"]]
-        assert final_of(trial) == (trials[number]["predicted_accuracy"] or trials[number]["best_accuracy"])
+        assert final_of(trial) == trials[number]["best_accuracy"]
+        assert final_of(trial, "search_accuracy") == (
+            trials[number]["predicted_accuracy"] or trials[number]["best_accuracy"]
+        )
 
 
 def as_shown(trial: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
 from testing.hand_made import SIMULATED, aiperf
+from testing.hosts.sshd import Hosts
 from testing.processes import all_end, family
 from testing.runs import agents, begin, nothing_is_left, report, wait_for_epochs
-from testing.sshd import Hosts
 
 
 def test_a_run_over_two_hosts(ssh_hosts: Hosts, tmp_path: Path) -> None:
@@ -124,9 +124,14 @@ def test_probe_describes_the_nodes_and_why_others_are_silent(ssh_hosts: Hosts, t
     assert facts["packages"]["aiperf-hpc"] is not None
     assert list(shared.iterdir()) == []
     assert "127.0.0.1:9" in document["failures"]
-    assert "failed: 127.0.0.1:9" in result.stderr
+    assert "failed: 127.0.0.1:9 (127.0.0.1:9): Connection refused; does an ssh server run there" in result.stderr
     inventory = tmp_path / "inventory.json"
     inventory.write_text(result.stdout)
+    twice = aiperf("slurm", "configure", inventory, "--output", tmp_path / "etc", "--controller", "head")
+    assert twice.returncode == 2
+    assert f"h0 and h1 are one node, {facts['host'].split('.')[0]}; name it once" in twice.stderr
+    del document["nodes"]["h1"]
+    inventory.write_text(json.dumps(document))
     made = aiperf("slurm", "configure", inventory, "--output", tmp_path / "etc", "--controller", "head")
     assert made.returncode == 0, made.stderr
     text = (tmp_path / "etc/slurm.conf").read_text()

@@ -1,8 +1,7 @@
-"""Runs on hostile ground: network file systems, wrong clocks, damaged data."""
+"""Runs on hostile ground: network file systems, damaged data."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from testing.hand_made import SIMULATED, aiperf
+from testing.hosts.sshd import Hosts
 from testing.images import make_shards
 from testing.needs import need
 from testing.runs import report
-from testing.sshd import Hosts
 
 
 @pytest.fixture
@@ -40,31 +39,6 @@ def test_a_run_over_a_network_file_system(network_folder: tuple[Path, Path]) -> 
     assert aiperf("verify", real / "run").stdout.splitlines() == [f"{real / 'run'}: 0 problem(s)"]
 
 
-def test_wrong_clocks_change_nothing(tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    shifts = "[240000, -600000, 0]"
-    result = aiperf("run", *SIMULATED, "--replicas", 3, "--duration", "8s", "--output", output,
-                    "--set", f"simulated.clock_shifts_ms={shifts}")  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    found = report(output)
-    for detail in found["replica_details"]:
-        assert detail["operations"] > 0
-        assert sum(detail["phases_s"].values()) == pytest.approx(8.0, abs=0.1)
-        assert detail["phases_s"]["train"] > 1
-    lines = (output / "history" / "primary-1.jsonl").read_text().splitlines()
-    ready = [data for line in lines if (data := json.loads(line)["data"])["type"] == "replica_ready"]
-    offsets = {data["replica"]: data["clock_offset_ms"] for data in ready}
-    assert offsets[0] == pytest.approx(240_000, abs=500)
-    assert offsets[1] == pytest.approx(-600_000, abs=500)
-    assert offsets[2] == pytest.approx(0, abs=500)
-    # Every epoch lies inside of the run on the primary's clock, whatever the replica's own says.
-    assert sum(trial["epochs"] for trial in found["trials"]) == sum(
-        '"type":"epoch"' in line
-        for file in (output / "history").glob("replica-*.jsonl")
-        for line in file.read_text().splitlines()
-    )
-
-
 def test_a_run_whose_only_data_is_damaged_ends_with_the_reason(tmp_path: Path) -> None:
     data, output = tmp_path / "data", tmp_path / "run"
     make_shards(data)
@@ -79,6 +53,8 @@ def test_a_run_whose_only_data_is_damaged_ends_with_the_reason(tmp_path: Path) -
     assert result.returncode == 1
     found = report(output)
     assert (found["ended"], found["status"]) == ("no_replicas", "FAILED")
-    assert "corrupted record" in found["trials"][0]["failure_reason"]
+    # The sample that is taken at the start finds it, unless it misses every damaged image.
+    reason = found["trials"][0]["failure_reason"]
+    assert "aiperf dataset check" in reason or "corrupted record" in reason
     assert "aiperf dataset check" in found["trials"][0]["failure_reason"]
     assert found["replica_details"][0]["reason"] == "put aside after 1 failed trials in a row"

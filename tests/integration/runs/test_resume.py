@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.records import RunEnded
+from aiperf.history.bodies import RunEnded
 from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 from tests.faults.campaign import campaign
@@ -22,40 +22,13 @@ def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
     return begin(output, "--replicas", 2, "--duration", duration, *words)
 
 
-def interrupt(output: Path, duration: str, number: signal.Signals = signal.SIGKILL) -> None:
-    with start(output, duration) as process:
-        wait_for_epochs(output, 4)
-        process.send_signal(number)
-        process.communicate(timeout=60)
-    nothing_is_left(output, 60)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_run_is_resumed_for_the_time_that_is_left(tmp_path: Path, number: signal.Signals) -> None:
-    output = tmp_path / "run"
-    interrupt(output, "16s", number)
-    before = history(output)
-    result = aiperf("resume", output)
-    assert result.returncode == 0, result.stderr
-    found = report(output)
-    assert (found["ended"], found["duration_s"]) == ("deadline", 16.0)
-    assert "of 16 s have passed" in result.stderr
-    assert history(output).count('"type":"run_released"') == 1, "the clock is the first part's"
-    assert set(before.splitlines()) <= set(history(output).splitlines()), "what was written stays as it was"
-    numbers = [trial["id"] for trial in found["trials"]]
-    assert numbers == sorted(set(numbers))
-    assert len([trial for trial in found["trials"] if trial["epochs"]]) > 3
-    resumed = re.findall(r'"type":"trial_started".*?"resumes":(\d+)', history(output))
-    assert resumed, "trainings in progress are resumed"
-    assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
-    assert aiperf("verify", output).stdout.splitlines() == [f"{output}: 0 problem(s)"]
-    again = aiperf("resume", output)
-    assert (again.returncode, "has reached its deadline" in again.stderr) == (2, True)
-
-
 def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    interrupt(output, "6s")
+    with start(output, "6s") as process:
+        wait_for_epochs(output, 4)
+        process.kill()
+        process.communicate(timeout=60)
+    nothing_is_left(output, 60)
     first = report_of(output)
     result = aiperf("resume", output, "--new-clock")
     assert result.returncode == 0, result.stderr
@@ -66,6 +39,7 @@ def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     ).items()
     early = {trial["id"] for trial in first["trials"]}
     assert all(trial["operations"] == 0 for trial in found["trials"] if trial["id"] in early)
+    assert aiperf("check", output, "--replay", "all").returncode == 0
 
 
 def report_of(output: Path) -> dict[str, list[dict[str, int]]]:
@@ -82,7 +56,9 @@ def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> 
         assert f"another primary has this run: process {process.pid} on" in second.stderr
         assert "since 20" in second.stderr
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        _, err = process.communicate(timeout=60)
+    assert re.search(rf"^next: resume the run, for the \S+ that are left: aiperf resume {output}$", err, re.MULTILINE)
+    assert err.splitlines()[-1].startswith("next: open the page in a browser: file:///")
     assert not (output / "primary.claim").exists()
 
 
@@ -162,7 +138,7 @@ def append(file: Path, data: bytes) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[HandMadeRun], object], str]] = {
     "a flipped byte": (damage_bytes, r"replica-0000-1.jsonl line 2: the checksum does not fit"),
-    "a deleted line": (drop_line, r"replica-0000-1.jsonl: 1 record\(s\) are missing, the first is number 1"),
+    "a deleted line": (drop_line, r"replica-0000-1.jsonl line 2: the record has number 2; expected number 1"),
     "a deleted file": (
         lambda run: run.paths.history_file("replica-0000-1").unlink(),
         r"replica-0000-1.jsonl: the history of replica 0 is missing",
@@ -207,9 +183,9 @@ def test_a_newer_version_of_records_is_named(tmp_path: Path) -> None:
     import zlib
 
     line = file.read_bytes().splitlines()[0]
-    head = line[: line.rindex(b',"crc32"')].replace(b'"version":1', b'"version":2')
+    head = line[: line.rindex(b',"crc32"')].replace(b'"version":2', b'"version":3')
     file.write_bytes(
         head + b',"crc32":"%08x"}\n' % zlib.crc32(head) + b"\n".join(file.read_bytes().splitlines()[1:]) + b"\n"
     )
-    assert "record version 2; this program reads version 1" in aiperf("verify", run.paths.root).stdout
+    assert "record version 3; this program reads versions 1 to 2" in aiperf("verify", run.paths.root).stdout
     assert json.loads(run.paths.run.read_text())["schema_version"] == 1

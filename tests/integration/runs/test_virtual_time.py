@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.history.files import HistoryWriter
-from aiperf.run_directory.claim import Claim
-from aiperf.run_directory.manifest import write_manifest
+from aiperf.history.bodies import JobIssued, TrialClosed
+from aiperf.history.chain import hash_of
+from aiperf.history.files import HistoryReader
+from aiperf.history.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
-from primary.context import RunContext
-from primary.dispatcher import Dispatcher
-from primary.display.terminal import LineDisplay
 from primary.managers.contract import EndReason
-from primary.native import NativeManager
-from primary.work import open_work
-from testing.virtual_time import InProcessLauncher, VirtualClock, VirtualLoop, run_virtually
+from testing.virtual.conduct import conduct_virtually
 
 REPLICAS = 4
 HOURS = 2
@@ -32,26 +30,18 @@ def run_for_hours(root: Path, shown: io.StringIO) -> EndReason:
         "run.dataset": "digits", "run.replicas": REPLICAS, "run.duration": f"{HOURS}h", "search.strategy": "random",
         "training.trainer": "simulated", "simulated.epoch_seconds": 60.0,
     })  # fmt: skip
-    paths = RunPaths(root)
-    paths.create()
-    write_manifest(paths, config)
-
-    async def conduct(loop: VirtualLoop) -> EndReason:
-        clock = VirtualClock(loop)
-        with Claim(paths.claim, clock.utc_ms()) as claim, HistoryWriter(paths, "primary", clock) as writer:
-            context = RunContext(
-                config=config, paths=paths, launcher=InProcessLauncher(config, paths, loop), writer=writer,
-                display=LineDisplay(shown, clock), work=open_work(config), claim=claim, manager=NativeManager(),
-            )  # fmt: skip
-            return await Dispatcher(context).run()
-
-    return run_virtually(conduct)
+    return conduct_virtually(root, config, shown=shown)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def shown() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, shown: io.StringIO) -> RunPaths:
     root = tmp_path_factory.mktemp("virtual") / "run"
-    assert run_for_hours(root, io.StringIO()) == "deadline"
+    assert run_for_hours(root, shown) == "deadline"
     return RunPaths(root)
 
 
@@ -69,6 +59,40 @@ def test_every_replica_trains_for_nearly_the_whole_time(finished: RunPaths) -> N
     epochs = sum(trial.epochs for trial in report.trials)
     assert REPLICAS * HOURS * 60 * 0.9 < epochs <= REPLICAS * HOURS * 60
     assert all((replica.busy_fraction or 0) > 0.9 for replica in report.replica_details)
+
+
+def test_every_epoch_has_a_witness_and_every_trial_is_closed_once(finished: RunPaths) -> None:
+    ledger = read_ledger(finished)
+    lines = {file.stem: file.read_bytes().splitlines() for file in finished.history_files("*")}
+    for trial in ledger.trials.values():
+        assert set(trial.epochs) == set(trial.witnessed)
+        for number, epoch in trial.epochs.items():
+            witness = trial.witnessed[number]
+            line = lines[witness.body.writer][witness.body.sequence]
+            assert b'"type":"epoch","trial":%d,"epoch":%d,' % (trial.trial, number) in line
+            assert hash_of(line) == witness.body.digest
+            assert witness.time_ms == ledger.corrected(trial.writer, epoch.time_ms)
+    records = [record.body for record in HistoryReader(finished, ("primary",)).read_new().records]
+    issued = Counter(body.trial for body in records if isinstance(body, JobIssued))
+    closings = [body for body in records if isinstance(body, TrialClosed)]
+    assert issued == Counter(body.trial for body in closings)
+    assert Counter(body.how for body in closings)["stopped"] == REPLICAS
+    for body in closings:
+        assert body.sequence is not None
+        assert hash_of(lines[body.writer][body.sequence]) == body.digest
+    stopped = [body for body in closings if body.how == "stopped"]
+    assert all(body.sequence == len(lines[body.writer]) - 1 for body in stopped), "nothing follows a closing"
+
+
+def test_the_head_is_shown_every_tenth_of_an_hour_and_after_the_last_record(
+    finished: RunPaths, shown: io.StringIO
+) -> None:
+    heads = re.findall(r"^head (\S+)(?: h)?: primary-1 record (\d+) sha256 ([0-9a-f]{64})$", shown.getvalue(), re.M)
+    lines = finished.history_file("primary-1").read_bytes().splitlines()
+    on_the_grid = [f"{tenth / 10:.1f}" for tenth in range(10 * HOURS)]
+    assert [moment for moment, _, _ in heads if moment != f"{HOURS}.0"] == [*on_the_grid, "end"]
+    assert all(hash_of(lines[int(number)]) == digest for _, number, digest in heads)
+    assert int(heads[-1][1]) == len(lines) - 1
 
 
 def test_the_same_seed_gives_the_same_run(finished: RunPaths, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
 import subprocess
@@ -45,9 +47,9 @@ def test_no_verb_an_unknown_verb_and_the_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--replicas", "0"], "run.replicas: Input should be greater than or equal to 1 (found 0)"),
-        (["--replicas", "-3"], "run.replicas: Input should be greater than or equal to 1 (found -3)"),
-        (["--replicas", "two"], "run.replicas: Input should be a valid integer (found 'two')"),
+        (["--replicas", "0"], "run.replicas: found 0; allowed is a whole number from 1 to 100000"),
+        (["--replicas", "-3"], "run.replicas: found -3; allowed is a whole number"),
+        (["--replicas", "two"], "run.replicas: found 'two'; allowed is a whole number from 1"),
         (["--duration", "soon"], "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h\n"),
         (["--dataset", "cifar"], "unknown data set 'cifar'; known: digits, imagenet"),
         (["--dataset", "images"], "data set 'images' needs the directory of its files"),
@@ -55,7 +57,9 @@ def test_no_verb_an_unknown_verb_and_the_version() -> None:
         (["--set", "nonsense"], "overrides are written section.key=value"),
         (["--preset", "fast"], "unknown preset 'fast'; known: official, quick"),
         (["missing.toml"], "missing.toml: cannot be read"),
+        (["--launcher", "ssh"], "ssh.hosts is empty, and this is not inside an allocation"),
         (["--unknown"], "unrecognized arguments: --unknown"),
+        (["--replcias=3"], "unrecognized arguments: --replcias=3; did you mean --replicas?"),
     ],
 )
 def test_wrong_usage_gives_one_message_and_starts_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -74,6 +78,21 @@ def test_several_wrong_values_are_reported_at_once(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "4 problem(s)" in result.stderr
     assert all(key in result.stderr for key in ("run.replicas", "run.duration", "training.momentum", "oops"))
+
+
+def test_options_that_cannot_be_read_do_not_hide_wrong_values(tmp_path: Path) -> None:
+    result = aiperf("run", "--set", "training.batchsize=3", "--set", "run.duration=5x", "--set", "replicas=1",
+                    "--preset", "quik", "--config", tmp_path / "no.toml", "--output", tmp_path / "run")  # fmt: skip
+    assert result.returncode == 2
+    for text in (
+        "5 problem(s)",
+        "training.batchsize: unknown key (did you mean batch_size?)",
+        "run.duration: '5x' is not a duration",
+        "'replicas=1': overrides are written section.key=value, such as run.replicas=1",
+        "unknown preset 'quik'; did you mean quick?",
+        "no.toml: cannot be read",
+    ):
+        assert text in result.stderr
 
 
 def test_an_output_directory_with_another_run_is_left_alone(tmp_path: Path) -> None:
@@ -110,7 +129,7 @@ def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
     result = aiperf("run", "--dataset", "digits", "--output", tmp_path / "run", environment={"PYTHONPATH": str(hide)})
     assert result.returncode == 3
     assert "TensorFlow is not installed" in result.stderr
-    assert "pip install 'aiperf-hpc[tensorflow]'" in result.stderr
+    assert "pip install '.[tensorflow]'" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -127,7 +146,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def one_run(folder: Path) -> Path:
-    run = HandMadeRun(folder / "run", {"training.trainer": "simulated", "run.duration": "3s"}).at(0).release(100)
+    run = HandMadeRun(folder / "run", {"training.trainer": "simulated"}).at(0).release(100)
     return run.at(1).start_trial(1).at(60).epoch(1, 1).end(100).paths.root
 
 
@@ -143,13 +162,16 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "status": lambda folder: [one_run(folder)],
     "check": lambda folder: [one_run(folder)],
     "rank": lambda folder: [one_run(folder)],
+    "trend": lambda folder: [one_run(folder)],
     "compare": lambda folder: [one_run(folder), folder / "run"],
     "scale": lambda folder: ["--from", one_run(folder)],
     "search": lambda folder: ["--steps", 2],
     "hpo": lambda folder: ["--steps", 3],
     "ops": lambda folder: ["--architecture", "resnet50"],
+    "config": lambda folder: ["show"],
+    "doctor": lambda folder: [*SIMULATED, "--output", folder / "run"],
 }
-ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py"}
+ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py"}
 """Verbs that need an SSH server or train: their own tests parse their JSON."""
 
 
@@ -160,12 +182,26 @@ def test_json_is_all_that_standard_output_has(verb: str, tmp_path: Path) -> None
     assert ("\nAIPerf: score=" in f"\n{done.stderr}") == (verb in ("run", "resume", "report"))
 
 
-def test_the_json_of_every_verb_is_tested() -> None:
-    assert {verb for verb in VERBS if gives_json(verb)} == {*JSON, *ELSEWHERE}
+CSV = {"rank": "rank,", "trend": "system,", "scale": "replicas,", "ops": "name,"}
+"""The verbs that print CSV, and how its header begins."""
 
 
-def gives_json(verb: str) -> bool:
-    """True if a verb or one of its actions takes --format json."""
+@pytest.mark.parametrize("verb", CSV)
+def test_csv_is_all_that_standard_output_has_and_begins_with_a_header(verb: str, tmp_path: Path) -> None:
+    done = aiperf(verb, *map(str, JSON[verb](tmp_path)), "--format", "csv")
+    header, *rows = csv.reader(io.StringIO(done.stdout))
+    assert done.stdout.startswith(CSV[verb]), done.stderr
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
+
+
+@pytest.mark.parametrize(("form", "tested"), [("json", {*JSON, *ELSEWHERE}), ("csv", {*CSV})])
+def test_every_verb_with_a_format_is_tested(form: str, tested: set[str]) -> None:
+    assert {verb for verb in VERBS if prints(verb, form)} == tested
+
+
+def prints(verb: str, form: str) -> bool:
+    """True if a verb or one of its actions takes --format `form`."""
     commands: Registry[Command] = Registry("verb", {verb: VERBS[verb][0]})
     parsers = [argparse.ArgumentParser()]
     commands.load(verb).configure(parsers[0])
@@ -173,7 +209,7 @@ def gives_json(verb: str) -> bool:
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 parsers.extend(action.choices.values())
-            elif "--format" in action.option_strings and "json" in (action.choices or ()):
+            elif "--format" in action.option_strings and form in (action.choices or ()):
                 return True
     return False
 
@@ -228,6 +264,7 @@ def test_every_shell_gets_a_script(shell: str) -> None:
 
 def test_help_of_a_verb_is_the_same_both_ways() -> None:
     assert aiperf("help", "ops").stdout == aiperf("ops", "--help").stdout
+    assert aiperf("help", "nodes", "probe").stdout == aiperf("nodes", "probe", "--help").stdout
     assert aiperf("help").stdout == aiperf("--help").stdout
 
 

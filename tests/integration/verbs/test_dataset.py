@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -14,14 +16,19 @@ import pytest
 import scipy.io
 import tensorflow as tf
 
-from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest
+from aiperf.config.dataset_manifest import MANIFEST_NAME, FileEntry, read_dataset_manifest
 from aiperf.config.datasets import data_problems
+from aiperf.config.fingerprints import image_entry
 from aiperf.errors import DatasetError
 from replica.datasets.check import check, describe
+from replica.datasets.content import About, Contents, FileContent, write_description
 from replica.datasets.encoding import as_rgb_jpeg, jpeg_components
+from replica.datasets.examine import examine_files
 from replica.datasets.prepare import JOURNAL_NAME, prepare, shard_jobs
-from replica.datasets.shards import read_shard
-from replica.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, open_source
+from replica.datasets.progress import shown_progress
+from replica.datasets.repetition import repetition
+from replica.datasets.shards import Image, read_shard, write_shard
+from replica.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, Place, open_source
 from testing.hand_made import aiperf
 from testing.images import make_folders, make_shards, silent
 from testing.places import GOLDEN
@@ -74,14 +81,23 @@ def test_archives_become_shards_with_labels_by_synset(archives: Path, tmp_path: 
     output = tmp_path / "out"
     done = aiperf("dataset", "prepare", archives, output, "--train-shards", 2, "--validation-shards", 1, "--workers", 1)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [f"{number} of 3 files" for number in (1, 2, 3)], "no worker says anything"
     assert "12 training and 3 validation images of 3 classes, tfrecord" in done.stdout
     assert sorted(path.name for path in output.iterdir()) == [
-        MANIFEST_NAME, "train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001",
+        MANIFEST_NAME, "fingerprints-train.bin", "fingerprints-validation.bin",
+        "train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001",
     ]  # fmt: skip
     wanted = {(label, picture(10 * label + number)) for label in (1, 2, 3) for number in range(4)}
     assert set(content(output, "train")) == wanted
     assert content(output, "validation") == [(1, picture(101)), (2, picture(102)), (3, picture(103))]
-    assert read_dataset_manifest(output).class_names == SYNSETS
+    manifest = read_dataset_manifest(output)
+    assert manifest.class_names == SYNSETS
+    entries = sorted(hashlib.sha256(data).digest() + label.to_bytes(4, "big") for label, data in wanted)
+    assert manifest.train.fingerprint == hashlib.sha256(b"".join(entries)).hexdigest()
+    assert (output / "fingerprints-train.bin").read_bytes() == b"".join(entries)
+    both = bytes.fromhex(manifest.train.fingerprint + str(manifest.validation.fingerprint))
+    assert manifest.fingerprint == hashlib.sha256(both).hexdigest()
+    assert manifest.fingerprint in done.stdout
     checked = aiperf("dataset", "check", output, "--workers", 1)
     assert (checked.returncode, checked.stdout.splitlines()[-1][-13:]) == (0, " 0 problem(s)")
 
@@ -109,7 +125,7 @@ def test_an_interrupted_preparation_is_resumed(tmp_path: Path) -> None:
     assert len((output / JOURNAL_NAME).read_text().splitlines()) == 1 + 3
     before = {path.name: path.stat().st_mtime_ns for path in output.glob("*-of-*")}
     bad.write_bytes(kept)
-    prepare(open_source(tmp_path / "in"), output, shards, 32, silent, workers=1)
+    assert prepare(open_source(tmp_path / "in"), output, shards, 32, silent, workers=1).fingerprint is not None
     after = {path.name: path.stat().st_mtime_ns for path in output.glob("*-of-*")}
     assert len([name for name in after if after[name] != before[name]]) == 1, "only the bad shard is made again"
     assert check(output, silent, workers=1).problems == ()
@@ -135,6 +151,7 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
     (folder / "train-00000-of-00004").unlink()
     shutil.copy(folder / "train-00001-of-00004", folder / "stray")
+    shutil.move(folder / "fingerprints-validation.bin", folder / "fingerprints-train.bin")
     victim = folder / "validation-00001-of-00002"
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -148,6 +165,9 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
         "train-00001-of-00004: has label 3, but there are 2 classes",
         "validation-00001-of-00002: damaged after image",
         "validation-00001-of-00002: its checksum is not that of dataset.json",
+        "train: the fingerprint of its images is ",
+        "fingerprints-train.bin: is not the list of images that dataset.json names",
+        "fingerprints-validation.bin: No such file",
     ):
         assert problem in done.stdout
     assert "problem(s)" in done.stdout.splitlines()[-1]
@@ -155,7 +175,11 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
 
 def test_files_made_elsewhere_are_described(tmp_path: Path) -> None:
     make_shards(tmp_path / "a")
-    wanted = read_dataset_manifest(tmp_path / "a")
+    wanted, text = read_dataset_manifest(tmp_path / "a"), (tmp_path / "a" / MANIFEST_NAME).read_text()
+    # One of before there were fingerprints keeps the names of its classes.
+    (tmp_path / "a" / MANIFEST_NAME).write_text(re.sub('"fingerprint": ".*"', '"fingerprint": null', text))
+    assert read_dataset_manifest(tmp_path / "a").fingerprint is None
+    assert describe(tmp_path / "a", None, silent, 1) == wanted
     (tmp_path / "a" / MANIFEST_NAME).unlink()
     done = aiperf("dataset", "check", tmp_path / "a", "--write-manifest", "--image-size", 32, "--workers", 1)
     assert done.returncode == 0, done.stderr
@@ -163,13 +187,79 @@ def test_files_made_elsewhere_are_described(tmp_path: Path) -> None:
     assert (found.train, found.validation, found.image_size) == (wanted.train, wanted.validation, 32)
     make_folders(tmp_path / "b")
     assert describe(tmp_path / "b", 32, silent, 1).train.images == wanted.train.images
-    (tmp_path / "b/train/class2/0001.JPEG").write_bytes(b"no image")
+    damaged = tmp_path / "b/train/class2/0001.JPEG"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    (tmp_path / "b/train/class1/note.txt").write_text("not an image")
     (tmp_path / "b/validation/class1/0000.JPEG").unlink()
     problems = check(tmp_path / "b", silent, workers=1).problems
-    assert sorted(problems) == [
+    assert [problem for problem in sorted(problems) if "fingerprint" not in problem] == [
+        "train/class1/note.txt: does not belong to the data set",
         "train/class2/0001.JPEG: cannot be decoded as JPEG",
         "validation/class1/0000.JPEG: No such file or directory",
     ]
+
+
+def test_only_jpegs_are_described_as_they_are(tmp_path: Path) -> None:
+    """The training decodes crops of JPEGs; of a PNG it could not."""
+    (tmp_path / "picture.png").write_bytes(bytes(tf.io.encode_png(np.zeros((5, 6, 4), np.uint8)).numpy()))
+    (problem,) = examine_files([Place("picture.png", 1, tmp_path / "picture.png")]).problems
+    assert problem.startswith("picture.png: is not a JPEG, and only JPEGs are trained; aiperf dataset prepare")
+
+
+def test_files_that_are_no_part_of_described_folders_are_named(tmp_path: Path) -> None:
+    make_folders(tmp_path)
+    (tmp_path / "train/class1/note.txt").write_text("not an image")
+    described = aiperf("dataset", "check", tmp_path, "--write-manifest", "--workers", 1)
+    assert described.returncode == 0
+    assert described.stderr.splitlines() == [
+        "1 of 2 files", "2 of 2 files", "note: train/class1/note.txt: does not belong to the data set",
+    ]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    """Takes what a terminal would show."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+def test_progress_is_a_bar_with_the_time_left_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        with shown_progress() as report:
+            for done in range(1, 61):
+                report(done, 60)
+        if stream.isatty():
+            assert re.search(r"60/60.* files .*left:.*0:00:00", stream.getvalue())
+        else:
+            assert stream.getvalue().splitlines() == [f"{done} of 60 files" for done in range(3, 61, 3)]
+
+
+def test_a_few_images_listed_many_times_in_both_splits_are_a_problem(tmp_path: Path) -> None:
+    images = [Image(f"{number}.JPEG", number % 2 + 1, picture(number)) for number in range(4)] * 10
+    contents: Contents = {
+        split: [write_shard(tmp_path / f"{split}-00000-of-00001", images)] for split in ("train", "validation")
+    }  # fmt: skip
+    write_description(tmp_path, "tfrecord", About("forged", 32, ("a", "b")), contents)
+    result = check(tmp_path, silent, workers=1)
+    assert len(result.problems) == 3
+    assert result.problems[0].startswith("40 of 40 validation images are training images: validation-00000-of-00001, ")
+    for split, problem in zip(("train", "validation"), result.problems[1:], strict=True):
+        assert problem.startswith(f"{split}: 36 of 40 images repeat others: ")
+        assert f"{split}-00000-of-00001, image 0 is {split}-00000-of-00001, image 4" in problem
+
+
+def test_one_repeated_image_of_many_is_only_noted() -> None:
+    def content(name: str, numbers: list[int]) -> FileContent:
+        entry = FileEntry(name=name, images=len(numbers), size_bytes=0, sha256="")
+        return FileContent(entry, b"".join(image_entry(bytes([number]), 1) for number in numbers))
+
+    contents: Contents = {"train": [content("a", list(range(150))), content("b", [7])],
+                          "validation": [content("c", [200, 201])]}  # fmt: skip
+    assert repetition(contents) == ([], ["train: 1 of 151 images repeat others: a, image 7 is b, image 0"])
 
 
 def test_only_the_whole_of_imagenet_is_imagenet(tmp_path: Path) -> None:

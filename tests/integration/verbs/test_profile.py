@@ -54,7 +54,7 @@ def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> No
     )
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     result = aiperf("profile", environment={"PYTHONPATH": path})
-    assert (result.returncode, "pip install 'aiperf-hpc[tensorflow]'" in result.stderr) == (3, True)
+    assert (result.returncode, "pip install '.[tensorflow]'" in result.stderr) == (3, True)
 
 
 def test_phases_by_the_names_of_nodes() -> None:

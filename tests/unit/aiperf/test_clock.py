@@ -21,3 +21,6 @@ def test_the_clock_runs_with_the_monotonic_clock_and_can_be_set_wrong() -> None:
     assert abs(shifted.utc_ms_at(now) - clock.utc_ms_at(now) - 180_000) <= 2
     with pytest.raises(ValueError, match="no time zone"):
         parse_utc("2026-01-01T00:00:00.000")
+    for wrong in ("2026-01-01T00:00:60.000Z", "2026-13-01T00:00:00.000Z", "2026-01-01T00:00:0x.000Z", ""):
+        with pytest.raises(ValueError, match=r".+"):
+            parse_utc(wrong)

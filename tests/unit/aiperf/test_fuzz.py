@@ -14,7 +14,13 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest
 from aiperf.config.settings import load_config
 from aiperf.errors import AiperfError
 from aiperf.history.records import decode_record
-from aiperf.messages import decode_begin, decode_from_trainer, decode_to_agent, decode_to_primary, decode_train_request
+from aiperf.message_lines import (
+    decode_begin,
+    decode_from_trainer,
+    decode_to_agent,
+    decode_to_primary,
+    decode_train_request,
+)
 from aiperf.network.json_files import from_json, to_json
 from search_space.resnet import resnet
 from slurm.hostlists import expand

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.errors import MessageError
-from aiperf.messages import Job, Progress, decode_from_trainer, decode_to_agent, decode_to_primary, encode
+from aiperf.message_lines import decode_from_trainer, decode_to_agent, decode_to_primary, encode
+from aiperf.messages import Job, Progress
 
 
 def test_messages_survive_the_pipe() -> None:

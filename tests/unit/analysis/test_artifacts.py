@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from aiperf.history.records import PhaseBegan, ReplicaReady, RunResumed
+from aiperf.history.bodies import PhaseBegan
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import open_run
@@ -30,8 +30,12 @@ def written(run: HandMadeRun) -> tuple[RunData, Report, Path]:
     return data, report, write_report(run.paths.report, data, report)
 
 
+ONE_EPOCH = {"training.max_epochs": 4}
+"""In the first round."""
+
+
 def one_trial(root: Path) -> HandMadeRun:
-    run = HandMadeRun(root).at(0).release(100).at(1).start_trial(1)
+    run = HandMadeRun(root, ONE_EPOCH).at(0).release(100).at(1).start_trial(1)
     began: list[tuple[int, Phase]] = [(1, "search"), (2, "start"), (5, "build"), (9, "train"), (50, "evaluate")]
     for t_s, phase in began:
         run.at(t_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
@@ -55,15 +59,13 @@ def running(root: Path) -> HandMadeRun:
 
 
 def shifted(root: Path) -> HandMadeRun:
-    run = HandMadeRun(root).at(0).release(100, offset_ms=300_000)
+    run = HandMadeRun(root, ONE_EPOCH).at(0).release(100, offset_ms=300_000)
     return run.at(301).start_trial(1).at(360).epoch(1, 1, correct=324).end_trial(1).end(100)
 
 
 def resumed(root: Path) -> HandMadeRun:
     run = HandMadeRun(root).at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1).progress(1, 2, 700)
-    run.at(40).primary.append(RunResumed())
-    run.primary.append(ReplicaReady(replica=0, writer=run.replicas[0].name, accelerators=1, clock_offset_ms=0))
-    return run.at(50).start_trial(2).at(80).epoch(2, 1).end(100)
+    return run.at(40).resume().rejoin().at(50).start_trial(2).at(80).epoch(2, 1).end(100)
 
 
 def failing(root: Path) -> HandMadeRun:
@@ -73,11 +75,12 @@ def failing(root: Path) -> HandMadeRun:
 
 
 def thousand_trials(root: Path) -> HandMadeRun:
-    run, rng = HandMadeRun(root).at(0).release(4000, replicas=4), random.Random(3)
+    run, rng = HandMadeRun(root, {"search.hpo": "none"}).at(0).release(4000, replicas=4), random.Random(3)
     for number in range(1, 1001):
         replica = number % 4
         run.at(number * 3.5).start_trial(number, replica).at(number * 3.5 + 1).progress(number, 1, 700, replica)
         run.at(number * 3.5 + 2).epoch(number, 1, correct=rng.randint(30, 350), replica=replica)
+        run.fail_trial(number, replica)
     return run.end(4000)
 
 
@@ -176,7 +179,9 @@ def test_damage_in_a_long_history_is_named_by_its_line(tmp_path: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     lines[30] = lines[30].replace(b'"images_trained":290', b'"images_trained":999')
     file.write_bytes(b"".join(lines))
-    assert [damage.split(":")[0] for damage in read_run(run.paths).damages] == ["replica-0000-1.jsonl line 31"]
+    found = [(damage.file, damage.line, damage.kind) for damage in read_run(run.paths).damages]
+    file_name = "history/replica-0000-1.jsonl"
+    assert found == [(file_name, 31, "record"), (file_name, 32, "chain")]
 
 
 def test_other_tools_can_read_a_run(tmp_path: Path) -> None:
@@ -200,4 +205,4 @@ def test_other_tools_can_read_a_run(tmp_path: Path) -> None:
 def test_names_and_reasons_are_shown_as_text_and_never_run(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"run.name": "<script>alert(1)</script>"}).at(0).release(10).at(1).start_trial(1)
     _, _, page = written(run.at(2).fail_trial(1).end(10))
-    assert "<script" not in page.read_text()
+    assert "<script>alert" not in page.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tarfile
@@ -14,8 +15,11 @@ import pytest
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
+from aiperf.history.bodies import (
+    EpochCompleted,
+    RunEnded,
+)
 from aiperf.history.files import HistoryWriter
-from aiperf.history.records import EpochCompleted, JobIssued, RunEnded, RunResumed, TrialStarted
 from aiperf.rules.table import RULES
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
@@ -27,9 +31,11 @@ from analysis.results.archive import write_archive
 from analysis.results.compliance import check_result
 from analysis.results.source import read_result
 from search_space.resnet import resnet
+from testing.forging import unchain
 from testing.hand_made import T0_MS, HandMadeRun
 
 HOUR_S = 3600
+FINGERPRINT = "ab" * 32
 
 
 @dataclass
@@ -47,43 +53,56 @@ class Story:
     new_clock: bool = False
     damage: bool = False
     ended: bool = True
+    first_epoch_s: float = 1000
+    supported: bool = True
+    fingerprint: str | None = FINGERPRINT
+    chained: bool = True
+    built: bool = True
 
     def write(self, root: Path) -> HandMadeRun:
         run = HandMadeRun(root, {"run.dataset": "imagenet", "run.duration": HOUR_S, **self.overrides})
         run.architecture = resnet(self.depth, 224, 1000)
         ArchitectureStore(run.paths).save(run.architecture)
-        run.at(0).release(HOUR_S, self.replicas)
+        run.hyperparameters = {}
+        run.at(0).release(self.overrides.get("run.duration", HOUR_S), self.replicas)
         if self.new_clock:
-            run.primary.append(RunResumed(new_clock=True))
-            run.at(1).release_again(HOUR_S)
+            run.at(1).resume(new_clock=True).rejoin().release_again(HOUR_S)
         if self.trained:
             self._train(run)
-        end_ms = T0_MS + (HOUR_S + (1 if self.new_clock else 0)) * 1000
+        if self.supported:
+            run.support(HOUR_S + 1)
+        if self.reason == "deadline":
+            end_ms = T0_MS + round((run.config.run.duration + (1 if self.new_clock else 0)) * 1000)
+        else:
+            end_ms = T0_MS + (HOUR_S + 2) * 1000
         if self.ended:
             run.at(HOUR_S + 2).primary.append(RunEnded(reason=self.reason, end_ms=end_ms))
+            run.close_all()
+        if not self.chained:
+            unchain(run.paths)
         if self.damage:
             file = run.paths.history_file("replica-0000-1")
             file.write_bytes(file.read_bytes().replace(b"38000", b"49000"))
         return run
 
     def _train(self, run: HandMadeRun) -> None:
-        run.at(2).primary.append(JobIssued(trial=1, replica=0, round=1, seed=1))
-        run.replicas[0].append(
-            TrialStarted(trial=1, replica=0, round=1, architecture=run.architecture.hash, parent=None,
-                         hyperparameters={}, epochs=15, precision=self.precision)
-        )  # fmt: skip
+        run.at(2).start_trial(1, precision=self.precision, fingerprint=self.fingerprint, **run.planned())
+        if self.built:
+            run.built(1, fingerprint=self.fingerprint)
         body = EpochCompleted(trial=1, epoch=1, images_trained=self.images, images_evaluated=50_000,
                               correct=self.correct, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
-        run.at(1000).replicas[0].append(body)
+        run.at(self.first_epoch_s).completed(0, body)
 
 
 BROKEN: dict[str, Story] = {
     "arrangement": Story(replicas=0, trained=False),
     "records": Story(damage=True),
+    "chain": Story(chained=False),
     "completion": Story(reason="interrupted"),
     "clock": Story(new_clock=True),
     "work": Story(trained=False),
-    "dataset": Story({"run.dataset": "digits"}),
+    "dataset": Story({"run.dataset": "images", "training.max_epochs": 60, "training.batch_size": 448}),
+    "data": Story(fingerprint=None),
     "epochs": Story(images=1_280_000),
     "trainer": Story({"training.trainer": "simulated"}),
     "initial architecture": Story(depth=101),
@@ -99,6 +118,8 @@ BROKEN: dict[str, Story] = {
     "precision": Story(precision="float8"),
     "input": Story({"training.input": "synthetic"}),
     "duration": Story({"run.duration": HOUR_S - 1}),
+    "plausible": Story(first_epoch_s=12),
+    "evidence": Story(built=False),
     "error": Story(correct=34_999),
 }
 
@@ -126,6 +147,8 @@ def test_each_rule_that_is_broken_is_named_with_what_was_found(rule: str, tmp_pa
     broken = {item.rule: item for item in report.violations}
     none = {"error", "initial architecture"}
     allowed = {"arrangement": {"work", *none}, "work": none, "records": {"work", *none}}.get(rule, set())
+    if rule in ("dataset", "epochs", "initial architecture", "evidence"):
+        allowed = {"records"}  # the story says one thing in run.json, and does another
     assert rule in broken
     assert set(broken) - {rule} <= allowed
     assert broken[rule].found and broken[rule].required
@@ -139,30 +162,42 @@ def test_a_space_that_was_laid_into_the_run_directory_is_found(tmp_path: Path) -
     assert (broken.rule, broken.found) == ("search space", "a space in the run directory")
 
 
+def start(run: HandMadeRun, trial: int, parent: str | None) -> None:
+    run.start_trial(trial, round_number=1, parent=parent, precision="mixed_bfloat16", fingerprint=FINGERPRINT,
+                    **run.planned())  # fmt: skip
+    run.built(trial)
+
+
 def train(run: HandMadeRun, trial: int, parent: str | None) -> None:
-    run.replicas[0].append(
-        TrialStarted(trial=trial, replica=0, round=trial, architecture=run.architecture.hash, parent=parent,
-                     hyperparameters={}, epochs=15, precision="mixed_bfloat16")
-    )  # fmt: skip
+    start(run, trial, parent)
     body = EpochCompleted(trial=trial, epoch=1, images_trained=IMAGENET.train_images, images_evaluated=50_000,
                           correct=38_000, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
-    run.at(1000 * trial).replicas[0].append(body)
+    run.at(1000 * trial).completed(0, body)
 
 
 @pytest.mark.parametrize(
-    ("parent", "verdict"), [("0" * 16, "unofficial"), (None, "official")], ids=["a morph of it", "it is trained again"]
+    ("parent", "verdict"), [("0" * 16, "invalid"), (None, "official")], ids=["a morph of it", "it is trained again"]
 )
 def test_a_first_trial_that_fails_does_not_stand_for_the_initial_architecture(
     parent: str | None, verdict: str, tmp_path: Path
 ) -> None:
     run = Story(trained=False, ended=False).write(tmp_path)
-    run.at(1).start_trial(1).at(5).fail_trial(1)
+    start(run.at(1), 1, None)
+    run.at(5).fail_trial(1)
     train(run, 2, parent)
     run.at(HOUR_S).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + HOUR_S * 1000))
     report = check_result(tmp_path).report
     broken = {item.rule: item.found for item in report.violations}
     assert report.verdict == verdict
-    assert broken == ({} if verdict == "official" else {"initial architecture": "resnet50, never trained"})
+    assert broken.get("initial architecture") == (None if verdict == "official" else "resnet50, never trained")
+
+
+def test_ranks_that_compared_other_images_are_found(tmp_path: Path) -> None:
+    run = Story(ended=False).write(tmp_path)
+    run.at(3).built(1, fingerprint="cd" * 32)
+    run.at(HOUR_S).primary.append(RunEnded(reason="deadline", end_ms=T0_MS + HOUR_S * 1000))
+    broken = {item.rule: item.found for item in check_result(tmp_path).report.violations}
+    assert broken["data"] == "several"
 
 
 def test_a_minute_that_run_json_calls_an_hour_is_not_official(tmp_path: Path) -> None:
@@ -234,6 +269,33 @@ def test_an_archive_that_was_changed_is_refused(message: str, tmp_path: Path) ->
     repack(archive, CHANGES[message], tmp_path / "unpacked")
     with pytest.raises(RunDirectoryError, match=message):
         check_result(archive)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname = kind, link
+    return found
+
+
+HOSTILE = {
+    "a path that leads out": [member("run/../../out")],
+    "an absolute path": [member("/out")],
+    "a symbolic link": [member("run/run.json", tarfile.SYMTYPE, "/etc/passwd")],
+    "a hard link": [member("run/run.json", tarfile.LNKTYPE, "/etc/passwd")],
+    "a device": [member("run/run.json", tarfile.CHRTYPE)],
+    "a file that comes twice": [member("run/run.json"), member("run/run.json")],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_archive_of_anything_but_plain_files_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        for each in HOSTILE[name]:
+            archive.addfile(each, io.BytesIO())
+    with pytest.raises(RunDirectoryError, match=r"is not a plain file|cannot be unpacked"):
+        check_result(file)
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.records import PhaseBegan, RunEnded, TrialStarted
+from aiperf.history.bodies import PhaseBegan, RunEnded, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -106,9 +106,11 @@ def test_damaged_records_and_missing_architectures_fail_the_run(tmp_path: Path) 
     file.write_bytes(b"".join([*lines[:1], lines[1].replace(b"180", b"190"), *lines[2:]]))
     result = report(run)
     assert result.status == "FAILED"
-    assert "replica-0000-1.jsonl line 2" in result.damages[0]
+    kinds = [(damage.line, damage.kind) for damage in read_run(run.paths).damages]
+    assert kinds == [(2, "record"), (2, "witness"), (3, "chain"), (3, "bounds")]
+    assert "history/replica-0000-1.jsonl line 2: the checksum does not fit" in result.damages[0]
     run.paths.architecture(run.architecture.hash).unlink()
-    assert len(report(run).damages) == 2
+    assert len(report(run).damages) == 5
     assert (report(run).operations_total, report(run).score_ops) == (0, None)
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analysis.results.scaling import scaling_chart, scaling_rows
+from analysis.results.scaling import differences_in_words, scaling_chart, scaling_frame, scaling_rows
 from analysis.results.source import RunResult, read_result
 from testing.hand_made import HandMadeRun
 
 
 def one_run(root: Path, replicas: int, epochs: int, devices: int) -> RunResult:
     """A run with a node for each replica, which have this many devices each."""
-    run = HandMadeRun(root, {"run.replicas": replicas, "run.launcher": "ssh"}).at(0).release(100, replicas=replicas)
+    run = (
+        HandMadeRun(root, {"run.replicas": replicas, "run.launcher": "ssh", "training.max_epochs": 12})
+        .at(0)
+        .release(100, replicas=replicas)
+    )
     run.at(1).start_trial(1)
     for epoch in range(1, epochs + 1):
         run.at(10 * epoch).epoch(1, epoch)
@@ -30,10 +36,37 @@ def test_efficiency_is_relative_to_the_smallest_run(devices: int, measure: str, 
     rows = scaling_rows(runs)
     assert [(row.replicas, row.accelerators, row.ranks) for row in rows] == [(1, devices, 1), (2, 2 * devices, 2)]
     assert [row.efficiency for row in rows] == [1.0, pytest.approx(0.75)]
+    assert rows[0].score_ops is not None
     assert rows[1].ideal_ops == 2 * rows[0].score_ops
     assert measure in scaling_chart(rows).caption
+    assert [row.differing_settings for row in rows] == [(), ()], "the size, names and hosts may differ"
+    assert differences_in_words(rows) == ()
 
 
-def test_runs_without_a_score_have_no_row(tmp_path: Path) -> None:
-    HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1)
-    assert scaling_rows([read_result(tmp_path)]) == ()
+def test_runs_of_other_settings_are_marked(tmp_path: Path) -> None:
+    small = one_run(tmp_path / "one", 1, 1, 0)
+    large = one_run(tmp_path / "two", 2, 2, 0)
+    configuration = {**large.report.configuration}
+    configuration["training"] = {**configuration["training"], "batch_size": 9}
+    assert small.report.score_ops is not None
+    other = {"configuration": configuration, "score_ops": 9 * small.report.score_ops}
+    large = replace(large, report=large.report.model_copy(update=other))
+    rows = scaling_rows([large, small])
+    assert [[item.key for item in row.differing_settings] for row in rows] == [[], ["training.batch_size"]]
+    assert differences_in_words(rows) == (f"{tmp_path / 'two'}: training.batch_size = 9 (smallest run: null)",)
+    assert list(scaling_frame(rows)["differing_settings"]) == ["", "training.batch_size"]
+    drawing = scaling_chart(rows)
+    assert "Hollow marks" in drawing.caption
+    ticks = re.findall(r">([0-9.]+)</text>", drawing.svg)
+    assert "400" in ticks, "450 % are on the axis"
+    assert "0.5" not in ticks
+    assert "1.5" not in ticks, "there is no half rank"
+
+
+def test_an_invalid_run_is_marked_and_has_no_score(tmp_path: Path) -> None:
+    HandMadeRun(tmp_path / "ended").at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1)
+    rows = scaling_rows([read_result(tmp_path / "ended"), one_run(tmp_path / "one", 1, 2, 4)])
+    assert [(row.status, row.score_ops is None, row.efficiency) for row in rows] == [
+        ("unofficial", False, 1.0), ("invalid", True, None),
+    ]  # fmt: skip
+    assert scaling_chart(rows).svg

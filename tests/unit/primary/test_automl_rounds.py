@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.config.settings import load_config
+from aiperf.history.bodies import RunResumed, TrialEnded
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import RunResumed, TrialEnded
 from aiperf.messages import Finished, Job
 from primary.work import WorkList, open_work
 from primary.work.automl import MAX_RESUMPTIONS

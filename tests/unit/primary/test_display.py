@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 
+from rich.console import Console
+
 from aiperf.messages import Progress
 from primary.display.state import ReplicaView, RunView
-from primary.display.terminal import LineDisplay, TerminalDisplay, summary
+from primary.display.terminal import LineDisplay, TerminalDisplay, picture, summary
 from testing.hand_made import ManualClock
 
 
@@ -20,9 +22,34 @@ def view() -> RunView:
 def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
     assert view().ops == 1e11
     assert summary(view()) == (
-        "40s passed, 1m00s left | 1 replicas working, 0 trials done | best accuracy 0.9000 | 100 GOPS so far"
+        "40s passed, 1m00s left | 1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     )
-    assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replicas answered"
+    assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replica answered"
+
+
+def drawn(run: RunView, colours: bool = False) -> str:
+    screen = io.StringIO()
+    Console(file=screen, width=100, force_terminal=colours, color_system="standard" if colours else None).print(
+        picture(run)
+    )
+    return screen.getvalue()
+
+
+def test_time_and_results_are_lines_of_their_own_above_the_table() -> None:
+    bar, results, _, headings, *_ = [line.strip() for line in drawn(view()).splitlines()]
+    assert bar.endswith("40.0 %, 1m00s left")
+    assert results == "1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
+    assert "operations" in headings
+    assert drawn(RunView(10.0, [ReplicaView(0)])).startswith("starting: 0 of 1 replica answered")
+
+
+def test_states_and_progress_have_colours_on_a_terminal_only() -> None:
+    run = RunView(100.0, [ReplicaView(0, "working"), ReplicaView(1, "lost")], elapsed_s=140.0)
+    assert "\x1b" not in drawn(run)
+    shown = drawn(run, colours=True)
+    assert "\x1b[32mworking" in shown
+    assert "\x1b[1;31mlost" in shown
+    assert "100.0 %, 0s left" in shown, "a run that ends late does not pass its bar"
 
 
 def test_displays_write_to_their_stream() -> None:

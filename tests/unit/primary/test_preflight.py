@@ -42,3 +42,10 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(EnvironmentNotReadyError, match="is not writable"):
         preflight.check(load_config(overrides={"run.dataset": "digits"}), tmp_path / "new")
+
+
+def test_a_launcher_that_cannot_work_is_refused_with_all_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    config = load_config(overrides={"run.dataset": "digits", "run.launcher": "ssh", "run.replicas": 2})
+    with pytest.raises(UsageError, match=r"(?s)ssh\.hosts is empty.*is not a directory"):
+        preflight.check(config, tmp_path / "file")

@@ -12,7 +12,14 @@ from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.history.files import HistoryWriter
-from aiperf.messages import Alive, ClockReply, Finished, Message, Ready, encode
+from aiperf.message_lines import encode
+from aiperf.messages import (
+    Alive,
+    ClockReply,
+    Finished,
+    Message,
+    Ready,
+)
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from primary.context import RunContext

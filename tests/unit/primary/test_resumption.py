@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import UsageError
-from aiperf.history.records import RunEnded
+from aiperf.history.bodies import JobIssued, RunEnded, TrialClosed
 from aiperf.run_directory.claim import Claim
 from primary.resumption import Start, begin_or_resume, prepare_resumption
 from testing.hand_made import T0_MS, HandMadeRun
@@ -50,3 +50,15 @@ def test_a_primary_under_nni_looks_at_the_clock_too(tmp_path: Path) -> None:
 
 def test_a_run_that_was_never_released_has_no_deadline_yet(tmp_path: Path) -> None:
     assert resume(HandMadeRun(tmp_path), 100_000).released_ms is None
+
+
+def test_the_new_primary_closes_the_trials_that_the_old_one_left_open(tmp_path: Path) -> None:
+    run = interrupted(tmp_path).at(10).start_trial(2)
+    run.primary.append(TrialClosed(trial=1, how="completed", writer="replica-0000-1", sequence=0, digest="0" * 64))
+    run.primary.append(JobIssued(trial=3, replica=0, round=1, seed=1))
+    head = run.replicas[0].head
+    assert head is not None
+    assert resume(run, 20).closings == tuple(
+        TrialClosed(trial=trial, how="lost", writer="replica-0000-1", sequence=head[0], digest=head[1])
+        for trial in (2, 3)
+    )

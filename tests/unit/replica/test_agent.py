@@ -14,9 +14,19 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
+from aiperf.history.bodies import TrialEnded
+from aiperf.history.chain import hash_of
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.history.records import TrialEnded
-from aiperf.messages import Begin, FromTrainer, Job, Stop, TrainerPhase, encode
+from aiperf.message_lines import encode
+from aiperf.messages import (
+    Begin,
+    Closing,
+    FromTrainer,
+    Job,
+    Message,
+    Stop,
+    TrainerPhase,
+)
 from aiperf.processes import MessageOutput
 from replica.agent import Agent, make_context
 from replica.search.planner import Memory, Planner
@@ -28,10 +38,12 @@ from testing.hand_made import HandMadeRun
 class EndlessTrainer(Trainer):
     """A trainer in process that trains for ever; it notes what is recorded when it has to end."""
 
-    def __init__(self, run: HandMadeRun) -> None:
+    def __init__(self, run: HandMadeRun, hangs: bool) -> None:
         self.training = asyncio.Event()
+        self.ending = asyncio.Event()
         self.recorded: list[object] = []
         self._run = run
+        self._hangs = hangs
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
         yield TrainerPhase(monotonic_ms=0, phase="build")
@@ -50,14 +62,24 @@ class EndlessTrainer(Trainer):
     async def end(self) -> None:
         records = HistoryReader(self._run.paths).read_new().records
         self.recorded = [record.body for record in records if isinstance(record.body, TrialEnded)]
+        self.ending.set()
+        if self._hangs:
+            await asyncio.Event().wait()
 
 
-def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path) -> None:
-    """They may take longer to end than the primary waits before it kills the agent."""
+def last_record(run: HandMadeRun, writer: str) -> tuple[int, str]:
+    lines = run.paths.history_file(writer).read_bytes().splitlines()
+    return len(lines) - 1, hash_of(lines[-1])
+
+
+@pytest.mark.parametrize("ranks_hang", [False, True])
+def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path, ranks_hang: bool) -> None:
+    """They may take longer to end than the primary waits before it terminates the agent."""
     run = HandMadeRun(tmp_path, {"replica.warm_up": False}).at(0).release(100)
+    sent = list[Message]()
 
     async def scenario() -> list[object]:
-        trainer = EndlessTrainer(run)
+        trainer = EndlessTrainer(run, ranks_hang)
 
         async def start(request: object, log: Path) -> Trainer:
             return trainer
@@ -65,19 +87,24 @@ def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path) 
         planner = Planner(0, run.config, run.paths, Memory())
         # Its clock passes, or the heartbeats would never let anything else have its turn.
         writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
-        context = ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", lambda message: None)
+        context = ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", sent.append)
         reader = asyncio.StreamReader()
         reader.feed_data(encode(Job(trial=1, round=1, seed=1)))
         serving = asyncio.create_task(Agent(context).serve(reader))
         await trainer.training.wait()
         reader.feed_data(encode(Stop(reason="the run has ended")))
-        await serving
+        await trainer.ending.wait()
+        if ranks_hang:
+            serving.cancel()  # as SIGTERM does
+        await asyncio.gather(serving, return_exceptions=True)
         return trainer.recorded
 
     stopped = [TrialEnded(trial=1, reason="stopped")]
     assert asyncio.run(scenario()) == stopped
     ends = [r.body for r in HistoryReader(run.paths).read_new().records if isinstance(r.body, TrialEnded)]
     assert ends == stopped, "once"
+    sequence, digest = last_record(run, "replica-0000-2")
+    assert sent[-1] == Closing(trial=1, sequence=sequence, digest=digest)
 
 
 @pytest.mark.parametrize(("trainer", "limited"), [("keras", True), ("simulated", False)])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aiperf.cli.run_options import add_run_options, words_of
 from aiperf.config.placement import nodes_needed
-from aiperf.config.sections import SlurmSection
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
-from slurm.commands import clean_environment, job_of_its_own, resource_options, step_in_allocation
+from slurm.commands import clean_environment, job_name, job_of_its_own, replica_name, step_in_allocation
 from slurm.configure import gres_conf, read_inventory, slurm_conf
-from slurm.script import ScriptRequest, job_script
+from slurm.resources import NodeSize, StepPart, part_in_allocation, request_of_replica, smallest_node
+from slurm.script import ScriptRequest, job_script, remarks
 from slurm.states import job_in_words, node_in_words, parse_jobs
+from slurm.times import limit_s, time_limit
 
 
 def test_only_the_command_line_tells_slurm_what_to_do() -> None:
@@ -30,13 +34,119 @@ def test_a_step_runs_on_the_first_node_and_knows_the_others() -> None:
     assert "--hosts" not in step_in_allocation("17", "name", ("n1",), ("python",))
 
 
+def test_a_part_of_a_node_does_not_overlap_with_others() -> None:
+    whole = step_in_allocation("17", "name", ("n1",), ("python",))
+    assert "--overlap" in whole
+    assert not [word for word in whole if word.startswith(("--exact", "--cpus-per-task", "--gres"))]
+    part = step_in_allocation("17", "name", ("n1",), ("python",), StepPart(32, 4))
+    assert {"--exact", "--cpus-per-task=32", "--gres=gpu:4"} <= {*part}
+    assert "--overlap" not in part, "SLURM gives overlapping steps the same cores"
+    assert "--gres=none" in step_in_allocation("17", "name", ("n1",), ("python",), StepPart(32, 0))
+
+
+def job_words(**overrides: Any) -> list[str]:
+    """What the job of a replica asks for, as words of salloc."""
+    config = load_config(overrides={key.replace("__", "."): value for key, value in overrides.items()})
+    words = job_of_its_own(config, request_of_replica(config, NodeSize(128, 512_000)), "name", ("python",))
+    return words[1 : words.index("srun")]
+
+
 def test_a_job_of_its_own_asks_for_what_is_configured() -> None:
-    settings = SlurmSection(partition="gpu", account="a", time="60", gpus_per_node=4, options=("--mail-type=END",))
-    words = job_of_its_own(settings, "name", 2, ("python",))
-    assert words[:3] == ["salloc", "--job-name=name", "--nodes=2"]
-    asked = words[3 : words.index("srun")]
-    assert asked == ["--partition=gpu", "--account=a", "--time=60", "--gpus-per-node=4", "--no-kill", "--mail-type=END"]
-    assert resource_options(SlurmSection()) == ["--no-kill"]
+    words = job_words(
+        replica__nodes=2, slurm__partition="gpu", slurm__account="a", slurm__time="13:00:00", slurm__gpus_per_node=4,
+        slurm__options=["--mail-type=END"],
+    )  # fmt: skip
+    assert words[:5] == ["--job-name=name", "--nodes=2", "--partition=gpu", "--account=a", "--time=13:00:00"]
+    assert words[5:] == ["--exclusive", "--mem=0", "--gpus-per-node=4", "--no-kill", "--mail-type=END"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "asked"),
+    [
+        ({}, ["--exclusive", "--mem=0"]),
+        ({"replica__per_node": 2}, ["--exclusive=user", "--cpus-per-task=64", "--mem=230400M"]),
+        (
+            {"replica__per_node": 2, "slurm__gpus_per_node": 8, "slurm__exclusive": False},
+            ["--cpus-per-task=64", "--mem=230400M", "--gpus-per-node=4"],
+        ),
+        (
+            {"replica__per_node": 4, "slurm__cpus_per_node": 96, "slurm__memory_per_node": "400G"},
+            ["--exclusive=user", "--cpus-per-task=24", "--mem=102400M"],
+        ),
+        ({"slurm__cpus_per_node": 32}, ["--cpus-per-task=32"]),
+        ({"slurm__cpus_per_node": 32, "slurm__exclusive": True}, ["--exclusive", "--cpus-per-task=32", "--mem=0"]),
+        ({"slurm__exclusive": False, "slurm__memory_per_node": 4096}, ["--mem=4096"]),
+    ],
+)
+def test_a_replica_asks_for_its_node_or_its_part(overrides: dict[str, Any], asked: list[str]) -> None:
+    assert job_words(slurm__time="UNLIMITED", **overrides)[3:-1] == asked
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"slurm__exclusive": True}, r"slurm\.exclusive: true gives every replica a node of its own"),
+        ({"slurm__gpus_per_node": 1}, r"slurm\.gpus_per_node: 1 cannot be divided among jobs of 2 replicas"),
+        ({"slurm__cpus_per_node": 1}, r"slurm\.cpus_per_node: 1 cannot be divided"),
+        ({"slurm__memory_per_node": "much"}, r"slurm\.memory_per_node: found 'much'; write it as 200G"),
+    ],
+)
+def test_a_node_that_jobs_cannot_divide(overrides: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        job_words(replica__per_node=2, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "part"),
+    [
+        ({"SLURM_JOB_CPUS_PER_NODE": "128(x7),96"}, {}, StepPart(48, 0)),
+        ({"SLURM_JOB_CPUS_PER_NODE": "128", "SLURM_GPUS_ON_NODE": "8"}, {}, StepPart(64, 4)),
+        ({"SLURM_JOB_CPUS_PER_NODE": "128"}, {"slurm.gpus_per_node": 4}, StepPart(64, 2)),
+        # Not to be divided: one GPU, an unknown number, one CPU, an allocation that says nothing.
+        ({"SLURM_JOB_CPUS_PER_NODE": "128", "SLURM_GPUS_ON_NODE": "1"}, {}, None),
+        ({"SLURM_JOB_CPUS_PER_NODE": "128", "SLURM_GPUS": "16"}, {}, None),
+        ({"SLURM_JOB_CPUS_PER_NODE": "1(x2)"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_the_part_of_a_step(environment: dict[str, str], settings: dict[str, Any], part: StepPart | None) -> None:
+    assert part_in_allocation(load_config(overrides={"replica.per_node": 2, **settings}), environment) == part
+    assert part_in_allocation(load_config(overrides=settings), environment) is None
+
+
+def test_the_smallest_node_of_a_partition() -> None:
+    shown = "gpu*|128|515000\ngpu*|96+|257000+\ncpu|8|16000\nnoise\n"
+    assert smallest_node(shown, None) == NodeSize(96, 257_000)
+    assert smallest_node("cpu|8|16000\n", "cpu") == NodeSize(8, 16_000)
+    assert smallest_node("", "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400), ("1:30", 90), ("13:00:00", 46_800), ("1-12", 129_600), ("2-00:30", 174_600), ("1-1:1:1", 90_061),
+        ("UNLIMITED", float("inf")),
+    ],
+)  # fmt: skip
+def test_time_limits(text: str, seconds: float) -> None:
+    assert limit_s(text) == seconds
+
+
+def test_a_time_limit_is_long_enough_for_the_run() -> None:
+    assert time_limit(load_config(overrides={"run.duration": "12h"})) == "12:13:00"
+    assert time_limit(load_config(overrides={"run.duration": "2d"})) == "2-00:13:00"
+    with pytest.raises(UsageError, match=r"slurm\.time: 12:00:00 is too short.*takes 12:03:00 or more.*time=12:13:00"):
+        time_limit(load_config(overrides={"run.duration": "12h", "slurm.time": "12:00:00"}))
+    with pytest.raises(UsageError, match=r"slurm\.time: found 'long'; write it as 13:00:00"):
+        limit_s("long")
+
+
+def test_what_a_script_leaves_to_slurm_is_named() -> None:
+    left = remarks(load_config(overrides={"slurm.exclusive": False, "slurm.time": "12:05:00"}))
+    keys = ["slurm.partition", "slurm.account", "slurm.gpus_per_node", "slurm.exclusive=false", "slurm.time: 12:05:00"]
+    assert [line.startswith(key) for line, key in zip(left, keys, strict=True)] == [True] * 5, left
+    complete = {"slurm.partition": "gpu", "slurm.account": "a", "slurm.gpus_per_node": 8, "slurm.time": "13:00:00"}
+    assert remarks(load_config(overrides=complete)) == []
 
 
 @pytest.mark.parametrize(
@@ -45,6 +155,24 @@ def test_a_job_of_its_own_asks_for_what_is_configured() -> None:
 )
 def test_nodes_of_all_replicas(overrides: dict[str, Any], nodes: int) -> None:
     assert nodes_needed(load_config(overrides={"run.replicas": 6, **overrides})) == nodes
+
+
+def test_a_job_script_asks_for_everything_that_a_long_run_needs() -> None:
+    settings = {"slurm.partition": "gpu", "slurm.account": "a", "slurm.gpus_per_node": 8, "run.replicas": 8}
+    config = load_config(overrides={**settings, "replica.per_node": 2})
+    asked = [line.split(" ", 1)[1] for line in job_script(ScriptRequest(config, (), "python3", "log-%j")).splitlines()
+             if line.startswith("#SBATCH ")]  # fmt: skip
+    assert asked == [
+        "--job-name=aiperf", "--nodes=4", "--output=log-%j", "--signal=B:TERM@120", "--no-requeue", "--partition=gpu",
+        "--account=a", "--time=12:13:00", "--exclusive", "--mem=0", "--gpus-per-node=8", "--no-kill",
+    ]  # fmt: skip
+
+
+def test_the_names_of_jobs_are_readable() -> None:
+    assert job_name(load_config()) == "aiperf"
+    named = load_config(overrides={"run.name": "eight nodes"})
+    assert job_name(named) == "aiperf-eight-nodes"
+    assert replica_name(named, 12, "4f2a") == "r12-aiperf-eight-nodes-4f2a"
 
 
 def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
@@ -58,6 +186,29 @@ def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
     script = tmp_path / "job.sh"
     script.write_text(text)
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+def test_the_activation_may_use_variables_that_are_not_set(tmp_path: Any) -> None:
+    config = load_config(overrides={"environment.activate": 'echo "found:$NOT_SET_BY_ANYBODY"'})
+    script = tmp_path / "job.sh"
+    script.write_text(job_script(ScriptRequest(config, (), "/bin/true", "log-%j")))
+    ended = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "found:\n"), ended.stderr
+
+
+def test_an_option_with_spaces_is_one_word_of_its_line() -> None:
+    config = load_config(overrides={"slurm.options": ["--comment=two words"]})
+    lines = job_script(ScriptRequest(config, (), "python3", "my log-%j")).splitlines()
+    assert {"#SBATCH '--output=my log-%j'", "#SBATCH '--comment=two words'"} <= {*lines}
+    with pytest.raises(UsageError, match="has several lines itself"):
+        job_script(ScriptRequest(config, (), "python3", "log\nrm -r x"))
+
+
+def test_paths_of_a_job_script_hold_wherever_it_is_submitted() -> None:
+    parser = argparse.ArgumentParser()
+    add_run_options(parser)
+    words = words_of(parser.parse_args(["run.toml", "--data-dir", "images", "--replicas", "2"]))
+    assert words == (str(Path("run.toml").absolute()), "--replicas", "2", "--data-dir", str(Path("images").absolute()))
 
 
 def test_times_of_toml_are_times_of_slurm() -> None:

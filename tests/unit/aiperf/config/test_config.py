@@ -42,11 +42,11 @@ def test_all_problems_are_reported_at_once() -> None:
         load_config(overrides=overrides)
     text = str(error.value)
     assert len(error.value.problems) == 7
-    assert "run.replicas: Input should be greater than or equal to 1 (found 0)" in text
+    assert "run.replicas: found 0; allowed is a whole number from 1 to 100000; for example --set run.replicas=1" in text
     assert "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h" in text
     assert "unknown data set 'mnist'; known: digits, imagenet" in text
     assert "training.batchsize: unknown key (did you mean batch_size?); valid here: trainer, batch_size" in text
-    assert "training.momentum: Input should be less than 1 (found 1.5)" in text
+    assert "training.momentum: found 1.5; allowed is a number at least 0 and below 1;" in text
     assert "serach: unknown key (did you mean search?); valid here: run, search, training" in text
     assert "run.seed" in text
 

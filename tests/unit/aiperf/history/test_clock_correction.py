@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.history.bodies import PhaseBegan
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import PhaseBegan
 from aiperf.messages import Phase
 from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
@@ -22,7 +22,7 @@ AHEAD_S = [7, -5]
 
 def events(root: Path, ahead_s: int) -> HandMadeRun:
     """A run of 60 seconds: a completed trial, one that fails afterwards, one whose replica dies."""
-    run = HandMadeRun(root).at(0).release(60, replicas=2, offset_ms=ahead_s * 1000)
+    run = HandMadeRun(root, {"training.max_epochs": 4}).at(0).release(60, replicas=2, offset_ms=ahead_s * 1000)
 
     def phase(t_s: float, name: Phase, trial: int, replica: int = 0) -> None:
         run.at(t_s + ahead_s).replicas[replica].append(PhaseBegan(replica=replica, trial=trial, phase=name))
@@ -30,12 +30,12 @@ def events(root: Path, ahead_s: int) -> HandMadeRun:
     phase(1, "search", 1)
     run.at(2 + ahead_s).start_trial(1)
     phase(3, "train", 1)
-    phase(18, "evaluate", 1)
-    run.at(20 + ahead_s).epoch(1, 1, correct=180).end_trial(1)
     run.at(10 + ahead_s).start_trial(2, replica=1)
     phase(10, "train", 2, replica=1)
     run.at(14 + ahead_s).progress(2, 1, 800, replica=1)
     run.at(15).lose(1)
+    phase(18, "evaluate", 1)
+    run.at(20 + ahead_s).epoch(1, 1, correct=180).end_trial(1)
     run.at(22 + ahead_s).start_trial(3)
     phase(22, "train", 3)
     run.at(58 + ahead_s).progress(3, 1, 900)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,11 @@ from hypothesis import strategies as st
 
 from aiperf.errors import RecordDamagedError
 from aiperf.history import files as history
+from aiperf.history.bodies import PhaseBegan, ProgressMade, TrialEnded
+from aiperf.history.chain import broken_links, first_link
+from aiperf.history.cursor import Cursor, parse_cursor
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.history.records import (
-    PhaseBegan,
-    ProgressMade,
-    Record,
-    TrialEnded,
-    decode_record,
-    encode_record,
-    scan_progress,
-)
+from aiperf.history.records import Record, decode_record, encode_record, scan_progress
 from aiperf.run_directory.paths import RunPaths
 from testing.hand_made import ManualClock
 
@@ -106,16 +103,16 @@ def test_damage_is_reported_with_its_place_and_the_rest_is_read(paths: RunPaths)
     batch = HistoryReader(paths).read_new()
     assert [record.sequence for record in batch.records] == [0, 2]
     assert [str(damage) for damage in batch.damages] == [
-        "replica-0000-1.jsonl line 2: the checksum does not fit: the line was changed or torn"
+        "history/replica-0000-1.jsonl line 2: the checksum does not fit: the line was changed or torn"
     ]
 
 
 def test_a_record_in_a_foreign_file_and_a_newer_version_are_damage(paths: RunPaths) -> None:
     paths.history_file("replica-0009-1").write_bytes(encode_record(_record(0)))
-    newer = encode_record(_record(0)).replace(b'{"version":1', b'{"version":2')
+    newer = encode_record(_record(0)).replace(b'{"version":1', b'{"version":3')
     paths.history_file("replica-0000-1").write_bytes(_with_checksum(newer))
-    reasons = [damage.reason for damage in HistoryReader(paths).read_new().damages]
-    assert reasons[0] == "record version 2; this program reads version 1"
+    reasons = [damage.found for damage in HistoryReader(paths).read_new().damages]
+    assert reasons[0] == "record version 3; this program reads versions 1 to 2"
     assert "replica-0000-1's, not this file's" in reasons[1]
 
 
@@ -208,3 +205,69 @@ def test_a_file_that_is_listed_and_not_there_yet_is_read_later(
     assert reader.read_new() == history.Batch((), ())
     monkeypatch.setattr(Path, "open", real_open)
     assert len(reader.read_new().records) == 1
+
+
+def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None:
+    paths.run.write_bytes(b"{}")
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        assert writer.head is None
+        records = [writer.append(progress(n)) for n in range(3)]
+        head = writer.head
+    lines = paths.history_file("primary-1").read_bytes().splitlines()
+    hashes = [hashlib.sha256(line).hexdigest() for line in lines]
+    assert [record.previous for record in records] == [hashlib.sha256(b"{}").hexdigest(), *hashes[:2]]
+    assert head == (2, hashes[2])
+    assert [decode_record(line) for line in lines] == records
+    assert list(broken_links(lines, first_link(paths))) == []
+    assert [number for number, _, _ in broken_links([lines[0], lines[2]], first_link(paths))] == [2]
+    paths.run.write_bytes(b"{ }")
+    assert [number for number, _, _ in broken_links(lines, first_link(paths))] == [1]
+
+
+def test_a_file_without_a_chain_may_not_gain_one_in_the_middle(paths: RunPaths) -> None:
+    old = [encode_record(_record(n))[:-1] for n in range(2)]
+    link = hashlib.sha256(old[1]).hexdigest()
+    new = encode_record(dataclasses.replace(_record(2), previous=link))[:-1]
+    assert list(broken_links(old, "0" * 64)) == []
+    assert [number for number, _, _ in broken_links([*old, new], "0" * 64)] == [3]
+
+
+def test_progress_with_a_link_is_scanned_as_well() -> None:
+    line = encode_record(dataclasses.replace(_record(7), previous="a" * 64))[:-1]
+    assert scan_progress(line) == (1, 1_700_000_000_123, (1, 7, 0))
+    assert scan_progress(line.replace(b"aaaa", b"aaab", 1)) is None, "its checksum does not fit"
+
+
+def test_a_link_and_a_version_go_together() -> None:
+    line = encode_record(dataclasses.replace(_record(7), previous="a" * 64))
+    with pytest.raises(RecordDamagedError, match="has a link"):
+        decode_record(_with_checksum(line.replace(b'{"version":2', b'{"version":1')))
+    with pytest.raises(RecordDamagedError, match="has no link"):
+        decode_record(_with_checksum(encode_record(_record(7)).replace(b'{"version":1', b'{"version":2')))
+
+
+def test_a_cursor_names_what_was_read(paths: RunPaths) -> None:
+    reader = HistoryReader(paths)
+    with HistoryWriter(paths, "primary", ManualClock()) as first, HistoryWriter(paths, "replica-0000", ManualClock()):
+        first.append(progress(0))
+        reader.read_new()
+        cursor = reader.cursor()
+        assert cursor.heads == {"primary-1": first.head}
+        first.append(progress(1))
+        assert reader.cursor() == cursor, "what was not read yet is not in it"
+        reader.read_new()
+        assert reader.cursor().heads == {"primary-1": first.head}
+    assert parse_cursor(cursor.text) == {"primary-1": 0}
+
+
+def test_a_long_cursor_is_short_as_text() -> None:
+    heads = {f"replica-{number:04d}-1": (number * 37, "0" * 64) for number in range(512)}
+    text = Cursor(heads).text
+    assert len(text) < 8 * len(heads)
+    assert parse_cursor(text) == {writer: sequence for writer, (sequence, _) in heads.items()}
+
+
+@pytest.mark.parametrize("text", ["a", "a:b", "a:1 a:2", "z!", "zAAAA", "a:" + "1" * 30])
+def test_what_is_not_a_cursor_is_damage(text: str) -> None:
+    with pytest.raises(RecordDamagedError, match="is not a cursor"):
+        parse_cursor(text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from aiperf.history.bodies import EpochCompleted, RunResumed, TrialEnded
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.history.lineage import best_quality
-from aiperf.history.records import EpochCompleted, Record, RunResumed, TrialEnded
+from aiperf.history.records import Record
 from aiperf.network.operations import Operations
 from aiperf.rules.score import work_done
 from testing.hand_made import T0_MS, HandMadeRun
@@ -92,7 +93,7 @@ def test_contradicting_records_are_reported(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(600, replicas=2).at(1).start_trial(1).at(2).epoch(1, 1)
     run.at(3).epoch(1, 1, correct=10, replica=1).at(4).start_trial(1, replica=1)
     ledger = folded(HistoryReader(run.paths).read_new().records)
-    assert sorted(ledger.conflicts) == [
+    assert sorted(conflict.found for conflict in ledger.conflicts) == [
         "trial 1 completed epoch 1 twice",
         "trial 1 was started twice, by replica-0000-1 and replica-0001-1",
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.config.datasets import REGISTERED
 from aiperf.config.settings import load_config
 from aiperf.rules.table import (
     HPO_POINTS,
@@ -27,7 +28,7 @@ from aiperf.rules.table import (
 
 GOOD = RunFacts(
     load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",),
-    initial_operations=RESNET50_OPERATIONS,
+    initial_operations=RESNET50_OPERATIONS, fingerprints=("ab" * 32,),
 )  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
 @pytest.mark.parametrize(
     ("overrides", "rule", "found"),
     [
-        ({"run.dataset": "digits"}, "dataset", "digits"),
+        ({"run.dataset": "images"}, "dataset", "images"),
         ({"training.trainer": "simulated"}, "trainer", "simulated"),
         (
             {"search.initial_architecture": "resnet101"},
@@ -90,6 +91,25 @@ def test_an_initial_architecture_that_was_never_trained_breaks_its_rule(dataset:
     found = {item.rule: item.found for item in violations(facts)}
     assert found.pop("initial architecture") == "resnet50, never trained"
     assert status(check(facts)) == "UNOFFICIAL"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fingerprints", "found", "met"),
+    [
+        ("imagenet", ("ab" * 32,), "unregistered " + "ab" * 6, True),
+        ("imagenet", ("ab" * 32, "cd" * 32), "several", False),
+        ("imagenet", (None,), "unknown", False),
+        ("imagenet", (None, "ab" * 32), "unknown", False),
+        ("digits", (REGISTERED["digits"],), "registered", True),
+        ("digits", ("ab" * 32,), "not the registered one", False),
+    ],
+)
+def test_all_trials_train_on_the_same_images_and_on_the_registered_ones(
+    dataset: str, fingerprints: tuple[str | None, ...], found: str, met: bool
+) -> None:
+    facts = replace(GOOD, config=load_config(overrides={"run.dataset": dataset}), fingerprints=fingerprints)
+    rule = next(item for item in check(facts) if item.rule == "data")
+    assert (rule.found, rule.passed, rule.group) == (found, met, "setting")
 
 
 def test_a_run_without_telemetry_breaks_its_rule() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pynvml
 import pytest
 
 from aiperf.clock import format_utc
@@ -20,30 +19,12 @@ from replica.machine import telemetry
 from replica.machine.telemetry import CpuPower, Telemetry, sample_accelerators
 from replica.trainer.__main__ import sample_further_node
 from replica.trainer.settings import TelemetrySettings
+from testing.driver import FakeDriver
 from testing.hand_made import T0_MS, HandMadeRun, ManualClock
 
 
-class FakeDriver:
-    """NVIDIA's library on a node with one GPU that does not support the temperature."""
-
-    def install(self, patch: pytest.MonkeyPatch) -> None:
-        answers: dict[str, Any] = {
-            "Init": None, "Shutdown": None, "DeviceGetCount": 1, "DeviceGetHandleByIndex": "gpu",
-            "DeviceGetUUID": b"GPU-1", "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
-            "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
-            "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,
-        }  # fmt: skip
-        for name, answer in answers.items():
-            patch.setattr(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
-        patch.setattr(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
-
-    @staticmethod
-    def _not_supported(*_: object) -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-
 def test_an_accelerator_is_sampled_with_the_names_and_units_of_dcgm(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeDriver().install(monkeypatch)
+    FakeDriver().install(monkeypatch.setattr)
     (gpu,) = sample_accelerators()["accelerators"]
     assert gpu["DCGM_FI_DEV_GPU_UTIL"] == 87
     assert gpu["DCGM_FI_DEV_FB_USED"] == 1024.0

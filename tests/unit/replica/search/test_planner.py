@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EXIT_ENVIRONMENT, ArchitectureError, EnvironmentNotReadyError
-from aiperf.history.records import JobIssued
+from aiperf.history.bodies import JobIssued
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore

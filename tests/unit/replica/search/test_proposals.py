@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.space import Hyperparameters, Parameter, Space
-from aiperf.history.records import TrialStarted
+from aiperf.history.bodies import TrialStarted
 from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.space import Hyperparameters
-from aiperf.history.records import TrialEnded, TrialFailed, TrialStarted
+from aiperf.history.bodies import TrialEnded, TrialFailed, TrialStarted
 from aiperf.messages import Job
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from aiperf.messages import Begin, FromTrainer, Job, TrainerDone, TrainerPhase, TrainRequest
+from aiperf.messages import (
+    Begin,
+    FromTrainer,
+    Job,
+    TrainerDone,
+    TrainerPhase,
+    TrainRequest,
+)
 from aiperf.run_directory.paths import RunPaths
 from replica.search.planner import Memory, Planner
 from replica.trial.context import ReplicaContext
@@ -96,10 +103,11 @@ def test_a_fresh_trial_does_not_resume_from_a_planted_checkpoint_and_removes_it(
 
 def test_a_resumed_trial_resumes_from_the_checkpoint_of_the_interrupted_one(run: HandMadeRun) -> None:
     run.at(1).start_trial(1)
+    run.epoch(1, 1)
     plant(run, 1)
     plant(run, 2).write_bytes(b"planted")
     ((begin, (checkpoint,)),) = trained(run, Job(trial=2, round=1, seed=1, resumes=1)).begins
-    assert begin.restore
+    assert begin.restore == 1
     assert begin.checkpoint_path == str(checkpoint) == str(run.paths.checkpoint(run.architecture.hash, 2))
 
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from aiperf.facts import EpochFacts
+from aiperf.facts import BuiltFacts, EpochFacts
+from aiperf.history.bodies import JobIssued, PhaseBegan, TrialBuilt, TrialEnded, TrialStarted
 from aiperf.history.files import HistoryReader
-from aiperf.history.records import TrialEnded
-from aiperf.messages import Begin, FromTrainer, Job, Message, Progress, TrainerDone, TrainerEpoch, TrainerPhase
+from aiperf.messages import (
+    Begin,
+    FromTrainer,
+    Job,
+    Message,
+    Progress,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerPhase,
+)
+from aiperf.rules.prediction import predicted_accuracy
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
-from replica.search.prediction import predicted_accuracy
 from replica.trial.context import ReplicaContext
 from replica.trial.lifecycle import Trial
 from replica.trial.standby import Standby
@@ -27,6 +37,9 @@ CORRECT = (100, 170, 200, 215, 225, 240)
 
 class TrainerFrom(Trainer):
     """A trainer in process that reports `CORRECT` from an epoch on, as after a checkpoint."""
+
+    built = BuiltFacts(architecture="a" * 16, compute={"float32": 2}, devices=("cpu",), framework="none",
+                       source_hash="b" * 64, environment={"TF_X": "1"})  # fmt: skip
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -74,7 +87,14 @@ def test_a_resumed_trial_predicts_from_the_epochs_before_it_too(tmp_path: Path, 
     accuracies = {epoch: correct / 360 for epoch, correct in enumerate(CORRECT, start=1)}
     if first > 2:
         accuracies[2] = 300 / 360
-    (ended,) = (r.body for r in HistoryReader(run.paths).read_new().records if isinstance(r.body, TrialEnded))
+    bodies = [record.body for record in HistoryReader(run.paths).read_new().records]
+    (ended,) = (body for body in bodies if isinstance(body, TrialEnded))
+    own = [body for body in bodies if not isinstance(body, JobIssued) and getattr(body, "trial", 0) == 3]
+    started, built = own[1:3]
+    assert isinstance(started, TrialStarted)
+    assert (started.trainer, started.input, started.dataset) == ("keras", "dataset", "digits")
+    assert built == TrialBuilt(trial=3, **asdict(TrainerFrom.built))
+    assert [type(body) for body in own].index(TrialBuilt) < own.index(PhaseBegan(replica=0, trial=3, phase="train"))
     assert ended.predicted_accuracy == predicted_accuracy(accuracies, run.config.max_epochs)
     reported = [message.accuracy for message in sent if isinstance(message, Progress)]
     assert reported[-1] == max(accuracies.values())

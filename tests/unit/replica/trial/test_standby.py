@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import Begin, FromTrainer, Job, Phase, TrainerPhase, TrainRequest
+from aiperf.messages import (
+    Begin,
+    FromTrainer,
+    Job,
+    Phase,
+    TrainerPhase,
+    TrainRequest,
+)
 from replica.search.planner import Memory, Planner
 from replica.trial.context import ReplicaContext
 from replica.trial.standby import Standby

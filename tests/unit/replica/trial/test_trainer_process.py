@@ -6,7 +6,8 @@ import asyncio
 import socket
 from pathlib import Path
 
-from aiperf.messages import TrainerPhase, TrainRequest, encode, failures_in
+from aiperf.message_lines import encode, failures_in
+from aiperf.messages import TrainerPhase, TrainRequest
 from aiperf.processes import spawn_silent
 from replica.trial.rank_socket import RankSocket
 from replica.trial.trainer_process import TrainerProcess

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.facts import EpochFacts, ProgressFacts
-from aiperf.messages import Job, Message, Progress, TrainerEpoch, TrainerProgress
+from aiperf.messages import (
+    Job,
+    Message,
+    Progress,
+    TrainerEpoch,
+    TrainerProgress,
+)
 from replica.search.planner import Memory, Planner
 from replica.trial.context import ReplicaContext
 from replica.trial.trainer import Trainer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.history.files import HistoryWriter
+from aiperf.message_lines import encode
 from aiperf.messages import (
     Begin,
     FromTrainer,
@@ -25,7 +27,6 @@ from aiperf.messages import (
     TrainerPhase,
     TrainerProgress,
     TrainRequest,
-    encode,
 )
 from aiperf.run_directory.paths import RunPaths
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
@@ -139,7 +140,7 @@ class VirtualTrainer(Trainer):
             facts = EpochFacts(
                 epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
                 correct=dataset.validation_images * epoch // (epoch + 1), loss=1.0, validation_loss=1.0,
-                learning_rate=0.1,
+                learning_rate=self._request.learning_rate * (1 - (epoch - 1) / self._request.max_epochs),
             )  # fmt: skip
             yield TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
         yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
@@ -164,7 +165,8 @@ class InProcessReplica(ReplicaProcess):
         self._task.add_done_callback(lambda _: self._output.put_nowait(b""))
 
     async def send(self, data: bytes) -> None:
-        self._input.feed_data(data)
+        if not self._task.done():
+            self._input.feed_data(data)
 
     async def receive(self) -> bytes:
         return await self._output.get()
@@ -183,28 +185,38 @@ class InProcessReplica(ReplicaProcess):
         return await self.wait()
 
 
+@dataclass(frozen=True)
+class Machine:
+    """A replica's devices, and the trainer that models them."""
+
+    ranks: int = 1
+    memory: Memory = field(default_factory=Memory)
+    trainer: Callable[[TrainRequest, RunConfig, Clock], Trainer] = VirtualTrainer
+
+
 class InProcessLauncher:
     """Starts replicas as tasks. Their clocks are off by a second more each."""
 
     per_node = 1
 
-    def __init__(self, config: RunConfig, paths: RunPaths, loop: VirtualLoop) -> None:
+    def __init__(self, config: RunConfig, paths: RunPaths, loop: VirtualLoop, machine: Machine | None = None) -> None:
         self._config = config
         self._paths = paths
         self._loop = loop
+        self._machine = machine or Machine()
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
-        clock = VirtualClock(self._loop, offset_ms=1000 * spec.replica)
+        clock, machine = VirtualClock(self._loop, offset_ms=1000 * spec.replica), self._machine
 
         async def serve(reader: asyncio.StreamReader, send: Callable[[Message], None]) -> None:
             async def start_trainer(request: TrainRequest, log: Path) -> Trainer:
-                return VirtualTrainer(request, self._config, clock)
+                return machine.trainer(request, self._config, clock)
 
             with HistoryWriter(self._paths, f"replica-{spec.replica:04d}", clock) as writer:
                 context = ReplicaContext(
                     replica=spec.replica, config=self._config, paths=self._paths, writer=writer,
-                    planner=Planner(spec.replica, self._config, self._paths, Memory()), ranks=1,
-                    start_trainer=start_trainer, precision="float32", send=send,
+                    planner=Planner(spec.replica, self._config, self._paths, machine.memory), ranks=machine.ranks,
+                    start_trainer=start_trainer, precision=machine.memory.precision, send=send,
                 )  # fmt: skip
                 await Agent(context).serve(reader)
 

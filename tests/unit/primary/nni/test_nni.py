@@ -11,9 +11,10 @@ import pytest
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.facts import EpochFacts
-from aiperf.history.records import TrialEnded
+from aiperf.history.bodies import TrialEnded
 from primary import preflight
 from primary.nni.follower import End, Follower
+from primary.nni.trial import final_metrics
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
 from testing.hand_made import HandMadeRun
 
@@ -41,6 +42,14 @@ def test_each_epoch_of_the_trial_is_reported_once_and_no_other(run: HandMadeRun)
     assert end == End(0.75, 0.75)
 
 
+def test_the_final_result_is_measured_and_the_prediction_stands_next_to_it(run: HandMadeRun) -> None:
+    run.at(2).epoch(1, 1, correct=270)
+    run.replicas[0].append(TrialEnded(trial=1, reason="completed", predicted_accuracy=0.99))
+    *_, end = Follower(run.paths, 1, 0).look()
+    assert isinstance(end, End)
+    assert final_metrics(end) == {"default": 0.75, "search_accuracy": 0.99}
+
+
 def test_a_failure_is_reported_with_its_reason(run: HandMadeRun) -> None:
     run.at(2).epoch(1, 1).at(3).fail_trial(1)
     *_, end = Follower(run.paths, 1, 0).look()
@@ -63,7 +72,7 @@ def test_a_trial_that_the_end_of_the_run_interrupted_has_no_result(run: HandMade
 def test_without_nni_the_command_that_installs_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nni", None)
     config = load_config(overrides={"run.dataset": "digits", "run.manager": "nni", "training.trainer": "simulated"})
-    with pytest.raises(EnvironmentNotReadyError, match=r"pip install 'aiperf-hpc\[nni\]'"):
+    with pytest.raises(EnvironmentNotReadyError, match=r"pip install '\.\[nni\]'"):
         preflight.check(config, tmp_path / "run")
 
 

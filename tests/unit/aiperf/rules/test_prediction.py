@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replica.search.prediction import predicted_accuracy
+from aiperf.rules.prediction import predicted_accuracy
 
 
 def predicted(accuracies: Sequence[float], maximum: int) -> float | None:

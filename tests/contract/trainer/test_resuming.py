@@ -1,0 +1,77 @@
+"""A killed training and the one that resumes it: each leaves its own epochs, weights, evidence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts
+from aiperf.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
+from aiperf.network.json_files import to_json
+from aiperf.run_directory.evidence import hash_rows, hash_weights, read_rows
+from replica.trainer.model.weights import epoch_of, load
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+from testing.images import request_for
+from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
+
+
+async def killed_in_epoch_3(config: RunConfig, request: TrainRequest, log: Path, begin: Begin) -> list[EpochFacts]:
+    """The epochs of a training that is killed as soon as checkpoint and weights are on disk."""
+    trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, log)
+    seen = []
+    try:
+        await trainer.until_ready(120)
+        await trainer.begin(begin)
+        async for message in trainer.messages(120):
+            if isinstance(message, TrainerEpoch):
+                seen.append(message.facts)
+            if len(seen) == 2 and isinstance(message, TrainerPhase) and message.phase == "train":
+                while not all(Path(file or "").exists() for file in (begin.checkpoint_path, begin.save_weights_path)):
+                    await asyncio.sleep(0.01)
+                os.kill(trainer.pid, signal.SIGKILL)
+    except TrialFailedError as error:
+        assert error.kind == "crash"
+    finally:
+        await trainer.end()
+    return seen
+
+
+def keras_weights(file: Path) -> list[Any]:
+    """The kept weights of TINY, whose layers Keras keeps in the order of its nodes."""
+    return [array for arrays in load(file, TINY).values() for array in arrays.values()]
+
+
+def test_the_real_trainer_resumes_after_its_last_epoch(tmp_path: Path) -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    (tmp_path / "architecture.json").write_text(to_json(TINY))
+    request = request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=4)
+    log, kept, rows = tmp_path / "log", tmp_path / "weights.npz", (tmp_path / "1.rows", tmp_path / "2.rows")
+    wanted = epochs_of(asyncio.run(collect(config, request, log)))
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), save_weights_path=str(kept),
+                  evidence_path=str(rows[0]))  # fmt: skip
+    first = asyncio.run(killed_in_epoch_3(config, request, log, begin))
+    assert {1, 2} <= set(read_rows(rows[0]))
+    assert epoch_of(kept) in {epoch.epoch for epoch in first}, "a killed training leaves its best weights"
+
+    again = begin.model_copy(update={"restore": len(first), "evidence_path": str(rows[1])})
+    resumed = epochs_of(asyncio.run(collect(config, request, log, again)))
+    assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
+    assert resumed[-1].epoch == 4
+    for found in resumed:
+        expected = wanted[found.epoch - 1]
+        assert found.learning_rate == pytest.approx(expected.learning_rate)
+        assert found.loss == pytest.approx(expected.loss, rel=0.05)
+    own = {number: hash_rows(epoch) for number, epoch in read_rows(rows[1]).items()}
+    assert own == {epoch.epoch: epoch.evidence for epoch in resumed}
+    # Epochs that were trained twice count as the resumed training had them.
+    last = {epoch.epoch: epoch for epoch in (*first, *resumed)}
+    best = last[epoch_of(kept) or 0]
+    assert best.correct == max(epoch.correct or 0 for epoch in last.values())
+    assert best.weights == hash_weights(keras_weights(kept))

@@ -1,0 +1,110 @@
+"""Audits of real trainings: honest ones pass, those of patched trainers are found.
+
+One trial of one epoch each, trained by the rank program of a copy of the source with one patch,
+into the records of a hand-made run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.history.bodies import EpochCompleted
+from aiperf.messages import Begin
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.run_data import read_run
+from benchmarks.audit_power import PATCHES, patched_tree
+from referee.audit.recorded import Recorded
+from referee.audit.repetition import ranks_here, repeat
+from testing.hand_made import HandMadeRun, aiperf
+
+pytestmark = pytest.mark.timeout(900)
+
+QUICK = {"training.max_epochs": 1, "replica.cpu_threads": 2}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the only epoch of a run has left behind: its facts, and the files of its run."""
+
+    facts: dict[str, Any]
+    paths: RunPaths
+
+
+def begun_run(root: Path) -> HandMadeRun:
+    """A run whose only trial has begun: the same one wherever it is made."""
+    run = HandMadeRun(root / "run", QUICK)
+    run.hyperparameters = {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
+    return run.release(3600).at(1).start_trial(1, **run.planned()).built(1)
+
+
+def trained(root: Path, patch: str) -> Training:
+    """Train the only epoch with a patched trainer."""
+    run = begun_run(root / "training")
+    recorded = Recorded(run.paths, read_run(run.paths))
+    tree = patched_tree(PATCHES[patch], root / "tree")
+    setup = replace(ranks_here(run.config, 1), environment={"PYTHONPATH": str(tree)})
+    weights = str(run.paths.weights(run.architecture.hash, 1))
+    request = recorded.request(recorded.ledger(1), None).model_copy(update={"epochs": 1})
+    scratch = root / "scratch"
+    scratch.mkdir()
+    outcome = asyncio.run(repeat(setup, request, Begin(trial=1, save_weights_path=weights), scratch))
+    assert outcome.trained is not None
+    run.paths.evidence(1).parent.mkdir()
+    shutil.move(scratch / run.paths.evidence(1).name, run.paths.evidence(1))
+    return Training(asdict(outcome.trained), run.paths)
+
+
+def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun:
+    """A run of one trial, whose only epoch was this training."""
+    run = begun_run(root)
+    weights = run.paths.weights(run.architecture.hash, 1)
+    for file, source in (
+        (run.paths.evidence(1), training.paths.evidence(1)),
+        (weights, training.paths.weights(run.architecture.hash, 1)),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, file)
+    facts = {**training.facts, "correct": training.facts["correct"] + more_correct}
+    run.at(1000).completed(0, EpochCompleted(trial=1, **facts)).end_trial(1).end(3600)
+    return run
+
+
+def audited(run: HandMadeRun) -> dict[str, Any]:
+    done = aiperf("audit", run.paths.root, "--nonce", "word", "--draws", "1", "--format", "json", timeout_s=800)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if found["verdict"] == "passed" else 1)
+    return found
+
+
+def failed(found: dict[str, Any]) -> set[str]:
+    return {finding["check"] for finding in found["draws"] if not finding["passed"]}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return trained(tmp_path_factory.mktemp("honest"), "none")
+
+
+def test_an_honest_training_passes_and_nothing_is_written(honest: Training, tmp_path: Path) -> None:
+    run = run_of(honest, tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in run.paths.root.rglob("*")}
+    found = audited(run)
+    assert (found["verdict"], found["problems"]) == ("passed", []), found
+    assert {finding["check"] for finding in found["draws"]} == {"replay", "rows", "steps", "weights"}
+    assert {file: file.stat().st_mtime_ns for file in run.paths.root.rglob("*")} == before
+
+
+@pytest.mark.parametrize("patch", ["no backward pass", "half of the images"])
+def test_a_patched_trainer_is_found_by_its_steps(tmp_path: Path, patch: str) -> None:
+    assert "steps" in failed(audited(run_of(trained(tmp_path, patch), tmp_path)))
+
+
+def test_invented_accuracies_are_found_by_the_kept_weights(honest: Training, tmp_path: Path) -> None:
+    assert failed(audited(run_of(honest, tmp_path, more_correct=8))) == {"weights"}

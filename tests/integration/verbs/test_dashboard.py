@@ -1,0 +1,243 @@
+"""The live dashboard as a user starts it, over HTTP and in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from selenium.webdriver import Chrome
+
+from testing.browser import DESKTOP, open_page
+from testing.hand_made import HandMadeRun, aiperf
+from testing.processes import all_end, family
+from testing.runs import begin, wait_for, wait_for_epochs
+
+HOSTILE = "</title></script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+
+
+@contextmanager
+def dashboard(*words: object, number: int = signal.SIGTERM) -> Iterator[str]:
+    """A dashboard's address; it ends cleanly by a signal, and with it its processes."""
+    program = [sys.executable, "-m", "aiperf", "dashboard", *map(str, words)]
+    # In a session of its own, as from a shell: Ctrl-C reaches its whole group.
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            address, tunnel = process.stdout.readline().strip(), process.stdout.readline()
+            assert "ssh -L " in tunnel
+            yield address
+            processes = family(process.pid)
+            os.killpg(process.pid, number)
+            assert process.wait(timeout=60) == 0
+            assert process.stderr.read() == ""
+            assert all_end(processes)
+        finally:
+            process.kill()
+
+
+def finished(root: Path) -> HandMadeRun:
+    run = HandMadeRun(root, {"run.name": HOSTILE}).at(0).release(100, replicas=2)
+    run.at(1).start_trial(1).at(20).epoch(1, 1, correct=200).at(40).lose(1, HOSTILE)
+    return run.end(100)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs, next to a file that no address may lead to."""
+    root = tmp_path_factory.mktemp("dashboard")
+    (root / "secret").write_text("the secret")
+    finished(root / "runs" / "one")
+    finished(root / "runs" / "two")
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    with dashboard(root / "runs") as address:
+        yield address
+
+
+def ask(address: str, path: str | None = None, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """Status and text of an answer; the path with the token is that of the address."""
+    host, _, rest = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.request(method, f"/{rest}" if path is None else path, headers=headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    assert answer.getheader("Referrer-Policy") == "no-referrer"
+    assert "default-src 'none'; script-src 'self'" in str(answer.getheader("Content-Security-Policy"))
+    assert answer.getheader("Set-Cookie") is None
+    connection.close()
+    return answer.status, text
+
+
+def links(text: str) -> list[str]:
+    """Addresses in a page, but for those of events, which do not end."""
+    found = re.findall(r'(?:href|src|data-address)="(/[^"]*)"', text)
+    return [link for link in found if "/events" not in link]
+
+
+def listing(root: Path) -> dict[str, tuple[int, int, int]]:
+    facts = {str(path): path.stat() for path in (root, *root.rglob("*"))}
+    return {name: (fact.st_mtime_ns, fact.st_size, fact.st_mode) for name, fact in facts.items()}
+
+
+def test_every_page_is_made_from_the_records_and_nothing_is_written(address: str, root: Path) -> None:
+    before = listing(root)
+    status, text = ask(address)
+    assert status == 200
+    pages, seen = links(text), set[str]()
+    while pages:
+        if (path := pages.pop()) not in seen:
+            seen.add(path)
+            status, text = ask(address, path)
+            assert status == 200, path
+            assert "<script>window" not in text
+            pages += links(text) if text.startswith("<!doctype") else []
+    reports = [path for path in seen if "/report" in path]
+    assert len(reports) == 2
+    assert 'id="trial-table"' in ask(address, reports[0])[1]
+    assert listing(root) == before
+
+
+@pytest.mark.parametrize("path", ["/", "/run/{run}", "/run/{run}/report", "/run/{run}/events", "/events", "/live.js",
+                                  "/library.js", "/nothing"])  # fmt: skip
+def test_strangers_are_refused_everywhere(address: str, root: Path, path: str) -> None:
+    from dashboard.runs import run_id
+
+    path = path.format(run=run_id(root / "runs" / "one"))
+    query = address.partition("?")[2]
+    assert ask(address, path)[0] == 403
+    assert ask(address, f"{path}?token=wrong")[0] == 403
+    assert ask(address, f"{path}?{query}&token=")[0] == 403
+    assert ask(address, f"{path}?{query}", Host="evil.example")[0] == 403
+    assert ask(address, f"{path}?{query}", Origin="http://evil.example")[0] == 403
+    assert ask(address, path, method="POST")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/../secret", "/%2e%2e/secret", "/run/..%2f..%2fsecret", "/run/../../secret/report", "/run/0123456789ab",
+             "/run/0123456789ab/report", "/run/0123456789ab/events", "/secret.js", "//etc/passwd"],
+)  # fmt: skip
+def test_no_address_leads_to_a_file(address: str, path: str) -> None:
+    status, text = ask(address, f"{path}?{address.partition('?')[2]}")
+    assert status == 404
+    assert "secret" not in text
+
+
+def test_it_only_reads(address: str) -> None:
+    path = f"/?{address.partition('?')[2]}"
+    assert [ask(address, path, method=method)[0] for method in ("POST", "PUT", "DELETE")] == [405] * 3
+
+
+def test_it_listens_on_the_loopback_interface_alone(address: str) -> None:
+    port = int(address.split(":")[2].partition("/")[0])
+    ends = [[*item.laddr] for item in psutil.net_connections("tcp") if item.status == "LISTEN"]
+    assert [host for host, number in ends if number == port] == ["127.0.0.1"]
+
+
+def test_a_socket_is_for_its_owner_alone(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with dashboard(root / "runs" / "one", "--socket", place, number=signal.SIGINT) as address:
+        assert place.stat().st_mode & 0o777 == 0o600
+        refused = aiperf("dashboard", root / "runs", "--socket", place)
+        assert refused.returncode == 3
+        assert "another program listens there" in refused.stderr
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(place))
+            path = address.removeprefix("http://localhost:8080")
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost:8080\r\nConnection: close\r\n\r\n".encode())
+            with connection.makefile("rb") as answer:
+                assert answer.readline().split()[1] == b"200"
+    assert not place.exists()
+
+
+def test_a_port_in_use_is_reported(address: str, root: Path) -> None:
+    refused = aiperf("dashboard", root / "runs", "--port", address.split(":")[2].partition("/")[0])
+    assert refused.returncode == 3
+    assert "choose another with --port" in refused.stderr
+
+
+def script(browser: Chrome, text: str) -> Any:
+    return browser.execute_script(text)
+
+
+def shown_trials(browser: Chrome) -> int:
+    return int(script(browser, "return document.querySelectorAll('#trial-table tbody tr').length"))
+
+
+def open_only_run(browser: Chrome, list_address: str) -> None:
+    """Follow the list's link to a run, and wait for its report."""
+    browser.get(list_address)
+    wait_for(lambda: script(browser, "return document.querySelector('#runs a')?.href"))
+    browser.get(script(browser, "return document.querySelector('#runs a').href"))
+    wait_for(lambda: shown_trials(browser) > 0)
+    wait_for(lambda: idle(browser))
+
+
+def idle(browser: Chrome) -> bool:
+    """The page shows what it has heard of, charts included."""
+    ready = "document.getElementById('report').ariaBusy === 'false' && document.documentElement.dataset.drawn === 'yes'"
+    return bool(script(browser, f"return {ready}"))
+
+
+def state(browser: Chrome) -> str:
+    return str(script(browser, "return document.getElementById('live-state').textContent"))
+
+
+def test_a_page_follows_its_run_to_the_end(tmp_path: Path) -> None:
+    """Rows appear, and what the reader has opened and scrolled to stays."""
+    run = begin(tmp_path / "first", "--set", "run.duration=1200", "--set", "training.max_epochs=3")
+    try:
+        wait_for_epochs(tmp_path / "first")
+        with dashboard(tmp_path) as address, open_page(address, DESKTOP) as browser:
+            open_only_run(browser, address)
+            assert state(browser) == "running"
+            script(browser, "window.mark = 1; document.querySelector('#report details').open = true")
+            script(browser, "document.querySelector('#trial-table tbody td').click()")
+            script(browser, "document.querySelector('#filter').focus()")
+            # The heading in the middle of the window stays in its place, whatever grows above it.
+            top = "document.querySelector('#best h2').getBoundingClientRect().top"
+            script(browser, f"scrollBy(0, {top} - 100)")
+            place = script(browser, f"return {top}")
+            opened = script(browser, "return document.querySelector('#opened h3').textContent")
+            before = shown_trials(browser)
+            wait_for(lambda: shown_trials(browser) > before)
+            run.send_signal(signal.SIGINT)
+            wait_for(lambda: state(browser) == "interrupted")
+            wait_for(lambda: idle(browser))
+            assert "aiperf resume" in script(browser, "return document.getElementById('live-sentence').textContent")
+            assert script(browser, "return [window.mark, document.querySelector('#report details').open]") == [1, True]
+            assert script(browser, "return document.activeElement.id") == "filter"
+            assert abs(script(browser, f"return {top}") - place) < 2
+            assert script(browser, "return document.querySelector('#opened h3').textContent") == opened
+            charts = script(browser, "return document.querySelectorAll('.plot').length")
+            assert script(browser, "return Bokeh.documents.length") == charts, "charts of earlier pages are left"
+            assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=120)
+
+
+def test_names_and_reasons_of_a_hostile_run_are_text(address: str) -> None:
+    with open_page(address, DESKTOP) as browser:
+        wait_for(lambda: script(browser, "return document.querySelector('#runs a')?.textContent.includes('<img')"))
+        open_only_run(browser, address)
+        assert state(browser) == "ended"
+        assert script(browser, "return window.hacked") is None
+        assert HOSTILE in script(browser, "return document.querySelector('#report h1').textContent")
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]

@@ -1,0 +1,80 @@
+"""Phases of replicas in every kind of run: they sum to its duration, and dead time is no work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.history.bodies import PhaseBegan, RunEnded
+from aiperf.messages import Phase
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from testing.hand_made import T0_MS, HandMadeRun
+
+
+def phase(run: HandMadeRun, t_s: float, name: Phase, replica: int = 0) -> HandMadeRun:
+    run.at(t_s).replicas[replica].append(PhaseBegan(replica=replica, trial=1, phase=name))
+    return run
+
+
+def working(root: Path, replicas: int = 1) -> HandMadeRun:
+    return phase(HandMadeRun(root).at(0).release(100, replicas=replicas), 10, "train")
+
+
+def interrupted(root: Path) -> HandMadeRun:
+    run = working(root).at(20)
+    run.primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 20_000))
+    phase(run, 21, "checkpoint")
+    return phase(run.at(60).resume().at(65).rejoin(), 70, "train").end(100)
+
+
+def killed(root: Path) -> HandMadeRun:
+    run = working(root).at(25).progress(1, 1, 100)
+    return phase(run.at(60).resume().at(65).rejoin(), 70, "train").end(100)
+
+
+def lost(root: Path) -> HandMadeRun:
+    return working(root, replicas=2).at(40).lose(0).end(100)
+
+
+def back(root: Path) -> HandMadeRun:
+    return phase(working(root).at(40).lose(0).at(50).rejoin(), 55, "train").end(100)
+
+
+def never_came(root: Path) -> HandMadeRun:
+    return working(root).at(0).lose(1, "it did not start").end(100)
+
+
+def lost_at_once(root: Path) -> HandMadeRun:
+    return HandMadeRun(root).at(0).release(100).lose(0).end(100)
+
+
+def two_clocks(root: Path) -> HandMadeRun:
+    run = HandMadeRun(root).at(0).release(100, offset_ms=300_000)
+    return phase(run, 310, "train").end(100)
+
+
+EXPECTED: dict[Callable[[Path], HandMadeRun], list[dict[str, float]]] = {
+    interrupted: [{"idle": 10 + 5, "train": 10 + 30, "down": 45}],
+    killed: [{"idle": 10 + 5, "train": 15 + 30, "down": 40}],
+    lost: [{"idle": 10, "train": 30, "down": 60}, {"idle": 100}],
+    back: [{"idle": 10 + 5, "train": 30 + 45, "down": 10}],
+    never_came: [{"idle": 10, "train": 90}, {"down": 100}],
+    lost_at_once: [{"down": 100}],
+    two_clocks: [{"idle": 10, "train": 90}],
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED, ids=lambda kind: str(kind.__name__))
+def test_dead_time_is_down_and_the_phases_sum_to_the_duration(
+    kind: Callable[[Path], HandMadeRun], tmp_path: Path
+) -> None:
+    report = build_report(read_run(kind(tmp_path).paths))
+    assert [part.phases_s for part in report.replica_details] == EXPECTED[kind]
+
+
+def test_the_time_after_an_interruption_is_not_busy(tmp_path: Path) -> None:
+    (replica,) = build_report(read_run(interrupted(tmp_path).paths)).replica_details
+    assert replica.busy_fraction == pytest.approx(40 / 90)

@@ -1,0 +1,132 @@
+"""Ranks: each run once, systems by their median run, shared if the intervals overlap."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.report.estimates import IntervalPart
+from analysis.results.ranking import Row, rank
+from analysis.results.source import RunResult, read_result
+from testing.hand_made import HandMadeRun
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    root = tmp_path_factory.mktemp("run")
+    run = HandMadeRun(root).at(0).release(100).at(1).start_trial(1)
+    return read_result(run.at(30).epoch(1, 1).end(100).paths.root)
+
+
+def result(
+    template: RunResult, name: str, score: float, half: float | None = 0.0, status: str = "official"
+) -> RunResult:
+    """A recomputed result with this score and half of its interval's width."""
+    report = template.report
+    assert report.statistics is not None
+    low, high = (None, None) if half is None else (score - half, score + half)
+    own = IntervalPart(value=score, low=low, high=high)
+    return RunResult(
+        Path(f"{name}-{score:g}"),
+        report.model_copy(update={
+            "name": name, "score_ops": score, "verdict": status, "accelerators": 1,
+            "statistics": report.statistics.model_copy(update={"score_ops": own}),
+        }),
+        recomputed=True,
+    )  # fmt: skip
+
+
+def test_overlapping_intervals_share_a_rank_with_the_first_of_it(template: RunResult) -> None:
+    # 100 -+ 6 overlaps 95 -+ 6; 87 -+ 6 overlaps only the second: ranks are not chained.
+    scores = {"c": 80.0, "b": 95.0, "a": 100.0, "d": 87.0}
+    ranking = rank([result(template, name, score, 6) for name, score in scores.items()], "score")
+    assert [(row.system, row.rank) for row in ranking.rows] == [("a", 1), ("b", 1), ("d", 3), ("c", 3)]
+    assert (ranking.rows[0].interval_low, ranking.rows[0].interval_high) == (94, 106)
+
+
+@pytest.mark.parametrize("wide", ["a", "b"])
+def test_an_interval_as_wide_as_the_measure_does_not_share_a_rank(template: RunResult, wide: str) -> None:
+    scores = {"a": 100.0, "b": 50.0}
+    runs = [result(template, name, score, score if name == wide else 1) for name, score in scores.items()]
+    assert [(row.system, row.rank) for row in rank(runs, "score").rows] == [("a", 1), ("b", 2)]
+
+
+def test_a_damaged_copy_does_not_take_the_place_of_the_run(template: RunResult) -> None:
+    good = replace(result(template, "good", 1), identity="t0")
+    forged = replace(result(template, "forged", 2, status="invalid"), identity="t0")
+    ranking = rank([forged, good], "score")
+    assert [(row.system, row.rank) for row in ranking.rows] == [("good", 1)]
+    assert ranking.same == ((str(forged.origin), str(good.origin)),)
+
+
+def test_without_an_interval_only_equal_results_share_a_rank(template: RunResult) -> None:
+    ranking = rank([result(template, name, score, None) for name, score in (("a", 9), ("b", 9), ("c", 8))], "score")
+    assert [row.rank for row in ranking.rows] == [1, 1, 3]
+
+
+def test_runs_of_one_system_take_the_median(template: RunResult) -> None:
+    runs = [result(template, "a", score) for score in (30.0, 10.0, 20.0, 40.0)]
+    row, other = rank([*runs, result(template, "b", 15.0)], "score").rows
+    assert (row.system, row.score_ops, row.runs, row.rank) == ("a", 20.0, 4, 1), "the lower of the two in the middle"
+    assert row.others == "a-10, a-30, a-40"
+    assert (other.system, other.runs, other.rank) == ("b", 1, 2)
+
+
+def test_a_run_with_the_default_name_has_that_of_its_machine(template: RunResult) -> None:
+    def named(*hosts: str, **facts: object) -> Row:
+        system = {str(place): {"host": host, **facts} for place, host in enumerate(hosts)}
+        one = result(template, "aiperf", 1.0)
+        own = replace(one, origin=Path("runs/first"), report=one.report.model_copy(update={"system": system}))
+        return rank([own], "score").rows[0]
+
+    machines = ((), ("n1",), ("gpu01", "gpu02"), ("n1.a.org", "n2.a.org"), ("a", "b"))
+    assert [named(*hosts).system for hosts in machines] == [
+        "first", "n1", "gpu*", "n*.a.org", "a and 1 more",
+    ]  # fmt: skip
+    row = named("n1", "n2", "n2", cpu_model="CPU 9", accelerators=8, accelerator="GPU 7")
+    assert (row.name, row.run, row.nodes, row.processor, row.accelerator) == ("aiperf", "first", 2, "CPU 9", "GPU 7")
+    assert row.started == template.report.started
+    assert named("n1", cpu_count=-1).system == "first", "an impossible machine of a foreign report is unknown"
+
+
+def test_runs_with_the_default_name_on_two_machines_are_two_systems(template: RunResult) -> None:
+    runs = []
+    for host in ("north", "south"):
+        one = result(template, "aiperf", 1.0)
+        runs.append(replace(one, report=one.report.model_copy(update={"system": {"0": {"host": host}}})))
+    assert [row.system for row in rank(runs, "score").rows] == ["north", "south"]
+
+
+def test_another_configuration_is_another_system(template: RunResult) -> None:
+    one = result(template, "a", 1.0)
+    configuration = {**one.report.configuration, "search": {"strategy": "random"}}
+    other = RunResult(Path("x"), one.report.model_copy(update={"configuration": configuration}), recomputed=True)
+    assert [row.runs for row in rank([one, other], "score").rows] == [1, 1]
+
+
+def test_invalid_and_unverified_results_have_no_rank(template: RunResult) -> None:
+    claimed = RunResult(Path("report.json"), result(template, "claimed", 1e30).report, recomputed=False)
+    broken = RunResult(Path("y"), result(template, "broken", 9e18, status="invalid").report, recomputed=False)
+    ranking = rank(
+        [claimed, broken, result(template, "bad", 5, status="invalid"), result(template, "good", 1)], "score"
+    )
+    assert [(row.system, row.status, row.rank) for row in ranking.rows] == [
+        ("good", "official", 1), ("bad", "invalid", None), ("claimed", "unverified", None),
+        ("broken", "unverified", None),
+    ]  # fmt: skip
+    assert [row.score_ops for row in ranking.rows] == [1, None, 1e30, None]
+
+
+def test_a_run_and_its_copy_are_one_row(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1).end(100)
+    shutil.copytree(run.paths.root, tmp_path / "copy")
+    manifest = json.loads((tmp_path / "copy" / "run.json").read_text())
+    manifest["config"]["run"]["name"] = "another"
+    (tmp_path / "copy" / "run.json").write_text(json.dumps(manifest))
+    ranking = rank([read_result(tmp_path / "run"), read_result(tmp_path / "copy")], "score")
+    assert [row.origin for row in ranking.rows] == [str(tmp_path / "run")]
+    assert ranking.same == ((str(tmp_path / "copy"), str(tmp_path / "run")),)

@@ -1,0 +1,141 @@
+"""The state of a run as `aiperf status` gives it, by its records and the claim of its primary."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pytest
+
+from aiperf.config.settings import load_config
+from aiperf.history.bodies import RunEnded
+from aiperf.run_directory.claim import SILENCE_S, Claim
+from aiperf.run_directory.manifest import write_manifest
+from aiperf.run_directory.paths import RunPaths
+from analysis.output.frames import csv_tables
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.results.status import RunStatus, next_command, run_status
+from analysis.verbs.run import STATUS, _status_line
+from testing.hand_made import T0_MS, HandMadeRun, aiperf
+
+
+def in_progress(root: Path) -> HandMadeRun:
+    run = HandMadeRun(root, {"run.duration": 100}).at(0).release(100, replicas=2)
+    return run.at(1).start_trial(1).at(40).epoch(1, 1, correct=324)
+
+
+def status_of(run: HandMadeRun, at_s: float) -> RunStatus:
+    now_ms = T0_MS + round(at_s * 1000)
+    data = read_run(run.paths, now_ms=now_ms)
+    return run_status(run.paths, data, build_report(data, so_far=True), now_ms)
+
+
+def claimed_by_a_dead_process(run: HandMadeRun) -> int:
+    script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
+    script += "Claim(Path(sys.argv[1]), 0); print(os.getpid(), flush=True); os._exit(9)"
+    words = [sys.executable, "-c", script, str(run.paths.claim)]
+    return int(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
+
+
+def claimed_elsewhere(run: HandMadeRun, at_s: float) -> None:
+    Claim(run.paths.claim, T0_MS)
+    run.paths.claim.write_text(json.dumps({**json.loads(run.paths.claim.read_bytes()), "host": "n7"}))
+    os.utime(run.paths.claim, (T0_MS / 1000 + at_s,) * 2)
+
+
+def test_a_run_whose_primary_lives_is_running(tmp_path: Path) -> None:
+    run = in_progress(tmp_path)
+    with Claim(run.paths.claim, T0_MS):
+        status = status_of(run, 60)
+        assert status_of(run, 101).state == "running", "its primary is about to record the end"
+    assert (status.state, status.ended, status.elapsed_s, status.left_s) == ("running", None, 60.0, 40.0)
+    assert status.primary == f"process {os.getpid()} on {socket.gethostname()}"
+    assert [replica.state for replica in status.replicas] == ["working", "working"]
+    assert (status.replicas[0].trial, status.replicas[0].epochs, status.replicas[0].accuracy) == (1, 1, 0.9)
+    assert status.score_ops is not None
+    assert status.next == f"aiperf status {tmp_path}"
+
+
+def test_a_run_whose_primary_died_here_is_interrupted_and_says_how_to_resume(tmp_path: Path) -> None:
+    run = in_progress(tmp_path / "a run")
+    pid = claimed_by_a_dead_process(run)
+    status = status_of(run, 60)
+    assert (status.state, status.ended, status.next) == ("interrupted", None, f"aiperf resume '{tmp_path}/a run'")
+    assert {replica.state for replica in status.replicas} == {"interrupted"}
+    line = _status_line(status)
+    died = f"interrupted: its primary (process {pid} on {socket.gethostname()}) died; resume it with: aiperf resume "
+    assert died in line
+    late = status_of(run, 100)
+    assert (late.state, late.left_s, late.next) == ("ended", 0.0, f"aiperf report '{tmp_path}/a run'")
+    assert "its deadline has passed" in _status_line(late)
+
+
+def test_a_primary_elsewhere_is_dead_only_after_a_silence(tmp_path: Path) -> None:
+    run = in_progress(tmp_path)
+    claimed_elsewhere(run, 0)
+    assert status_of(run, SILENCE_S - 1).state == "running"
+    status = status_of(run, SILENCE_S + 1)
+    assert (status.state, status.next) == ("silent", f"aiperf resume {tmp_path}")
+    assert "its primary (process" in _status_line(status)
+
+
+@pytest.mark.parametrize(("reason", "state"), [("interrupted", "interrupted"), ("deadline", "ended")])
+def test_an_end_that_is_recorded_needs_no_claim(
+    reason: Literal["interrupted", "deadline"], state: str, tmp_path: Path
+) -> None:
+    run = in_progress(tmp_path)
+    end_ms = T0_MS + (50_000 if reason == "interrupted" else 100_000)
+    run.primary.append(RunEnded(reason=reason, end_ms=end_ms))
+    status = status_of(run, 60)
+    assert (status.state, status.ended, status.primary) == (state, reason, None)
+    line = _status_line(status)
+    assert ("resume it with: aiperf resume" in line) == (state == "interrupted")
+    assert " so far" not in line
+
+
+def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    paths.create()
+    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
+    data = read_run(paths, now_ms=T0_MS)
+    assert run_status(paths, data, build_report(data, so_far=True), T0_MS).state == "starting"
+
+
+def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:
+    run = in_progress(tmp_path)
+    with Claim(run.paths.claim, T0_MS):
+        shown = aiperf("status", tmp_path, "--format", "json")
+    status = RunStatus.model_validate_json(shown.stdout)
+    assert status.state == "running"
+    assert "verdict" not in json.loads(shown.stdout)
+    assert STATUS.description.endswith("Writes nothing.")
+
+
+def test_after_a_report_standard_error_says_what_is_next(tmp_path: Path) -> None:
+    run = in_progress(tmp_path / "over")
+    shown = aiperf("report", run.paths.root)
+    assert shown.stdout.splitlines()[-1].startswith("AIPerf: score=")
+    page = f"next: open the page in a browser: {(run.paths.report / 'report.html').as_uri()}"
+    over = f"next: check it against every rule: aiperf check {run.paths.root}"
+    assert shown.stderr.splitlines() == [over, page]
+    log = tmp_path / "log"
+    with log.open("w") as both:
+        subprocess.run([sys.executable, "-m", "aiperf", "report", run.paths.root], stdout=both, stderr=both, check=True)
+    assert log.read_text().splitlines()[-1].startswith("AIPerf: score="), "also in a job's log of both"
+    assert next_command("interrupted", run.paths) == f"aiperf resume {run.paths.root}"
+
+
+def test_tables_without_rows_have_their_columns(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path)
+    data = read_run(run.paths)
+    for name, table in csv_tables(data, build_report(data)).items():
+        file = tmp_path / f"{name}.csv"
+        table.to_csv(file, index=False)
+        assert len(pd.read_csv(file).columns) > 1, name

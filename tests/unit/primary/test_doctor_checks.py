@@ -1,0 +1,201 @@
+"""The checks of the doctor: what they make of the facts of machines that are not at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf import __version__
+from aiperf.config.settings import load_config
+from aiperf.examination import Examination, FrameworkFacts, MemoryFacts, ProbeFacts
+from aiperf.rules.table import RULES
+from primary.doctor.checks import CHECKS, findings_of
+from primary.doctor.checks.rules import REMEDIES
+from primary.doctor.evidence import Answer, Evidence
+from primary.doctor.findings import Finding, Said, replicas_in_words, together
+from primary.replica_link import ClockOffset
+
+GIB = 2**30
+OUTPUT = Path("/nowhere/run")
+NODE: dict[str, str | int | float | None] = {
+    "host": "gpu7", "aiperf": __version__, "cpu_count": 64, "cpu_model": "EPYC", "memory_bytes": 512 * GIB,
+    "accelerators": 4,
+}  # fmt: skip
+GPU = "NVIDIA A100-SXM4-80GB"
+FRAMEWORK = FrameworkFacts(
+    version="tensorflow 2.21.0", devices=(GPU,) * 4, horovod="0.28.1", built_for=("mpi", "gloo", "nccl")
+)
+MEMORY = MemoryFacts(
+    batch=448, needed=40 * GIB, limit=80 * GIB, available=400 * GIB, largest_batch=900, refusal=None
+)  # fmt: skip
+PROBE = ProbeFacts(train_images=1_281_167, validation_images=50_000, steps=18, images=32_256, seconds=10.0,
+                   start_s=60.0, devices=(GPU,) * 4)  # fmt: skip
+
+
+def examined(replica: int = 0, **changes: Any) -> Examination:
+    fields: dict[str, Any] = {
+        "replica": replica, "node": NODE, "nodes": 1, "address": "10.0.0.7", "unable": None, "accelerators": (GPU,) * 4,
+        "precision": "mixed_bfloat16", "ranks": 4, "starter": "horovodrun", "starter_problem": None,
+        "fingerprint": "ab" * 32, "data_problem": None, "memory": MEMORY, "parameters": 25_583_592,
+        "initial_operations": 23_053_460_364, "folder_problem": None, "free_bytes": 500 * GIB, "framework": FRAMEWORK,
+        "framework_problem": None, "probe": PROBE, "probe_problem": None, "probe_skipped": None,
+    }  # fmt: skip
+    return Examination(**{**fields, **changes})
+
+
+def findings(check: str, *facts: Examination, offset_ms: int = 0, **overrides: Any) -> list[Finding]:
+    config = load_config(overrides={"run.data_dir": "/data", "run.replicas": max(1, len(facts)), **overrides})
+    answers = {item.replica: Answer(item, ClockOffset(offset_ms, 2)) for item in facts}
+    return CHECKS.load(check)(Evidence(config, OUTPUT, answers))
+
+
+def only(check: str, *facts: Examination, **overrides: Any) -> Finding:
+    (finding,) = findings(check, *facts, **overrides)
+    return finding
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name != "primary"])
+def test_an_official_run_on_good_nodes_is_fine(check: str) -> None:
+    found = only(check, examined())
+    assert (found.check, found.status, found.remedy) == (check, "ok", "")
+
+
+BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
+    "version": ("nodes", {"node": {**NODE, "aiperf": "0.0.1"}}, "failed", "gpu7 has aiperf 0.0.1",
+                "environment.python"),
+    "unable": ("nodes", {"unable": "TensorFlow is not installed: pip install '.[gpu]'"}, "failed", "cannot work",
+               "pip install '.[gpu]'"),
+    "framework sees nothing": ("devices", {"framework": FRAMEWORK.model_copy(update={"devices": ()})}, "failed",
+                               "4 x NVIDIA A100-SXM4-80GB by the driver (4 on the node), 0 by tensorflow", "[gpu]"),
+    "framework sees less": ("devices", {"framework": FRAMEWORK.model_copy(update={"devices": (GPU,)})}, "warning",
+                            "1 by tensorflow", "replica.examine.framework"),
+    "framework is broken": ("devices", {"framework": None, "framework_problem": "libcudart.so: not found"}, "failed",
+                            "TensorFlow cannot be loaded: libcudart.so", "replica.examine.framework"),
+    "a rank on the CPU": ("devices", {"probe": PROBE.model_copy(update={"devices": (GPU, "cpu")})}, "failed",
+                          "a rank of the probe computed on the CPU", "replica.examine.framework"),
+    "no Horovod": ("ranks", {"framework": FRAMEWORK.model_copy(update={"horovod": None})}, "failed",
+                   "4 ranks need Horovod, which is not installed", "make horovod"),
+    "Horovod is broken": ("ranks", {"framework": FRAMEWORK.model_copy(
+        update={"horovod": None, "horovod_problem": "undefined symbol"})}, "failed", "undefined symbol",
+                          "make horovod"),
+    "no Gloo": ("ranks", {"framework": FRAMEWORK.model_copy(update={"built_for": ("mpi", "nccl")})}, "failed",
+                "horovodrun needs Horovod built for gloo", "make horovod"),
+    "no NCCL": ("ranks", {"framework": FRAMEWORK.model_copy(update={"built_for": ("gloo",)})}, "warning",
+                "without NCCL", "HOROVOD_GPU_OPERATIONS=NCCL"),
+    "nameless host": ("ranks", {"address": None}, "failed", "gpu7 cannot resolve its own name: Horovod's Gloo crashes",
+                      "/etc/hosts"),
+    "nameless host with MPI": ("ranks", {"address": None, "starter": "mpirun"}, "warning", "cannot resolve",
+                               "/etc/hosts"),
+    "no starter": ("ranks", {"starter": "mpirun", "starter_problem": "mpirun is not installed"}, "failed",
+                   "mpirun is not installed", "openmpi"),
+    "uneven ranks": ("ranks", {"starter_problem": "3 ranks cannot be shared evenly by 2 nodes", "nodes": 2}, "failed",
+                     "shared evenly", "--set replica.ranks=2"),
+    "no fingerprint": ("data", {"fingerprint": None}, "warning", "no fingerprint", "--write-manifest"),
+    "wrong data": ("data", {"data_problem": "5 of 9 sampled"}, "failed", "gpu7: 5 of 9", "aiperf dataset check /data"),
+    "batch too large": ("memory", {"memory": MEMORY.model_copy(update={"refusal": "too large"})}, "failed",
+                        "about 40.0 GiB at batch 448; a rank has 80.0 GiB", "--set training.batch_size=900"),
+    "probe out of memory": ("memory", {"probe": None, "probe_kind": "out_of_memory", "probe_problem": "OOM"}, "failed",
+                            "the probe ran out of memory: OOM", "--set training.batch_size=224"),
+    "memory in use": ("memory", {"accelerators": ()}, "ok", "40.0 GiB", ""),
+    "main memory in use": ("memory", {"accelerators": (), "memory": MEMORY.model_copy(update={"available": GIB})},
+                           "warning", "1.0 GiB are free now", "ps aux"),
+    "not shared": ("disk", {"folder_problem": "No such file", "free_bytes": None}, "failed", "cannot write next to",
+                   "--output"),
+    "little space": ("disk", {"free_bytes": 2 * GIB}, "warning", "2 GiB are free", "search.kept_weights"),
+    "probe hangs": ("estimate", {"probe": None, "probe_kind": "hang", "probe_problem": "no report"}, "failed",
+                    "the probe failed (hang): no report", "replica.ranks=1"),
+    "probe not tried": ("estimate", {"probe": None, "probe_skipped": "the batch does not fit"}, "warning",
+                        "not probed: the batch does not fit", "aiperf doctor"),
+    "too slow": ("estimate", {"probe": PROBE.model_copy(update={"images": 1})}, "warning", "has time for 0 epochs",
+                 "--duration "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_faults_are_named_with_a_remedy(case: str) -> None:
+    check, changes, status, found, remedy = BAD[case]
+    finding = only(check, examined(**changes))
+    assert finding.status == status
+    assert found in finding.found
+    assert remedy in finding.remedy
+
+
+def test_the_time_of_an_epoch_is_worked_out_by_hand() -> None:
+    slow = examined(1, probe=PROBE.model_copy(update={"seconds": 20.0}))
+    found = only("estimate", examined(0), slow, **{"run.duration": "1h"}).found
+    # At 3,225.6 images a second 1,281,167 + 50,000 / 3 take 402.4 s; the slow one twice that.
+    assert found.startswith("replicas 0-1: about 402 to 805 s an epoch, by 18 steps; the slowest (replica 1, 1,612.8 ")
+    assert "has time for 4 epochs in 1h00m" in found, "(3600 - 60) / 804.7"
+
+
+def test_clocks_and_data_sets_of_several_nodes_are_compared() -> None:
+    assert only("clocks", examined(), offset_ms=999).status == "ok"
+    off = only("clocks", examined(), offset_ms=-61_000)
+    assert (off.status, "gpu7 is -61.0 s off" in off.found) == ("warning", True)
+    first, *others = findings("data", examined(0), examined(1, fingerprint="cd" * 32))
+    assert (first.status, "different data sets: fingerprints abab" in first.found, len(others)) == ("failed", True, 2)
+
+
+def test_samples_that_differ_from_node_to_node_are_one_finding() -> None:
+    texts = [
+        f"{number} of 1000 sampled train images are not those of the data set: shard-{number}" for number in (3, 5)
+    ]
+    found = only("data", *(examined(number, data_problem=text, fingerprint=None) for number, text in enumerate(texts)))
+    assert (found.status, found.found) == ("failed", f"replicas 0-1: {texts[0]}")
+
+
+def test_equal_findings_of_many_replicas_are_one_and_failures_come_first() -> None:
+    said = [Said(replica, "ok", "fine") for replica in (0, 1, 2, 7)] + [Said(5, "failed", "broken", "mend")]
+    assert together("x", said) == [
+        Finding("x", "failed", "replica 5: broken", "mend"),
+        Finding("x", "ok", "replicas 0-2, 7: fine"),
+    ]
+    assert replicas_in_words([3]) == "replica 3"
+
+
+def test_checks_that_no_node_could_answer_say_so() -> None:
+    config = load_config(overrides={"run.dataset": "digits"})
+    found = findings_of(Evidence(config, OUTPUT, silent={0: "the connection was refused"}))
+    assert {item.check for item in found} == set(CHECKS)
+    for check in ("devices", "ranks", "memory", "clocks", "estimate"):
+        (finding,) = (item for item in found if item.check == check)
+        assert (finding.status, finding.found) == ("warning", "not examined: no node has answered")
+        assert finding.remedy
+
+
+def test_a_node_without_an_answer_has_the_remedy_of_its_launcher() -> None:
+    def remedy(launcher: str, **settings: Any) -> str:
+        config = load_config(overrides={"run.launcher": launcher, "run.replicas": 2, **settings})
+        (finding,) = CHECKS.load("nodes")(Evidence(config, OUTPUT, silent={1: "the connection was refused"}))
+        return finding.remedy
+
+    assert remedy("ssh", **{"ssh.hosts": ["a", "b"]}) == "ssh b true; then: aiperf nodes probe b"
+    assert remedy("ssh").startswith("ssh HOST true"), "the hosts are those of a job"
+    assert remedy("scheduler").startswith("aiperf nodes list")
+    assert remedy("ray").startswith("ray status")
+
+
+def test_nodes_of_equal_hardware_are_listed_together() -> None:
+    small = {**NODE, "host": "gpu1", "cpu_count": 8}
+    first, second = findings("nodes", examined(0), examined(1, node=small))
+    assert (first.found, second.found) == (
+        "replica 0: 64 CPUs (EPYC), 512 GiB of memory: gpu7",
+        "replica 1: 8 CPUs (EPYC), 512 GiB of memory: gpu1",
+    )
+
+
+def test_replicas_on_parts_of_nodes_are_warned_about() -> None:
+    confined = {**NODE, "node_cpu_count": 64, "cpu_count": 1}
+    crowded, few = findings("placement", examined(0, node=confined), examined(1, node=confined))
+    assert crowded.found.startswith("replicas 0 and 1 share node gpu7, but replica.per_node is 1")
+    assert few.found == "replicas 0 and 1 can use only 1 of the 64 CPUs of node gpu7"
+    assert few.remedy.startswith("start the run outside of an allocation's step")
+    assert {crowded.status, few.status} == {"warning"}
+
+
+def test_every_rule_that_a_setting_decides_has_a_remedy_of_its_own() -> None:
+    decided_by_the_outcome = {"chain", "clock", "epochs", "plausible", "evidence"}
+    settings = {rule.name for rule in RULES if rule.group == "setting"}
+    assert set(REMEDIES) == settings - decided_by_the_outcome

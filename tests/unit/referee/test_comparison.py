@@ -1,0 +1,106 @@
+"""Recorded rows against repeated ones, and rows that cannot be those of a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiperf.facts import EpochFacts
+from aiperf.run_directory.evidence import rows_of
+from referee.audit.comparison import (
+    TOLERANCES,
+    correct_tolerance,
+    first_difference,
+    problems_of_rows,
+    relative,
+    tolerance_of,
+)
+
+CPU = TOLERANCES["float32"]
+STEPS, BATCH, IMAGES = 23, 64, 1437
+
+
+def rows() -> NDArray[Any]:
+    steps = np.arange(STEPS)
+    return rows_of(1, 2.5 * 0.97**steps, 4.0 * 0.9**steps)
+
+
+def facts(loss: float) -> EpochFacts:
+    return EpochFacts(
+        epoch=1, images_trained=IMAGES, images_evaluated=360, loss=loss, validation_loss=1.0, learning_rate=0.1
+    )
+
+
+def mean_of(found: NDArray[Any]) -> float:
+    images = np.array([BATCH] * (STEPS - 1) + [IMAGES - BATCH * (STEPS - 1)])
+    return float((found["loss"] * images).sum() / IMAGES)
+
+
+def test_differences_by_rounding_pass_and_grow_with_the_steps() -> None:
+    again = rows()
+    again["loss"] *= 1 + 1e-6 * 1.7 ** np.arange(STEPS)
+    assert first_difference(rows(), again, CPU) == ""
+
+
+@pytest.mark.parametrize(("name", "step"), [("loss", 1), ("gradient_norm", 1), ("loss", 2)])
+def test_another_computation_is_found_at_its_first_step(name: str, step: int) -> None:
+    again = rows()
+    again[name][step - 1] *= 1.01
+    assert first_difference(rows(), again, CPU).startswith(f"step {step}: {name}")
+
+
+def test_later_steps_are_compared_by_their_mean() -> None:
+    again = rows()
+    again["loss"][10] *= 1.5
+    assert first_difference(rows(), again, CPU) == ""
+    again["loss"][4:] *= 1.5
+    assert "mean loss from step 4 on" in first_difference(rows(), again, CPU)
+
+
+def test_the_measured_differences_between_two_threads_and_one_pass() -> None:
+    again = rows()
+    again["loss"][:6] *= 1 + np.array([0, 1.1e-4, 1.2e-3, 5.3e-3, 0.16, 0.07])
+    again["gradient_norm"][:6] *= 1 - np.array([7e-8, 4.8e-3, 2.6e-2, 1.9e-2, 7e-2, 0.13])
+    assert first_difference(rows(), again, CPU) == ""
+
+
+def test_a_missing_step_and_a_loss_that_is_not_a_number_are_differences() -> None:
+    assert first_difference(rows(), rows()[:-1], CPU) == "22 steps instead of 23"
+    again = rows()
+    again["loss"][1] = np.nan
+    assert first_difference(rows(), again, CPU).startswith("step 2: loss")
+    again = rows()
+    again["loss"][12] = np.nan
+    assert "mean loss" in first_difference(rows(), again, CPU)
+
+
+def test_complete_rows_of_an_epoch_have_no_problem() -> None:
+    assert problems_of_rows(rows(), rows(), BATCH, facts(mean_of(rows()))) == []
+
+
+def test_each_problem_of_rows_is_named() -> None:
+    loss = mean_of(rows())
+    assert "the images need steps 1 to 23" in problems_of_rows(rows()[:-1], rows(), BATCH, facts(loss))[0]
+    assert "mean loss" in problems_of_rows(rows(), rows(), BATCH, facts(loss * 0.98))[0]
+    copied = np.concatenate([rows(), rows_of(2, rows()["loss"], rows()["gradient_norm"])])
+    assert "occur twice" in problems_of_rows(rows(), copied, BATCH, facts(loss))[0]
+    still = rows()
+    still["gradient_norm"] = 0
+    assert "no gradient" in problems_of_rows(still, still, BATCH, facts(loss))[0]
+    broken = rows()
+    broken["loss"][3] = np.nan
+    assert "not a number" in problems_of_rows(broken, broken, BATCH, facts(loss))[0]
+
+
+def test_tolerances_are_by_arithmetic_and_device() -> None:
+    assert tolerance_of("float32", on_cpus=True).loss < tolerance_of("float32", on_cpus=False).loss
+    assert tolerance_of("float32", on_cpus=False).loss < tolerance_of("mixed_bfloat16", on_cpus=False).loss
+    assert [correct_tolerance(images) for images in (360, 50_000)] == [1, 100]
+
+
+def test_the_relative_difference() -> None:
+    assert (relative(0.0, 0.0), relative(1.0, 0.5), relative(0.0, 1.0)) == (0.0, 0.5, 1.0)
+    assert not relative(float("nan"), 1.0) <= 1.0

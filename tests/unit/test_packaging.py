@@ -1,0 +1,263 @@
+"""Packages, containers and their locks: they install what setup.cfg asks for, and one version."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+import aiperf
+from testing.places import ROOT
+
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
+REQUIRED = {
+    canonicalize_name(item.name): item.specifier
+    for item in map(Requirement, SETUP["options"]["install_requires"].split())
+}
+ROOMS = sorted(line.rstrip("*") for line in SETUP["options.packages.find"]["include"].split())
+DOCKERFILE = (ROOT / "containers" / "Dockerfile").read_text()
+DEFINITION = (ROOT / "containers" / "aiperf.def").read_text()
+LOCKED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+
+
+def requirements_in(name: str) -> dict[str, SpecifierSet]:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    found = [Requirement(line) for line in lines if line and line[0] not in "#-"]
+    return {canonicalize_name(item.name): item.specifier for item in found}
+
+
+def locked(name: str) -> set[tuple[str, str]]:
+    return set(LOCKED.findall((ROOT / "requirements" / name).read_text()))
+
+
+def test_the_version_comes_from_one_place() -> None:
+    assert SETUP["metadata"]["version"] == "attr: aiperf.__version__"
+    assert f"## {aiperf.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == aiperf.__version__
+
+
+def test_every_package_is_typed_and_installed() -> None:
+    assert sorted(path.parent.name for path in ROOT.glob("*/py.typed")) == ROOMS
+
+
+# ---- locks
+
+
+def test_the_locked_requirements_are_those_of_the_distribution() -> None:
+    assert requirements_in("base.in") == REQUIRED
+    tensorflow = Requirement(SETUP["options.extras_require"]["tensorflow"].strip())
+    assert requirements_in("run.in") == {"tensorflow-cpu": tensorflow.specifier}
+    assert requirements_in("gpu.in") == {"tensorflow": tensorflow.specifier}
+
+
+def test_both_builds_lock_the_same_versions() -> None:
+    cpu, gpu = locked("run.txt"), locked("gpu.txt")
+    versions = dict(cpu)
+    assert {name for name, _ in cpu - gpu} == {"tensorflow-cpu"}
+    assert {name for name, _ in gpu - cpu if not name.startswith("nvidia-")} == {"tensorflow"}
+    assert dict(gpu)["tensorflow"] == versions["tensorflow-cpu"]
+
+
+def test_tests_install_on_top_of_either_build() -> None:
+    """Two builds of TensorFlow own the same files, so that tests must not bring one."""
+    assert [name for name, _ in locked("test.txt") if name.startswith("tensorflow")] == []
+
+
+def test_no_lock_needs_another_index() -> None:
+    locks = [path.read_text() for path in (ROOT / "requirements").glob("*.txt")]
+    assert [text for text in locks if re.search(r"^(--|-f|-i|\S+ @ )", text, re.MULTILINE)] == []
+
+
+# ---- make run
+
+
+def plan(folder: Path, driver: str, *words: str) -> str:
+    """The commands of `make run`, with an nvidia-smi that prints `driver`."""
+    for name in ("Makefile", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("requirements", "tools"):
+        shutil.copytree(ROOT / name, folder / name)
+    program = folder / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{driver}\n")
+    program.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "GPU" and not name.startswith("MAKE")}
+    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+    make = ["make", "--dry-run", "run", *words]
+    return subprocess.run(make, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def installed(commands: str) -> list[str]:
+    return re.findall(r"-r requirements/(run|gpu)\.txt", commands)
+
+
+NO_DRIVER = "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9"
+ONE_GPU = "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'"
+TWO_GPUS = f"{ONE_GPU}; echo 'GPU 1: NVIDIA H200 (UUID: GPU-2)'"
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has NVIDIA's driver")
+def test_make_run_installs_the_cpu_build_on_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    assert installed(plan(tmp_path, NO_DRIVER)) == ["run"]
+
+
+def test_make_run_installs_the_gpu_build_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
+    commands = plan(tmp_path, ONE_GPU)
+    assert installed(commands) == ["gpu"]
+    assert commands.index("uninstall -qq --yes tensorflow-cpu") < commands.index("requirements/gpu.txt")
+    assert "build_horovod" not in commands
+
+
+def test_make_run_builds_horovod_for_several_gpus(tmp_path: Path) -> None:
+    assert "build_horovod" in plan(tmp_path, TWO_GPUS)
+
+
+def test_the_build_can_be_forced_and_forbidden(tmp_path: Path) -> None:
+    forced, forbidden = tmp_path / "forced", tmp_path / "forbidden"
+    for folder in (forced, forbidden):
+        folder.mkdir()
+    assert installed(plan(forced, NO_DRIVER, "GPU=1")) == ["gpu"]
+    commands = plan(forbidden, TWO_GPUS, "GPU=0")
+    assert (installed(commands), "build_horovod" in commands) == (["run"], False)
+
+
+# ---- containers
+
+
+def steps_of_dockerfile() -> list[tuple[str, str]]:
+    """Instructions and their words, continued lines joined."""
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def copied() -> list[str]:
+    """What the image gets from the repository."""
+    return [source for word, rest in steps_of_dockerfile() if word == "COPY" for source in rest.split()[:-1]]
+
+
+def test_the_image_gets_every_room_and_only_what_exists() -> None:
+    sources = copied()
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert {f"{room}/" for room in ROOMS} <= set(sources)
+
+
+def test_the_apptainer_definition_does_as_the_dockerfile() -> None:
+    files = DEFINITION.partition("%files\n")[2].partition("\n\n")[0].split()
+    copies = [
+        source.rstrip("/") for word, rest in steps_of_dockerfile() if word == "COPY" for source in rest.split()[:-1]
+    ]
+    assert sorted(files[::2]) == sorted(copies)
+    assert files[1::2] == [f"/opt/aiperf/{source}" for source in files[::2]]
+    post = re.sub(r"\\\n\s*", "", DEFINITION.partition("%post\n")[2].partition("\n%environment")[0])
+    positions = [post.find(rest) for word, rest in steps_of_dockerfile() if word == "RUN"]
+    assert positions == sorted(positions)
+    assert -1 not in positions
+    arguments = dict(re.findall(r"^    (\w+)=(\S*)$", DEFINITION.partition("%arguments\n")[2], re.MULTILINE))
+    declared = [rest.partition("=") for word, rest in steps_of_dockerfile() if word == "ARG"]
+    in_dockerfile = {name: default for name, _, default in declared}
+    assert {name: arguments.get(name) for name in in_dockerfile} == in_dockerfile
+
+
+def test_both_files_build_a_gpu_variant_from_a_lock_that_exists() -> None:
+    for text in (DOCKERFILE, DEFINITION):
+        builds = set(re.findall(r"BUILD=(\w+)", text))
+        assert builds == {"run", "gpu"}
+        assert all((ROOT / "requirements" / f"{build}.txt").exists() for build in builds)
+
+
+# ---- Spack and conda
+
+
+def test_the_conda_recipe_requires_what_the_distribution_requires() -> None:
+    text = (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
+    plain = re.sub(r"{{.*?}}", "value", re.sub(r"{%.*?%}", "", text))
+    recipe: dict[str, Any] = yaml.safe_load(plain)
+    names = {"matplotlib-base": "matplotlib", "prometheus_client": "prometheus-client"}
+    found = dict(line.split(" ", 1) for line in recipe["requirements"]["run"])
+    assert SpecifierSet(found.pop("python")) == SpecifierSet(SETUP["options"]["python_requires"])
+    assert {names.get(name, name): SpecifierSet(words) for name, words in found.items()} == REQUIRED
+    assert recipe["build"]["entry_points"] == [SETUP["options.entry_points"]["console_scripts"].strip()]
+    pattern = re.search(r"regex_pattern='(.*?)'", text)
+    assert pattern
+    match = re.search(pattern[1], (ROOT / "aiperf" / "__init__.py").read_text())
+    assert match
+    assert match[1] == aiperf.__version__
+
+
+def test_the_spack_package_requires_what_the_distribution_requires() -> None:
+    """Spack's `@1.2:3` is from 1.2 up to every 3.x."""
+    tree = ast.parse((ROOT / "packaging" / "spack" / "package.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    called = [(node.func.id, ast.literal_eval(node.args[0])) for node in calls if isinstance(node.func, ast.Name)]
+    assert {name for kind, name in called if kind == "variant"} == {"tensorflow", "gpu", "mpi"}
+    ranges = {
+        name.removeprefix("py-"): versions
+        for kind, spec in called if kind == "depends_on"
+        for name, _, versions in [spec.partition("@")]
+    }  # fmt: skip
+    assert {name: ranges.get(name) for name in REQUIRED} == {name: _spack(own) for name, own in REQUIRED.items()}
+
+
+def _spack(own: SpecifierSet) -> str:
+    """`>=1.2,<3` as Spack writes it: `1.2:2`."""
+    bounds = {item.operator: item.version for item in own}
+    lowest = bounds[">="].removesuffix(".0")
+    if "<" not in bounds:
+        return f"{lowest}:"
+    *head, last = map(int, bounds["<"].split("."))
+    highest = ".".join(map(str, [*head, last - 1]))
+    return lowest if lowest == highest else f"{lowest}:{highest}"
+
+
+# ---- citation, forms, workflow
+
+
+def test_the_citation_has_what_its_schema_requires() -> None:
+    """Of Citation File Format 1.2.0: required keys, allowed types, and the keys of the paper."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert all(isinstance(citation[key], str) and citation[key] for key in ("message", "title", "abstract", "license"))
+    assert citation["type"] in ("software", "dataset")
+    paper = citation["preferred-citation"]
+    assert (paper["type"], paper["year"], paper["start"], paper["end"]) == ("article", 2021, 208, 220)
+    for author in citation["authors"]:
+        assert set(author) == {"name"}
+    bibtex = (ROOT / "README.md").read_text().partition("author  = {")[2].partition("},")[0]
+    named = [" ".join(name.split()) for name in re.split(r"\sand\s", bibtex)]
+    assert [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]] == named
+
+
+@pytest.mark.parametrize("form", sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml")), ids=lambda path: path.stem)
+def test_a_form_has_a_name_and_questions_with_labels(form: Path) -> None:
+    content = yaml.safe_load(form.read_text())
+    assert content["name"]
+    assert content["description"]
+    identifiers = [question["id"] for question in content["body"]]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(question["attributes"]["label"] for question in content["body"])
+
+
+def test_the_workflow_runs_what_the_repository_runs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    assert "make test" in [step.get("run") for step in workflow["jobs"]["test"]["steps"]]
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_documents_install_from_the_sources() -> None:
+    """No index has a package of this name; anyone could take it."""
+    files = subprocess.run(
+        ["git", "grep", "-l", r"aiperf-hpc\["], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert set(files.stdout.split()) <= {"tests/unit/test_packaging.py"}
