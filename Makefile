@@ -1,24 +1,41 @@
 # Everything runs in .venv, made from locked requirements.
 # Targets: run, test, check, unit, faults, horovod, format, schema, docs, lock, env, clean.
+# On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 
 PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
+GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+GPU ?= $(if $(filter-out 0,$(GPUS))$(wildcard /proc/driver/nvidia/version),1,0)
+ifeq ($(filter 0 1,$(GPU)),)
+$(error GPU=$(GPU): 1 installs the build for NVIDIA GPUs, 0 the build for CPUs)
+endif
+BUILD := $(if $(filter 1,$(GPU)),gpu,run)
+OTHER := $(if $(filter 1,$(GPU)),run,gpu)
+OTHER_TENSORFLOW := $(if $(filter 1,$(GPU)),tensorflow-cpu,tensorflow)
+# Several GPUs in one training need Horovod, with NCCL if the toolkit and the headers are there.
+SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
+NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
+NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
+
 .PHONY: env run horovod test check unit faults format schema docs lock clean
 
-env: .venv/run.stamp
+env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
 .venv/bin/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "AIPerf needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
 
-.venv/run.stamp: requirements/run.txt requirements/build.txt setup.cfg pyproject.toml | .venv/bin/pip
-	$(BIN)/pip install --quiet --require-hashes -r requirements/run.txt -r requirements/build.txt
+# Both builds of TensorFlow own the same files: the other one is removed first.
+.venv/$(BUILD).stamp: requirements/$(BUILD).txt requirements/build.txt setup.cfg pyproject.toml | .venv/bin/pip
+	rm -f .venv/$(OTHER).stamp .venv/horovod.stamp
+	$(BIN)/pip uninstall -qq --yes $(OTHER_TENSORFLOW)
+	$(BIN)/pip install --quiet --require-hashes -r requirements/$(BUILD).txt -r requirements/build.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-.venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/debian_packages.sh .venv/run.stamp
+.venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(MAKE) horovod
@@ -29,9 +46,13 @@ run: env
 	$(BIN)/aiperf run --preset quick --output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
 
 # Horovod for several ranks in a training; built once for each version of TensorFlow, then taken from a cache.
-horovod: .venv/run.stamp
+horovod: .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
-	wheel=$$($(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
+	wheel=$$($(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
+
+.venv/horovod.stamp: requirements/horovod.txt tools/build_horovod.py .venv/$(BUILD).stamp
+	$(MAKE) horovod
+	touch $@
 
 test: check
 	$(BIN)/pytest
@@ -65,7 +86,7 @@ docs: schema
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run horovod test; do \
+	for name in build run gpu horovod test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done
