@@ -74,3 +74,12 @@ def ray_nodes() -> Iterator[RayNodes]:
         nodes = start_ray(Path(folder), 2)
         yield nodes
         nodes.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that passed only when repeated: each hides a race of the test or of the program."""
+    repeated = sorted({report.nodeid for report in terminalreporter.stats.get("rerun", [])})
+    if repeated:
+        terminalreporter.section("FAILED AT FIRST, RUN AGAIN: look into each of these", yellow=True, bold=True)
+        for name in repeated:
+            terminalreporter.write_line(name)
