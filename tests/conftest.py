@@ -77,7 +77,7 @@ def ray_nodes() -> Iterator[RayNodes]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the tests that passed only when repeated: each hides a race of the test or of the program."""
+    """List the tests that were repeated: each hides a race, of the test or of the program."""
     repeated = sorted({report.nodeid for report in terminalreporter.stats.get("rerun", [])})
     if repeated:
         terminalreporter.section("FAILED AT FIRST, RUN AGAIN: look into each of these", yellow=True, bold=True)
