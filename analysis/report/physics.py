@@ -302,9 +302,9 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
 
 
 def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:
-    """The part of the report."""
+    """The part of the report; a simulated run has no devices."""
     groups: dict[str, list[Machine]] = defaultdict(list)
-    for replica in evidence.of_replica:
+    for replica in () if evidence.simulated else evidence.of_replica:
         if replica in evidence.machines:
             groups[evidence.machines[replica].name].append(evidence.machines[replica])
     return PhysicsPart(

@@ -54,6 +54,7 @@ def best_of(report: Report) -> Best | None:
     trial = best_trial(report)
     if trial is None:
         return None
+    trials = {trial.id: trial for trial in report.trials}
     firsts, accuracies = _architectures(report)
     steps, seen = list[Step](), set[str]()
     kinds: Counter[str] = Counter()
@@ -61,10 +62,16 @@ def best_of(report: Report) -> Best | None:
     while name is not None and name in firsts and name not in seen and len(steps) < MOST_STEPS:
         seen.add(name)
         first = firsts[name]
-        kinds.update(str(morph.get("kind")) for morph in first.morphs)
-        morphs = tuple(morph_words(morph) for morph in first.morphs)
+        repeated = None if first.base is None else trials.get(first.base)
+        if repeated is not None and repeated.architecture != name:
+            # Another kernel size makes another architecture, whose record has no morphs of its own.
+            morphs: tuple[str, ...] = (f"trial {repeated.id} again, with other hyperparameters",)
+            origin = repeated.architecture
+        else:
+            morphs, origin = tuple(morph_words(morph) for morph in first.morphs), first.parent
+            kinds.update(str(morph.get("kind")) for morph in first.morphs)
         steps.append(Step(first.id, name, morphs, accuracies.get(name)))
-        name = first.parent
+        name = origin
     return Best(trial, _title(report, kinds), tuple(reversed(steps)), complete=name is None)
 
 

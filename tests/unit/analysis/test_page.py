@@ -66,6 +66,25 @@ def test_the_best_architecture_is_named_with_every_step_on_the_way(tmp_path: Pat
     assert morph_words({"kind": "Shrink", "by": 2}) == "Shrink by 2"
 
 
+def test_a_lineage_leads_through_the_trial_that_was_trained_again_with_another_kernel(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.max_epochs": 4}).at(0).release(300)
+    run.at(1).start_trial(1).at(20).epoch(1, 1, correct=180).end_trial(1)
+    initial = run.architecture
+    grown_once = MORPHS[0].apply(initial)
+    larger = MORPHS[3].apply(grown_once)
+    for architecture in (grown_once, larger):
+        ArchitectureStore(run.paths).save(architecture)
+    made = (morph_data(MORPHS[0]),)
+    run.at(30).start_trial(2, architecture=grown_once.hash, parent=initial.hash, morphs=made)
+    run.at(50).epoch(2, 1, correct=200).end_trial(2)
+    run.at(60).start_trial(3, architecture=larger.hash, parent=initial.hash, base=2)
+    best = best_of(build_report(read_run(run.at(80).epoch(3, 1, correct=300).end_trial(3).end(300).paths)))
+    assert best is not None
+    assert best.title == "ResNet-50 + 1 block"
+    assert [step.trial for step in best.steps] == [1, 2, 3]
+    assert best.steps[2].morphs == ("trial 2 again, with other hyperparameters",)
+
+
 def test_a_lineage_that_leads_in_a_circle_ends(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
     run.at(1).start_trial(1, parent=run.architecture.hash).at(20).epoch(1, 1)

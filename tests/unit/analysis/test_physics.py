@@ -172,5 +172,6 @@ def test_a_simulated_run_is_not_checked(tmp_path: Path) -> None:
     epoch(run.at(50), 1, 10**12)
     report = build_report(read_run(run.end(100).paths))
     assert report.physics is not None
-    assert (report.physics.checked, report.physics.findings) == (False, ())
+    physics = report.physics
+    assert (physics.checked, physics.findings, physics.devices, physics.unknown) == (False, (), (), ())
     assert next(rule.found for rule in report.rules if rule.rule == "plausible") == "not checked: simulated"
