@@ -39,7 +39,7 @@ def raw_records(output: Path) -> list[dict[str, Any]]:
     return [{**json.loads(line)["data"], "time": json.loads(line)["time"]} for line in lines]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = 200) -> None:
     """Until something is true; the test fails when it does not become true in time."""
     end = time.monotonic() + timeout_s
     while not condition():
@@ -48,7 +48,7 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 60) -> None:
+def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 200) -> None:
     """Wait until this many epochs are recorded."""
     wait_for(lambda: history(output).count('"type":"epoch"') >= count, timeout_s)
 

@@ -144,7 +144,7 @@ def test_cancel_ends_stubborn_processes_and_children(start: Start, spec: Make) -
 
 
 async def assert_gone(pid: int) -> None:
-    await asyncio.to_thread(wait_for, lambda: not lives(pid), 10)
+    await asyncio.to_thread(wait_for, lambda: not lives(pid))
 
 
 def test_standard_error_is_kept_and_odd_characters_arrive(start: Start, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def under_nni(home: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-                process.communicate(timeout=90)
+                process.communicate(timeout=240)
 
 
 def new_run(portal: Portal) -> tuple[object, ...]:

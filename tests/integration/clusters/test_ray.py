@@ -49,7 +49,7 @@ def test_a_node_that_dies_costs_its_replica_and_not_the_run(failing: RayNodes, t
         on_nodes = [member for agent in agents(output) for member in family(agent)]
         died = failing.fail()
         wait_for(lambda: len(agents(output)) == 1)
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     found = report(output)
     assert found["ended"] == "deadline"

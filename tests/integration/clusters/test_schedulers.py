@@ -59,7 +59,7 @@ def test_a_dead_relay_costs_its_replica_and_not_the_run(tmp_path: Path, monkeypa
         assert len(relays) == 1
         relays[0].kill()
         assert all_end(remote), "its agent notices the end of its input"
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     details = report(output)["replica_details"]
     assert [detail["state"] for detail in details] == ["finished", "lost"]
@@ -83,7 +83,7 @@ def test_the_secret_is_for_the_owners_eyes_only(tmp_path: Path, monkeypatch: pyt
         assert len(secret) == 64
         assert processes_with(secret) == []
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert [*output.glob("logs/.replica-0000.*.tmp")] == []
     nothing_is_left(tmp_path, 20)
 

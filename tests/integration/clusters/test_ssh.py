@@ -41,7 +41,7 @@ def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: H
         assert len(remote) >= 2, "the agent and its trainer"
         ssh_hosts.drop_connections("h1")
         assert all_end(remote)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     details = report(output)["replica_details"]
     assert [detail["state"] for detail in details] == ["finished", "lost"]

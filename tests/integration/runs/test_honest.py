@@ -73,7 +73,7 @@ def test_an_honest_run_is_resumed_for_the_time_that_is_left_without_a_complaint(
         wait_for(lambda: '"type":"replica_lost"' in history(output))
         wait_for_epochs(output, 8)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     nothing_is_left(output, 60)
     before = history(output)
     result = aiperf("resume", output)

@@ -27,7 +27,7 @@ def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
     with start(output, "6s") as process:
         wait_for_epochs(output, 4)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     nothing_is_left(output, 60)
     first = report_of(output)
     result = aiperf("resume", output, "--new-clock")
@@ -56,7 +56,7 @@ def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> 
         assert f"another primary has this run: process {process.pid} on" in second.stderr
         assert "since 20" in second.stderr
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     assert re.search(rf"^next: resume the run, for the \S+ that are left: aiperf resume {output}$", err, re.MULTILINE)
     assert err.splitlines()[-1].startswith("next: open the page in a browser: file:///")
     assert not (output / "primary.claim").exists()
@@ -72,7 +72,7 @@ def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
         time.sleep(1)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
     nothing_is_left(output)
     assert aiperf("report", output).returncode == 0
 

@@ -42,7 +42,7 @@ def dashboard(*words: object, number: int = signal.SIGTERM) -> Iterator[str]:
             yield address
             processes = family(process.pid)
             os.killpg(process.pid, number)
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=240) == 0
             assert process.stderr.read() == ""
             assert all_end(processes)
         finally:
@@ -230,7 +230,7 @@ def test_a_page_follows_its_run_to_the_end(tmp_path: Path) -> None:
             assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     finally:
         run.send_signal(signal.SIGINT)
-        run.communicate(timeout=120)
+        run.communicate(timeout=240)
 
 
 def test_names_and_reasons_of_a_hostile_run_are_text(address: str) -> None:

@@ -34,7 +34,7 @@ def test_the_end_reaches_children_in_groups_of_their_own(tmp_path: Path) -> None
 
     child, code = asyncio.run(scenario())
     assert code == -signal.SIGTERM
-    wait_for(lambda: not lives(child), 10)
+    wait_for(lambda: not lives(child))
 
 
 def test_the_end_does_not_wait_for_a_process_that_keeps_the_pipes_open(tmp_path: Path) -> None:
