@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import parser_of
+from aiperf.__main__ import main, parser_of
 from aiperf.cli.run_options import read_run_options
 from aiperf.cli.verbs import VERBS
 from aiperf.config.settings import load_config
@@ -23,6 +23,7 @@ from testing.documentation.commands import Written, commands_in, commands_of, do
 from testing.places import ROOT
 
 DOCUMENTS = documents()
+CHEAP = (("slurm", "script"), ("config", "show"))
 MISSING = re.compile(r"the following arguments are required|expected (?:at least )?one argument")
 """Complaints that a sentence may ignore: it names an option without its value."""
 
@@ -47,6 +48,13 @@ def test_the_settings_of_a_document_exist(document: Path, tmp_path: Path) -> Non
     for block in fenced_blocks(document, "toml"):
         (tmp_path / "block.toml").write_text(block)
         load_config(tmp_path / "block.toml")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_cheap_commands_of_a_document_work(document: Path) -> None:
+    """Those that only read settings and write a file."""
+    found = [command for command in commands_of(document) if command.whole and command.words[1:3] in CHEAP]
+    assert [str(command) for command in found if main(command.words[1:]) != 0] == []
 
 
 def test_there_are_commands_in_the_pages_for_newcomers() -> None:
