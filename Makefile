@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, unit, faults, horovod, format, schema, docs, lock, env, clean.
+# Targets: run, test, check, unit, faults, horovod, format, schema, docs, site, lock, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
 NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
 NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
 
-.PHONY: env run horovod test check unit faults format schema docs lock clean
+.PHONY: env run horovod test check unit faults format schema docs site lock clean
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
@@ -84,6 +84,14 @@ schema: env
 # The references below docs/reference/, from the code that they describe.
 docs: schema
 	$(BIN)/python -m tools.make_docs
+
+# The documentation as pages that need no network: build/site/index.html. A warning is an error.
+site: .venv/site.stamp
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --nitpicky --keep-going -c docs . build/site
+
+.venv/site.stamp: requirements/docs.txt .venv/$(BUILD).stamp
+	$(BIN)/pip install --quiet --require-hashes -r requirements/docs.txt
+	touch $@
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:

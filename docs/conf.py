@@ -1,0 +1,68 @@
+"""The documentation as a site (`make site`).
+
+The source folder is the repository's root, so that a relative link which works on a forge works in
+the site: a link to a Markdown file leads to its page, a link to any other file to a copy of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from aiperf import __version__  # noqa: E402
+
+project = "AIPerf"
+author = copyright = "The AIPerf maintainers"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = "docs/index"
+FOLDERS = ("containers", "docs", "examples", "packaging")
+include_patterns = [
+    "docs/**.md",
+    *(f"{folder}/README.md" for folder in FOLDERS),
+    *(f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")),
+]
+# Folders without pages are not even walked: .venv has a hundred thousand files.
+exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in FOLDERS]
+
+highlight_language = "text"
+myst_heading_anchors = 4
+nitpicky = True
+suppress_warnings = ["myst.header"]  # The changelog's headings start again below each version.
+
+html_theme = "furo"
+html_title = f"AIPerf {__version__}"
+html_copy_source = False
+html_use_index = False
+html_show_copyright = False
+html_show_sourcelink = False
+# A summary would be fetched from the page found, which browsers refuse for files.
+html_show_search_summary = False
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+# The site opens at its root, whatever the root document is called.
+html_additional_pages = {"index": "to_docs.html"}
+templates_path = ["templates"]
+
+
+def add_contents(_: Sphinx, docname: str, source: list[str]) -> None:
+    """Make the table of contents of the lists of the first page, a part for each heading."""
+    if docname != root_doc:
+        return
+    for part in source[0].split("\n## ")[1:]:
+        caption = part.partition("\n")[0]
+        pages = re.findall(r"^- \[[^]]+\]\(([^)]+\.md)\)", part, re.MULTILINE)
+        if pages:
+            source[0] += "\n".join(["", "", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```"])
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is ours to Sphinx."""
+    app.connect("source-read", add_contents)

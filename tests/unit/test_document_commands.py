@@ -1,0 +1,178 @@
+"""Every command in every document is one that its program understands."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from aiperf.__main__ import main, parser_of
+from aiperf.cli.run_options import read_run_options
+from aiperf.cli.verbs import VERBS
+from aiperf.config.settings import load_config
+from aiperf.errors import ConfigError
+from testing.documentation.commands import Written, commands_in, commands_of, documents, fenced_blocks
+from testing.places import ROOT
+
+DOCUMENTS = documents()
+CHEAP = (("slurm", "script"), ("config", "show"))
+MISSING = re.compile(r"the following arguments are required|expected (?:at least )?one argument")
+"""Complaints that a sentence may ignore: it names an option without its value."""
+
+
+@pytest.fixture(autouse=True)
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader's folder: the examples, and a run."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "run.json").touch()
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_a_document_are_understood(document: Path) -> None:
+    found = [(str(command), complaint_of(command)) for command in commands_of(document)]
+    assert [(command, complaint) for command, complaint in found if complaint] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_settings_of_a_document_exist(document: Path, tmp_path: Path) -> None:
+    for block in fenced_blocks(document, "toml"):
+        (tmp_path / "block.toml").write_text(block)
+        load_config(tmp_path / "block.toml")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_cheap_commands_of_a_document_work(document: Path) -> None:
+    """Those that only read settings and write a file."""
+    found = [command for command in commands_of(document) if command.whole and command.words[1:3] in CHEAP]
+    assert [str(command) for command in found if main(command.words[1:]) != 0] == []
+
+
+def test_there_are_commands_in_the_pages_for_newcomers() -> None:
+    for name in ("README.md", "docs/tutorial.md", "docs/clusters.md", "docs/reference/command-line.md"):
+        assert len([command for command in commands_of(ROOT / name) if command.whole]) >= 8, name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    aiperf run --nosuch 3",
+        "    aiperf rum --replicas 3",
+        "    aiperf run --set run.nosuch=3",
+        "    aiperf run --replicas",
+        "    eval \"$(aiperf slurm testcluster begin)\"",
+        "    sleep 3 && aiperf rank --html",
+        "```sh\naiperf run \\\n    --nosuch 3\n```",
+        "Type `aiperf rank --nosuch`.",
+        "Type `aiperf slurm submit`.",
+        "| type |\n|---|\n| `aiperf status --nosuch DIR` |",
+        "    make nosuch",
+        "    make faults NOSUCH=3",
+        "    python -m benchmarks.nosuch",
+        "    python -m benchmarks.launch --nosuch 3",
+        "    python tools/nosuch.py",
+        "    pip install '.[nosuch]'",
+        "    tools/nosuch.sh",
+    ],
+)  # fmt: skip
+def test_a_command_that_does_not_exist_is_found(text: str) -> None:
+    assert [bool(complaint_of(command)) for command in commands_in(text, "page.md")] == [True]
+
+
+def complaint_of(command: Written) -> str:
+    """Why a command is not understood; nothing if it is."""
+    program, *words = command.words
+    if program == "aiperf":
+        return complaint_of_verb(words, command.whole)
+    check = {"make": complaint_of_make, "python": complaint_of_python, "pip": complaint_of_pip}.get(program)
+    return check(words) if check else "" if (ROOT / program).exists() else "no such file"
+
+
+def complaint_of_verb(words: Sequence[str], whole: bool) -> str:
+    if not whole and any("|" in word for word in words):  # `aiperf slurm script|configure`
+        variants = itertools.product(*(word.split("|") for word in words))
+        return next(filter(None, (complaint_of_verb([*some, "..."], whole) for some in variants)), "")
+    if words[0] in ("help", "--help", "--version"):
+        return "" if all(word == "VERB" or word in VERBS for word in words[1:]) else "no such verb"
+    if words[0] not in VERBS:
+        return "" if not whole and words[0] == "VERB" else "no such verb"
+    parser = parser_of(words[0])
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    if unknown := sorted(options - options_of(parser, words)):
+        return f"unknown: {unknown}"
+    placeholders = not whole and any(word == "..." or re.fullmatch(r"[A-Z]+", word) for word in words[1:])
+    return complaint_of_parser(parser, words[1:], whole, placeholders)
+
+
+def options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> set[str]:
+    """The options of a verb, and of its action if the words name one."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name in set(action.choices) & set(words):
+                found |= set(action.choices[name]._option_string_actions)
+    return found
+
+
+def complaint_of_parser(parser: argparse.ArgumentParser, words: Sequence[str], whole: bool, placeholders: bool) -> str:
+    for word in words:
+        if word.endswith(".toml") and not Path(word).exists():
+            Path(word).touch()
+    messages = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(messages):
+            parsed = parser.parse_args(words)
+        key = hasattr(parsed, "key") and parsed.config and parsed.config.suffix != ".toml"  # aiperf config show KEY
+        if hasattr(parsed, "overrides") and not placeholders and not key:
+            read_run_options(parsed)
+    except SystemExit:
+        message = messages.getvalue().strip().rpartition("\n")[2]
+        return "" if not whole and (placeholders or MISSING.search(message)) else message
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def complaint_of_make(words: Sequence[str]) -> str:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^(\w+) \?=", makefile, re.MULTILINE)) | {"HOROVOD_CUDA_HOME", "HOROVOD_NCCL_HOME"}
+    unknown = [word for word in words if word.partition("=")[0] not in (variables if "=" in word else targets)]
+    return f"unknown: {unknown}" if unknown else ""
+
+
+def complaint_of_python(words: Sequence[str]) -> str:
+    """A module of the repository with options that its source names, or a script that is there."""
+    words = [word for word in words if word != "-P"]
+    if words[0] == "-c":
+        return ""
+    if words[0] != "-m":
+        return "" if (ROOT / words[0]).exists() else "no such script"
+    try:
+        module = importlib.util.find_spec(words[1])
+        if module and module.submodule_search_locations:
+            module = importlib.util.find_spec(f"{words[1]}.__main__")
+    except ModuleNotFoundError:
+        module = None
+    if not module or not module.origin:
+        return "no such module"
+    source = Path(module.origin).read_text()
+    unknown = [word for word in words[2:] if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source]
+    return f"unknown: {unknown}" if unknown else ""
+
+
+def complaint_of_pip(words: Sequence[str]) -> str:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = {name for word in words for names in re.findall(r"\[([\w,]+)\]", word) for name in names.split(",")}
+    unknown = extras - set(setup["options.extras_require"])
+    return f"unknown extras: {sorted(unknown)}" if unknown else ""
