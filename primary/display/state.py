@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -88,10 +89,13 @@ class FailSafeDisplay:
         self._try(lambda display: display.close())
 
     def _try(self, action: Callable[[Display], None]) -> None:
-        if self._display is None:
+        display = self._display
+        if display is None:
             return
         try:
-            action(self._display)
-        except (OSError, ValueError) as error:
+            action(display)
+        except Exception as error:
             self._display = None
-            log.warning("the live view has failed and is closed: %s", error)
+            log.warning("the live view has failed and is closed: %s: %s", type(error).__name__, error)
+            with contextlib.suppress(Exception):  # it gives standard output back to the report
+                display.close()
