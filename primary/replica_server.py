@@ -104,8 +104,11 @@ class _Jobs:
         """Give up the job in progress: its replica is lost."""
         if self._job is not None:
             job, self._job = self._job, None
-            self._context.work.lost(self._replica, job)
-            self._context.manager.over(job.trial)
+            try:
+                self._context.work.lost(self._replica, job)
+                self._context.manager.over(job.trial)
+            except Exception:
+                log.exception("the loss of trial %d", job.trial)
 
     async def serve(self, link: ReplicaLink) -> None:
         """Issue jobs until the run ends. Raises ReplicaGoneError."""
@@ -276,6 +279,7 @@ class ReplicaServer:
             self._view.state = "finished"
         else:
             self._view.state = "lost"
+            reason = reason.encode(errors="backslashreplace").decode()  # names of files may be anything
             self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))
             self._context.announce(f"replica {self._replica} LOST: {reason}")
             self._jobs.lose()
