@@ -16,7 +16,7 @@ from aiperf.run_directory.paths import RunPaths
 from primary.allocations import allocation_of
 from primary.context import RunContext, RunWriter
 from primary.dispatcher import Dispatcher
-from primary.display.state import FailSafeDisplay
+from primary.display.state import FailSafeDisplay, PatientDisplay
 from primary.display.terminal import open_display
 from primary.launchers import make_launcher
 from primary.managers.contract import EndReason, Manager
@@ -51,7 +51,7 @@ def conduct(
             writer.append(start.resumption)
         for closing in start.closings:
             writer.append(closing)
-        display = FailSafeDisplay(open_display(clock))
+        display = PatientDisplay(FailSafeDisplay(open_display(clock)))
         display.event(f"run directory: {paths.root}")
         if allocation := allocation_of(config, os.environ):
             display.event(str(allocation))

@@ -136,7 +136,7 @@ class Witness:
     def _append(self, body: AnyBody) -> None:
         try:
             self._history.append(body)
-        except RunStorageError:
+        except (OSError, RunStorageError):
             # The run ends with this. What is left to record at its end must not wait as long again.
             self._history.patience_s = 0.0
             raise

@@ -8,6 +8,9 @@ import select
 import signal
 from pathlib import Path
 
+TAKES_OUTPUT_MS = 5000
+"""For a terminal or a pipe that is full to take more."""
+
 OUTPUTS = (1, 2)
 """The descriptors of standard output and error."""
 
@@ -42,9 +45,9 @@ def redirect(number: int, file: Path) -> None:
 
 
 def _is_dead(number: int) -> bool:
-    """True for a terminal that was hung up, and for a pipe or socket without a reader."""
+    """True for a terminal that was hung up or does not take output, and for a pipe without a reader."""
     poll = select.poll()
     with contextlib.suppress(OSError):
-        poll.register(number, 0)  # errors and hang-ups are reported unasked
-        return bool(poll.poll(0))
+        poll.register(number, select.POLLOUT)
+        return [found for _, found in poll.poll(TAKES_OUTPUT_MS)] != [select.POLLOUT]
     return True
