@@ -45,7 +45,7 @@ def redirect(number: int, file: Path) -> None:
 
 
 def _is_dead(number: int) -> bool:
-    """True for a terminal that was hung up or does not take output, and for a pipe without a reader."""
+    """True for a terminal that was hung up or takes no output, and for a pipe without a reader."""
     poll = select.poll()
     with contextlib.suppress(OSError):
         poll.register(number, select.POLLOUT)
