@@ -150,7 +150,7 @@ class LineDisplay:
 
 
 class _Direct(io.TextIOBase):
-    """A descriptor without Python's buffer: a thread that it blocks would keep the buffer's lock."""
+    """A descriptor without Python's buffer, whose lock a blocked thread would keep."""
 
     def __init__(self, number: int) -> None:
         self._number = number
