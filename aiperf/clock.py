@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+TICKS = 12
+"""Parts in which a deadline of silence is counted."""
+
+MOST_TICK_S = 5.0
+LATE_S = 0.25
+"""A tick that is late by less was never suspended, however short it is: the machine is busy."""
 
 
 class Clock(Protocol):
@@ -68,6 +78,32 @@ class SystemClock:
     def pause(self, seconds: float) -> None:
         """Let time pass; the thread waits."""
         time.sleep(seconds)
+
+
+async def wait_awake(wait: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """The result of `wait()`, for which at most `seconds` pass while this process is awake.
+
+    Raises TimeoutError.
+
+    A process that was suspended or stopped finds every deadline passed when it wakes, and what
+    others sent meanwhile unread. The time is therefore counted in ticks of at most `MOST_TICK_S`: a
+    tick that is late by more than its own length does not count, and what has come is read in the
+    next one. `wait` is cancelled and called again at every tick, and must lose nothing by that.
+    """
+    loop = asyncio.get_running_loop()
+    left_s, tick_s = seconds, min(seconds / TICKS, MOST_TICK_S)
+    while True:
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(tick_s) as limit:
+                return await wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        if loop.time() - began_s - tick_s <= max(tick_s, LATE_S):
+            left_s -= tick_s
+        if left_s <= tick_s / 2:
+            raise TimeoutError
 
 
 LENGTH = len("2026-01-31T12:00:00.000Z")

@@ -66,6 +66,13 @@ class UncountedLayerError(UsageError):
         )
 
 
+class RunStorageError(EnvironmentNotReadyError):
+    """The primary cannot record any more, which ends the run.
+
+    Raised by `primary.context.RunWriter`; resume the run when its storage is repaired.
+    """
+
+
 class RecordDamagedError(AiperfError):
     """A line of the history list is not what was written.
 
@@ -108,7 +115,11 @@ class MessageError(AiperfError):
 
 
 class LaunchError(AiperfError):
-    """A replica could not be started. Raised by launchers; retry only if the launcher says so."""
+    """A replica could not be started. Raised by launchers; retry only if `restart` is true."""
+
+    def __init__(self, reason: str, restart: bool = False) -> None:
+        self.restart = restart
+        super().__init__(reason)
 
 
 class TrialFailedError(AiperfError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
@@ -14,6 +15,8 @@ from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
+from primary.background.detach import detach
+from primary.background.outputs import ignore_hangups, replace_dead_outputs
 from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
 
@@ -21,6 +24,7 @@ from primary.managers import MANAGERS, EndReason, ManagedRun
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
+    _add_detach(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
     add_format(parser)
@@ -28,7 +32,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
+        arguments.report = False
         return examine(arguments, steps=0)
+    ignore_hangups()
     config, clock = read_run_options(arguments), SystemClock()
     if arguments.output is None:
         arguments.output = preflight.default_output(config, clock)
@@ -41,25 +47,43 @@ def _execute(arguments: argparse.Namespace) -> int:
         write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
-    return _exit_code(_open(config, paths, clock).begin())
+    return _conduct(arguments, config, paths, clock, lambda run: run.begin())
 
 
 def _resume(arguments: argparse.Namespace) -> int:
+    ignore_hangups()
     paths = open_run(arguments.directory)
     config = read_manifest(paths).config
-    return _exit_code(_open(config, paths, SystemClock()).resume(arguments.new_clock))
+    return _conduct(arguments, config, paths, SystemClock(), lambda run: run.resume(arguments.new_clock))
 
 
-def _open(config: RunConfig, paths: RunPaths, clock: Clock) -> ManagedRun:
-    return MANAGERS.load(config.run.manager)(config, paths, clock)
-
-
-def _exit_code(reason: EndReason) -> int:
+def _conduct(
+    arguments: argparse.Namespace,
+    config: RunConfig,
+    paths: RunPaths,
+    clock: Clock,
+    action: Callable[[ManagedRun], EndReason],
+) -> int:
+    if arguments.detach:
+        code = detach(paths, clock, arguments.format)
+        if code is not None:
+            arguments.report = False
+            return code
+    try:
+        reason = action(MANAGERS.load(config.run.manager)(config, paths, clock))
+    finally:
+        replace_dead_outputs(paths.run_output)
     return EXIT_DONE if reason == "deadline" else EXIT_FAILED
 
 
-def _report(arguments: argparse.Namespace) -> list[str]:
-    return [] if arguments.dry_run else ["report", str(arguments.output), "--format", arguments.format]
+def _add_detach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--detach", action="store_true",
+                        help="run in the background; return when the run has started")  # fmt: skip
+    parser.set_defaults(report=True)  # False in the process that has only started the run
+
+
+def _report(arguments: argparse.Namespace, directory: Path) -> list[str]:
+    return ["report", str(directory), "--format", arguments.format] if arguments.report else []
 
 
 RUN = Command(
@@ -67,12 +91,13 @@ RUN = Command(
     example="aiperf run --dataset digits --replicas 2 --duration 5m --output runs/first",
     configure=_configure,
     execute=_execute,
-    follow_up=_report,
+    follow_up=lambda arguments: _report(arguments, arguments.output),
 )
 
 
 def _configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the interrupted run")
+    _add_detach(parser)
     parser.add_argument("--new-clock", action="store_true",
                         help="restart the clock: earlier work does not count, the result is unofficial")  # fmt: skip
     add_format(parser)
@@ -83,5 +108,5 @@ RESUME = Command(
     example="aiperf resume runs/first",
     configure=_configure_resume,
     execute=_resume,
-    follow_up=lambda arguments: ["report", str(arguments.directory), "--format", arguments.format],
+    follow_up=lambda arguments: _report(arguments, arguments.directory),
 )

@@ -7,20 +7,22 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EnvironmentNotReadyError
-from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from primary.allocations import allocation_of
-from primary.context import RunContext
+from primary.context import RunContext, RunWriter
 from primary.dispatcher import Dispatcher
-from primary.display.state import FailSafeDisplay
+from primary.display.state import FailSafeDisplay, PatientDisplay
 from primary.display.terminal import open_display
 from primary.launchers import make_launcher
 from primary.managers.contract import EndReason, Manager
 from primary.resumption import Start
+
+log = logging.getLogger(__name__)
 
 Companion = Callable[[Dispatcher], Coroutine[None, None, None]]
 """A task that accompanies the dispatcher; it is cancelled when the run has ended."""
@@ -36,30 +38,27 @@ def conduct(
 ) -> EndReason:
     """Conduct a run to its end.
 
-    Raises EnvironmentNotReadyError if its directory can no longer be written.
+    Raises RunStorageError if its directory can no longer be written.
     """
     logging.basicConfig(
         filename=paths.primary_log,
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    try:
-        with HistoryWriter(paths, "primary", clock) as writer:
-            if start.resumption is not None:
-                writer.append(start.resumption)
-            for closing in start.closings:
-                writer.append(closing)
-            display = FailSafeDisplay(open_display(clock))
-            display.event(f"run directory: {paths.root}")
-            if allocation := allocation_of(config, os.environ):
-                display.event(str(allocation))
-            context = RunContext(
-                config, paths, make_launcher(config, clock), writer, display,
-                start.work, start.claim, manager, start.released_ms,
-            )  # fmt: skip
-            return asyncio.run(_dispatch(context, companion))
-    except OSError as error:
-        raise EnvironmentNotReadyError([f"{paths.root} can no longer be written: {error}"]) from error
+    launcher = make_launcher(config, clock)
+    with RunWriter(paths, clock) as writer:
+        if start.resumption is not None:
+            writer.append(start.resumption)
+        for closing in start.closings:
+            writer.append(closing)
+        display = PatientDisplay(FailSafeDisplay(open_display(clock)))
+        display.event(f"run directory: {paths.root}")
+        if allocation := allocation_of(config, os.environ):
+            display.event(str(allocation))
+        context = RunContext(
+            config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms,
+        )  # fmt: skip
+        return asyncio.run(_dispatch(context, companion))
 
 
 async def _dispatch(context: RunContext, companion: Companion | None) -> EndReason:
@@ -67,9 +66,29 @@ async def _dispatch(context: RunContext, companion: Companion | None) -> EndReas
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
-    accompanying = asyncio.create_task(companion(dispatcher)) if companion is not None else None
+    loop.set_exception_handler(partial(_report_unhandled, context))
+    accompanying = asyncio.create_task(_accompany(companion, dispatcher)) if companion is not None else None
     try:
         return await dispatcher.run()
     finally:
         if accompanying is not None:
             accompanying.cancel()
+
+
+async def _accompany(companion: Companion, dispatcher: Dispatcher) -> None:
+    """Without its companion the run would go on unattended: then it ends."""
+    try:
+        await companion(dispatcher)
+    except Exception:
+        log.exception("the run is ended")
+        dispatcher.interrupt()
+
+
+def _report_unhandled(context: RunContext, loop: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
+    """Say what nothing has caught.
+
+    The replica that it belongs to falls silent, and is lost by that.
+    """
+    error, text = facts.get("exception"), facts.get("message")
+    log.error("%s", text, exc_info=error)
+    context.announce(f"WARNING: {text}: {error!r}; see {context.paths.primary_log}")

@@ -12,8 +12,11 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
+from aiperf.errors import RunStorageError
 from aiperf.files import write_atomically
+from aiperf.history.bodies import AnyBody
 from aiperf.history.files import HistoryWriter
+from aiperf.history.records import Record
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from primary.display.state import Display
@@ -26,6 +29,31 @@ log = logging.getLogger(__name__)
 
 NodeFacts = dict[str, str | int | float | None]
 """A replica's description of its machine."""
+
+
+class RunWriter(HistoryWriter):
+    """The primary's file of the history list.
+
+    Raises RunStorageError where `HistoryWriter` raises OSError: of all errors that meet a primary,
+    only this one must end the run.
+    """
+
+    def __init__(self, paths: RunPaths, clock: Clock) -> None:
+        self._root = paths.root
+        try:
+            super().__init__(paths, "primary", clock)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
+        """Write a record durably."""
+        try:
+            return super().append(body, at_monotonic_ms)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> RunStorageError:
+        return RunStorageError([f"{self._root} can no longer be written: {error}"])
 
 
 @dataclass(frozen=True)

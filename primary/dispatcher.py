@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from math import inf
+from typing import Any
 
+from aiperf.clock import wait_awake
+from aiperf.errors import AiperfError
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
@@ -24,6 +27,76 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 
+LATE_S = 5.0
+"""A primary that ticks later than this was suspended or stopped, or waited for its storage."""
+
+
+class _Upkeep:
+    """What is due once a second while a run is in progress."""
+
+    def __init__(self, context: RunContext, view: RunView, system: SystemFile) -> None:
+        self._context = context
+        self._view = view
+        self._system = system
+        self._heads = HeadLines(context)
+        self._placement = PlacementCheck(context.config, context.launcher.per_node)
+        self.release_ms = 0
+        """UTC of the release; 0 before it."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since the release."""
+        return (self._context.clock.utc_ms() - self.release_ms) / 1000
+
+    def release(self) -> None:
+        """Show the release."""
+        self._view.elapsed_s = self.elapsed_s()
+        self._heads.look(self.elapsed_s())
+
+    def close(self) -> None:
+        """Show the end."""
+        self._heads.last()
+        self._context.display.refresh(self._view)
+        self._context.display.close()
+
+    async def tick(self) -> None:
+        """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
+        clock, touched_s = self._context.clock, -inf
+        while True:
+            if clock.monotonic_s() - touched_s > TOUCH_INTERVAL_S:
+                touched_s = clock.monotonic_s()
+                self._context.claim.touch()
+            try:
+                self._show()
+            except AiperfError:
+                raise
+            except Exception:  # of what is only shown
+                log.exception("the live view cannot be brought up to date")
+            slept_s = clock.monotonic_s()
+            await clock.sleep(REFRESH_S)
+            self._note_lateness(clock.monotonic_s() - slept_s - REFRESH_S)
+
+    def _show(self) -> None:
+        if self.release_ms:
+            self._view.elapsed_s = self.elapsed_s()
+            self._heads.look(self.elapsed_s())
+            self.check_placement()
+            self._system.try_to_write()
+        self._context.display.refresh(self._view)
+
+    def _note_lateness(self, late_s: float) -> None:
+        """Say that the primary stood still; `wait_awake` takes it into account."""
+        if late_s > LATE_S:
+            self._context.announce(
+                f"WARNING: the primary stood still for {late_s:.0f} s: suspended, stopped, or waiting for its storage; "
+                "this time does not count as silence of the replicas"
+            )
+
+    def check_placement(self) -> None:
+        """Warn of replicas that are not where they should be."""
+        present = (view.replica for view in self._view.replicas if view.state in ("ready", "working"))
+        for text in self._system.check(self._placement, present):
+            self._context.announce(f"WARNING: {text}")
+
 
 class Dispatcher:
     """Runs one run. `interrupt` may be called at any time, from a signal handler."""
@@ -35,10 +108,10 @@ class Dispatcher:
         self._system = SystemFile(context.paths.system)
         self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
-        self._heads = HeadLines(context)
-        self._placement = PlacementCheck(context.config, context.launcher.per_node)
+        self._upkeep = _Upkeep(context, self._view, self._system)
         self._hurry = asyncio.Event()
-        self._release_ms = 0
+        self._error: BaseException | None = None
+        """Ends the run: the first error of a replica's server, or of the ticks, that got out."""
 
     def interrupt(self) -> None:
         """Ask for an orderly end; a second call ends the run without waiting for the replicas."""
@@ -54,8 +127,8 @@ class Dispatcher:
 
     async def run(self) -> EndReason:
         """Run to the end: start the replicas, release them, wait for the deadline, stop them."""
-        replicas = [asyncio.create_task(server.serve()) for server in self._servers]
-        ticker = asyncio.create_task(self._tick())
+        replicas = [self._watched(server.serve()) for server in self._servers]
+        ticker = self._watched(self._upkeep.tick())
         reason: EndReason = "interrupted"
         try:
             if self._context.released_ms is not None or await self._barrier():
@@ -63,6 +136,8 @@ class Dispatcher:
                 reason = await self._until_end(replicas)
             elif not self._milestones.stopping.is_set():
                 reason = "no_replicas"
+            if self._error is not None:
+                raise self._error
             self._record_end(reason)
         finally:
             self._milestones.stopping.set()
@@ -73,12 +148,21 @@ class Dispatcher:
                 self._close(reason)
         return reason
 
+    def _watched(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._note_end)
+        return task
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = self._error or error
+            self._milestones.stopping.set()
+            self._milestones.changed.set()
+
     def _close(self, reason: EndReason) -> None:
-        self._heads.last()
         self._tidy(reason)
         self._context.manager.closed(reason)
-        self._context.display.refresh(self._view)
-        self._context.display.close()
+        self._upkeep.close()
 
     def _tidy(self, reason: EndReason) -> None:
         """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
@@ -95,56 +179,54 @@ class Dispatcher:
         """Wait for every replica to be ready or lost, up to a limit; True if any is ready."""
         milestones, limit_s = self._milestones, self._config.run.start_timeout
         try:
-            async with asyncio.timeout(limit_s):
-                while len(milestones.answered) < len(self._servers) and not milestones.stopping.is_set():
-                    await milestones.or_end(milestones.changed.wait())
-                    milestones.changed.clear()
+            await wait_awake(self._all_answered, limit_s)
         except TimeoutError:
             late = len(self._servers) - len(milestones.answered)
             self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
         return bool(self._ready_replicas()) and not milestones.stopping.is_set()
+
+    async def _all_answered(self) -> None:
+        milestones = self._milestones
+        while len(milestones.answered) < len(self._servers) and not milestones.stopping.is_set():
+            await milestones.or_end(milestones.changed.wait())
+            milestones.changed.clear()
 
     def _ready_replicas(self) -> tuple[int, ...]:
         return tuple(view.replica for view in self._view.replicas if view.state == "ready")
 
     def _release(self) -> None:
         duration_s, ready = self._config.run.duration, self._ready_replicas()
-        self._check_placement()
-        self._system.write()
+        self._upkeep.check_placement()
+        self._system.try_to_write()
         if self._context.released_ms is None:
             body = RunReleased(duration_ms=round(duration_s * 1000), ready=ready)
-            self._release_ms = self._context.writer.append(body).time_ms
+            self._upkeep.release_ms = self._context.writer.append(body).time_ms
             self._context.announce(f"{len(ready)} of {len(self._servers)} replicas released for {duration_s:.0f} s")
         else:
-            self._release_ms = self._context.released_ms
-            self._context.announce(f"run resumed; {self._elapsed_s():.0f} of {duration_s:.0f} s have passed")
-        self._view.elapsed_s = self._elapsed_s()
-        self._heads.look(self._elapsed_s())
+            self._upkeep.release_ms = self._context.released_ms
+            self._context.announce(f"run resumed; {self._upkeep.elapsed_s():.0f} of {duration_s:.0f} s have passed")
+        self._upkeep.release()
         self._context.manager.released(self._left_s())
         self._milestones.released.set()
 
-    def _elapsed_s(self) -> float:
-        return (self._context.clock.utc_ms() - self._release_ms) / 1000
-
     def _left_s(self) -> float:
-        return self._config.run.duration - self._elapsed_s()
+        return self._config.run.duration - self._upkeep.elapsed_s()
 
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
-        everyone = asyncio.ensure_future(_all_lost(replicas))
+        everyone = asyncio.ensure_future(asyncio.wait(replicas))
         stop = asyncio.ensure_future(self._milestones.stopping.wait())
         try:
             done, _ = await asyncio.wait((everyone, stop), timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
-            if everyone in done:
-                everyone.result()
-                return "no_replicas"
-            return "interrupted" if done else "deadline"
+            if stop in done:
+                return "interrupted"
+            return "no_replicas" if done else "deadline"
         finally:
             everyone.cancel()
             stop.cancel()
 
     def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()
-        end_ms = self._release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
+        end_ms = self._upkeep.release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
         detail = lost_replicas(lost, len(self._servers))
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
@@ -164,35 +246,9 @@ class Dispatcher:
         await asyncio.gather(*replicas, return_exceptions=True)
         await asyncio.gather(*(server.conclude() for server in self._servers))
 
-    async def _tick(self) -> None:
-        """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
-        clock, touched_s = self._context.clock, -inf
-        while True:
-            if clock.monotonic_s() - touched_s > TOUCH_INTERVAL_S:
-                touched_s = clock.monotonic_s()
-                self._context.claim.touch()
-            if self._release_ms:
-                self._view.elapsed_s = self._elapsed_s()
-                self._heads.look(self._elapsed_s())
-                self._check_placement()
-                self._system.try_to_write()
-            self._context.display.refresh(self._view)
-            await clock.sleep(REFRESH_S)
-
-    def _check_placement(self) -> None:
-        present = (view.replica for view in self._view.replicas if view.state in ("ready", "working"))
-        for text in self._system.check(self._placement, present):
-            self._context.announce(f"WARNING: {text}")
-
 
 def lost_replicas(lost: Sequence[int], replicas: int) -> str:
     """The lost replicas by number: "1 of 2 replicas lost: replica 0"; empty if there are none."""
     if not lost:
         return ""
     return f"{len(lost)} of {replicas} replicas lost: replica{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"
-
-
-async def _all_lost(replicas: list[asyncio.Task[None]]) -> bool:
-    for replica in asyncio.as_completed(replicas):
-        await replica  # an error of the primary itself, such as a full disk, ends the run here
-    return True

@@ -15,7 +15,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.launchers import make_launcher
 
 
@@ -35,7 +35,32 @@ def default_output(config: RunConfig, clock: Clock) -> Path:
 
 def usage_problems(config: RunConfig, output: Path) -> list[str]:
     """Everything that the command line or the configuration gets wrong."""
-    return [*dataset_problems(config), *launcher_problems(config), *output_problems(output)]
+    return [
+        *text_problems(config),
+        *dataset_problems(config),
+        *launcher_problems(config),
+        *output_problems(output),
+    ]
+
+
+def text_problems(config: RunConfig) -> list[str]:
+    """Settings that are not UTF-8, such as paths that a shell passes on byte by byte."""
+    sections = config.model_dump()
+    return [
+        f"{section}.{name}: {value!r} is not UTF-8"
+        for section, settings in sections.items()
+        for name, value in (settings.items() if isinstance(settings, dict) else ())
+        if not _is_utf8(value)
+    ]
+
+
+def _is_utf8(value: object) -> bool:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    return all(map(_is_utf8, value)) if isinstance(value, tuple | list) else True
 
 
 def check_resumption(config: RunConfig) -> None:
@@ -62,6 +87,8 @@ def launcher_problems(config: RunConfig) -> list[str]:
 
 def output_problems(output: Path) -> list[str]:
     """Reasons why a run cannot be written there."""
+    if problem := unusable_path(output):
+        return [f"--output: {problem}"]
     if not output.exists():
         return []
     if not output.is_dir():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aiperf import __version__
-from aiperf.clock import Clock
+from aiperf.clock import Clock, wait_awake
 from aiperf.errors import AiperfError, MessageError
 from aiperf.message_lines import decode_to_primary, encode
 from aiperf.messages import (
@@ -138,10 +137,10 @@ class ReplicaLink:
                 return message
 
     async def _next_message(self) -> ToPrimary:
-        # Before it is ready a replica may wait in a queue.
-        silence_s = self._silence_s if self._ready else None
         try:
-            async with asyncio.timeout(silence_s):
+            if self._ready:
+                line = await wait_awake(self._process.receive, self._silence_s)
+            else:  # it may wait in a queue
                 line = await self._process.receive()
             if line:
                 return decode_to_primary(line)
@@ -149,7 +148,9 @@ class ReplicaLink:
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
         except TimeoutError:
-            raise ReplicaGoneError(await self._described(f"has given no sign of life for {silence_s:.0f} s")) from None
+            raise ReplicaGoneError(
+                await self._described(f"has given no sign of life for {self._silence_s:.0f} s")
+            ) from None
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
 
     async def _described(self, end: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
-from aiperf.errors import LaunchError
+from aiperf.errors import LaunchError, RunStorageError
 from aiperf.history.bodies import JobIssued, ReplicaLost, ReplicaReady
 from aiperf.messages import (
     CANCELLED,
@@ -31,6 +33,9 @@ KILL_GRACE_S = 5.0
 MAX_PAUSE_S = 60.0
 MAX_REASON_LENGTH = 4000
 
+FORGIVEN_AFTER_S = 3600.0
+"""A replica that has worked for this long may be restarted as often as a new one."""
+
 
 def agent_command(context: RunContext, replica: int) -> tuple[str, ...]:
     """The command line of an agent, in the environment that the configuration describes."""
@@ -52,107 +57,68 @@ def title_of(job: Job) -> str:
     return f"trial {job.trial} (round {job.round}{point}{resumed})"
 
 
-class ReplicaServer:
-    """Serves one replica until the run ends. Its failures do not reach the other replicas."""
+async def _pause(context: RunContext, milestones: Milestones, failures: int) -> None:
+    """Wait before the next attempt, longer after each failure, but not beyond the run."""
+    pause_s = min(MAX_PAUSE_S, context.config.replica.retry_delay * 2**failures)
+    await milestones.or_end(context.clock.sleep(pause_s))
 
-    def __init__(self, context: RunContext, milestones: Milestones, system: SystemFile, view: ReplicaView) -> None:
+
+async def _attempt(replica: int, what: str, action: Coroutine[Any, Any, object]) -> None:
+    """Do something to a replica. If that fails, its silence or its end will show."""
+    try:
+        await action
+    except Exception as error:
+        log.warning("replica %d cannot %s: %s: %s", replica, what, type(error).__name__, error)
+
+
+def _loss_by(error: Exception, replica: int, context: RunContext) -> ReplicaGoneError:
+    if isinstance(error, ReplicaGoneError):
+        return error
+    if isinstance(error, LaunchError):
+        return ReplicaGoneError(str(error), restart=error.restart)
+    # Not foreseen, which is no reason to end the other replicas: a limit of the system, a library
+    # of the launcher.
+    log.error("replica %d", replica, exc_info=error)
+    cause = f"{type(error).__name__}: {error}"
+    return ReplicaGoneError(f"the primary failed to serve it: {cause}; see {context.paths.primary_log}")
+
+
+class _Jobs:
+    """The jobs of one replica, one at a time."""
+
+    def __init__(self, context: RunContext, milestones: Milestones, view: ReplicaView, witness: Witness) -> None:
         self._context = context
         self._settings = context.config.replica
         self._milestones = milestones
-        self._system = system
         self._view = view
         self._replica = view.replica
-        self._witness = Witness(context.writer, milestones.stopping)
-        self._link: ReplicaLink | None = None
+        self._witness = witness
         self._job: Job | None = None
 
-    async def serve(self) -> None:
-        """Serve the replica, and restart it if it dies, until the run ends."""
-        for attempt in range(self._settings.restarts + 1):
+    @property
+    def trial(self) -> int | None:
+        """The trial in progress."""
+        return None if self._job is None else self._job.trial
+
+    def lose(self) -> None:
+        """Give up the job in progress: its replica is lost."""
+        if self._job is not None:
+            job, self._job = self._job, None
             try:
-                await self._serve_once()
-                return
-            except ReplicaGoneError as error:
-                self._lose(str(error))
-                await self.kill(KILL_GRACE_S)
-                await self.conclude()
-                if self._milestones.stopping.is_set() or not error.restart or attempt == self._settings.restarts:
-                    return
-            except LaunchError as error:
-                self._lose(str(error))
-                return
-            await self._pause(attempt)
-            if self._milestones.stopping.is_set():
-                return
-            self._view.state = "starting"
-            self._context.announce(f"replica {self._replica} is started again")
+                self._context.work.lost(self._replica, job)
+                self._context.manager.over(job.trial)
+            except Exception:
+                log.exception("the loss of trial %d", job.trial)
 
-    async def cancel(self, trial: int, reason: str) -> bool:
-        """Ask for the end of a trial; False if this replica does not work on it."""
-        if self._job is None or self._job.trial != trial or self._link is None:
-            return False
-        await self._link.send(Cancel(trial=trial, reason=reason))
-        return True
-
-    async def stop(self) -> None:
-        """Ask the replica to end."""
-        if self._link is not None:
-            await self._link.send(Stop(reason="the run has ended"))
-
-    async def kill(self, grace_s: float) -> None:
-        """End the replica by force if it does not end within `grace_s`."""
-        if self._link is not None:
-            await self._link.cancel(grace_s)
-
-    async def conclude(self) -> None:
-        """Record what the replica has reported before its end, and that its trial is over."""
-        await self._witness.conclude(self._link)
-
-    async def _serve_once(self) -> None:
-        link = await self._start()
-        self._welcome(*await link.handshake(self._context.clock))
-        await self._milestones.released.wait()
-        await self._work(link)
-
-    async def _pause(self, failures: int) -> None:
-        """Wait before the next attempt, longer after each failure, but not beyond the run."""
-        pause_s = min(MAX_PAUSE_S, self._settings.retry_delay * 2**failures)
-        await self._milestones.or_end(self._context.clock.sleep(pause_s))
-
-    async def _start(self) -> ReplicaLink:
-        spec = ReplicaSpec(
-            replica=self._replica,
-            command=agent_command(self._context, self._replica),
-            log=self._context.paths.replica_log(self._replica),
-        )
-        process = await self._context.launcher.start(spec)
-        self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
-        if self._milestones.stopping.is_set():
-            await self.stop()
-        return self._link
-
-    def _welcome(self, ready: Ready, offset: ClockOffset) -> None:
-        self._context.writer.append(
-            ReplicaReady(
-                replica=self._replica,
-                writer=ready.writer,
-                accelerators=ready.accelerators,
-                clock_offset_ms=offset.applied_ms,
-            )
-        )
-        self._witness.welcome(ready.writer)
-        self._system.add(self._replica, ready.node)
-        self._view.state = "ready"
-        self._milestones.answer(self._replica)
-
-    async def _work(self, link: ReplicaLink) -> None:
+    async def serve(self, link: ReplicaLink) -> None:
+        """Issue jobs until the run ends. Raises ReplicaGoneError."""
         failures = 0
         self._view.state = "working"
         while not self._milestones.stopping.is_set():
             if failures >= self._settings.max_failed_trials:
                 raise ReplicaGoneError(f"put aside after {failures} failed trials in a row", restart=False)
             if failures:
-                await self._pause(failures - 1)
+                await _pause(self._context, self._milestones, failures - 1)
             await self._milestones.or_end(self._context.manager.turn(self._replica))
             if not self._milestones.stopping.is_set():
                 finished = await self._training(link)
@@ -199,15 +165,122 @@ class ReplicaServer:
         elif not self._milestones.stopping.is_set():
             self._context.announce(f"{name} FAILED: {event.reason}")
 
+
+class ReplicaServer:
+    """Serves one replica until the run ends.
+
+    Whatever fails, here or in its launcher, costs this replica and not the run. Methods raise
+    RunStorageError if the primary cannot record, and nothing else.
+    """
+
+    def __init__(self, context: RunContext, milestones: Milestones, system: SystemFile, view: ReplicaView) -> None:
+        self._context = context
+        self._settings = context.config.replica
+        self._milestones = milestones
+        self._system = system
+        self._view = view
+        self._replica = view.replica
+        self._witness = Witness(context.writer, milestones.stopping)
+        self._link: ReplicaLink | None = None
+        self._jobs = _Jobs(context, milestones, view, self._witness)
+        self._working_since_s: float | None = None
+
+    async def serve(self) -> None:
+        """Serve the replica, and restart it if it dies, until the run ends."""
+        restarts = 0
+        while (loss := await self._serve_until_lost()) is not None:
+            if self._worked_s() >= FORGIVEN_AFTER_S:
+                restarts = 0
+            if self._milestones.stopping.is_set() or not loss.restart or restarts == self._settings.restarts:
+                return
+            await _pause(self._context, self._milestones, restarts)
+            if self._milestones.stopping.is_set():
+                return
+            restarts += 1
+            self._view.state = "starting"
+            self._context.announce(f"replica {self._replica} is started again")
+
+    async def _serve_until_lost(self) -> ReplicaGoneError | None:
+        """Serve the replica until it is lost; None if it was there to the end of the run."""
+        self._link, self._working_since_s = None, None
+        try:
+            await self._serve_once()
+        except RunStorageError:
+            raise
+        except Exception as error:
+            loss = _loss_by(error, self._replica, self._context)
+        else:
+            return None
+        self._lose(str(loss))
+        await self.kill(KILL_GRACE_S)
+        await self.conclude()
+        return loss
+
+    def _worked_s(self) -> float:
+        since_s = self._working_since_s
+        return 0.0 if since_s is None else self._context.clock.monotonic_s() - since_s
+
+    async def cancel(self, trial: int, reason: str) -> bool:
+        """Ask for the end of a trial; False if this replica does not work on it."""
+        if self._jobs.trial != trial or self._link is None:
+            return False
+        await _attempt(self._replica, "be reached", self._link.send(Cancel(trial=trial, reason=reason)))
+        return True
+
+    async def stop(self) -> None:
+        """Ask the replica to end."""
+        if self._link is not None:
+            await _attempt(self._replica, "be asked to end", self._link.send(Stop(reason="the run has ended")))
+
+    async def kill(self, grace_s: float) -> None:
+        """End the replica by force if it does not end within `grace_s`."""
+        if self._link is not None:
+            await _attempt(self._replica, "be ended", self._link.cancel(grace_s))
+
+    async def conclude(self) -> None:
+        """Record what the replica has reported before its end, and that its trial is over."""
+        await self._witness.conclude(self._link)
+
+    async def _serve_once(self) -> None:
+        link = await self._start()
+        self._welcome(*await link.handshake(self._context.clock))
+        await self._milestones.released.wait()
+        self._working_since_s = self._context.clock.monotonic_s()
+        await self._jobs.serve(link)
+
+    async def _start(self) -> ReplicaLink:
+        spec = ReplicaSpec(
+            replica=self._replica,
+            command=agent_command(self._context, self._replica),
+            log=self._context.paths.replica_log(self._replica),
+        )
+        process = await self._context.launcher.start(spec)
+        self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
+        if self._milestones.stopping.is_set():
+            await self.stop()
+        return self._link
+
+    def _welcome(self, ready: Ready, offset: ClockOffset) -> None:
+        self._context.writer.append(
+            ReplicaReady(
+                replica=self._replica,
+                writer=ready.writer,
+                accelerators=ready.accelerators,
+                clock_offset_ms=offset.applied_ms,
+            )
+        )
+        self._witness.welcome(ready.writer)
+        self._system.add(self._replica, ready.node)
+        self._view.state = "ready"
+        self._milestones.answer(self._replica)
+
     def _lose(self, reason: str) -> None:
         if self._milestones.stopping.is_set():
             self._view.state = "finished"
         else:
             self._view.state = "lost"
+            reason = reason.encode(errors="backslashreplace").decode()  # names of files may be anything
             self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))
             self._context.announce(f"replica {self._replica} LOST: {reason}")
-            if self._job is not None:
-                job, self._job = self._job, None
-                self._context.work.lost(self._replica, job)
-                self._context.manager.over(job.trial)
+            self._jobs.lose()
         self._milestones.answer(self._replica)

@@ -7,15 +7,17 @@ changed or cut afterwards does not fit what the primary heard.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import re
 from typing import Literal
 
-from aiperf.errors import MessageError
+from aiperf.errors import MessageError, RunStorageError
 from aiperf.history.bodies import AnyBody, EpochWitnessed, TrialClosed
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import CANCELLED, Closing, Finished, Recorded
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
+
+log = logging.getLogger(__name__)
 
 How = Literal["completed", "failed", "cancelled", "stopped", "lost"]
 
@@ -28,8 +30,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 class Witness:
     """Witnesses the file of one replica, from one job to the next.
 
-    Every trial that was issued is closed once. All methods that record raise OSError if they
-    cannot.
+    Every trial that was issued is closed once. All methods that record raise RunStorageError if
+    they cannot.
     """
 
     def __init__(self, history: HistoryWriter, stopping: asyncio.Event) -> None:
@@ -71,9 +73,15 @@ class Witness:
     async def conclude(self, link: ReplicaLink | None) -> None:
         """Take what an ended replica has left in its pipe; a trial that is open then is lost."""
         if link is not None:
-            with contextlib.suppress(TimeoutError, MessageError, ReplicaGoneError):
+            try:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self.hear_out(link)
+            except RunStorageError:
+                raise
+            except (TimeoutError, MessageError, ReplicaGoneError):
+                pass  # it has nothing more to say
+            except Exception:
+                log.exception("the last words of a replica cannot be read")
         self._close("lost")
 
     def _recorded(self, message: Recorded) -> None:
@@ -128,7 +136,7 @@ class Witness:
     def _append(self, body: AnyBody) -> None:
         try:
             self._history.append(body)
-        except OSError:
+        except (OSError, RunStorageError):
             # The run ends with this. What is left to record at its end must not wait as long again.
             self._history.patience_s = 0.0
             raise

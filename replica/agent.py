@@ -86,12 +86,12 @@ class Agent:
         answers = asyncio.create_task(self._answer(reader))
         try:
             broken = asyncio.create_task(self._broken.wait())
-            await asyncio.wait({answers, broken}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({answers, broken, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
             broken.cancel()
             if self._broken.is_set():
                 self._context.send(Unable(reason=f"the run directory cannot be written: {self._why_broken}"))
             else:
-                answers.result()
+                done.pop().result()
         finally:
             heartbeats.cancel()
             answers.cancel()
@@ -154,7 +154,7 @@ class Agent:
     async def _do(self, job: Job) -> None:
         try:
             await self._attempt(job)
-        except OSError as error:
+        except Exception as error:  # also one that its own report has failed by
             log.exception("trial %d", job.trial)
             self._why_broken = str(error)
             self._broken.set()

@@ -9,6 +9,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("primary.doctor.cli:DOCTOR", "find every problem that a run would have, before it starts"),
         "run": ("primary.cli:RUN", "start a timed run and print its score"),
         "resume": ("primary.cli:RESUME", "resume an interrupted run"),
+        "stop": ("primary.background.stop:STOP", "end a run in order, from any shell of its node"),
         "status": ("analysis.verbs.run:STATUS", "show the progress of a run, from any shell"),
         "dashboard": ("dashboard.cli:DASHBOARD", "show runs live in a browser"),
     },

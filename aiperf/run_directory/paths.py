@@ -61,6 +61,11 @@ class RunPaths:
         return self.logs / "primary.out"
 
     @property
+    def run_output(self) -> Path:
+        """Output of a run in the background, and of one whose terminal was closed."""
+        return self.logs / "run.out"
+
+    @property
     def nni(self) -> Path:
         """The NNI experiment that drives the run."""
         return self.root / "nni.json"
@@ -188,7 +193,7 @@ ENTRIES = (
     Entry(r"models/[0-9a-f]{16}/(weights-\d{6,}|checkpoint-\d{6,}(\.before)?)\.npz", "models/*/*.npz"),
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),
     Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
-    Entry(r"logs/(primary|nni)\.out", "logs/*.out"),
+    Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
     Entry(r"primary\.claim", "primary.claim"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),
@@ -201,9 +206,23 @@ def belongs(name: str) -> bool:
     return any(re.fullmatch(entry.name, name) for entry in ENTRIES)
 
 
+def unusable_path(path: Path) -> str | None:
+    """Why no run can be in a directory of this path, or None.
+
+    Paths are parts of messages between processes, which are UTF-8; a file system takes any bytes.
+    """
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return f"{str(path.absolute())!r} is not UTF-8, which the path of a run directory must be: rename it"
+    return None
+
+
 def open_run(path: Path) -> RunPaths:
     """The paths of an existing run. Raises RunDirectoryError if the path holds no run."""
     paths = RunPaths(path)
+    if problem := unusable_path(path):
+        raise RunDirectoryError(problem)
     if not path.is_dir():
         raise RunDirectoryError(f"{path} is not a directory; name the --output directory of a run")
     if not paths.run.is_file():

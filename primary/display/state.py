@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -88,10 +91,58 @@ class FailSafeDisplay:
         self._try(lambda display: display.close())
 
     def _try(self, action: Callable[[Display], None]) -> None:
-        if self._display is None:
+        display = self._display
+        if display is None:
             return
         try:
-            action(self._display)
-        except (OSError, ValueError) as error:
+            action(display)
+        except Exception as error:
             self._display = None
-            log.warning("the live view has failed and is closed: %s", error)
+            log.warning("the live view has failed and is closed: %s: %s", type(error).__name__, error)
+            with contextlib.suppress(Exception):  # it gives standard output back to the report
+                display.close()
+
+
+LAST_WORDS_S = 5.0
+"""For a terminal to take what it has not shown yet when the run ends."""
+
+
+class PatientDisplay:
+    """A display that may block, in a thread of its own; the run does not wait for it.
+
+    A terminal blocks while its output is stopped (Ctrl-S), and while the connection to its user is
+    lost without an end. Lines are shown later then, and views are left out.
+    """
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._lines: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._drawing = threading.Lock()
+        """Held from the request for a view until it is drawn."""
+        self._thread = threading.Thread(target=self._work, name="display", daemon=True)
+        self._thread.start()
+
+    def event(self, text: str) -> None:
+        """Show a line about something that happened."""
+        self._lines.put(lambda: self._display.event(text))
+
+    def refresh(self, view: RunView) -> None:
+        """Show the current state, unless the last one is not drawn yet."""
+        if self._drawing.acquire(blocking=False):
+            self._lines.put(lambda: self._draw(view))
+
+    def close(self) -> None:
+        """End the live view with the run; what a terminal does not take in time is lost."""
+        self._lines.put(self._display.close)
+        self._lines.put(None)
+        self._thread.join(LAST_WORDS_S)
+
+    def _draw(self, view: RunView) -> None:
+        try:
+            self._display.refresh(view)
+        finally:
+            self._drawing.release()
+
+    def _work(self) -> None:
+        while (action := self._lines.get()) is not None:
+            action()

@@ -5,8 +5,10 @@ Standard output is for results.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -106,7 +108,9 @@ class TerminalDisplay:
     """A bar and a table that are redrawn in place."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._live = Live(console=Console(file=stream), auto_refresh=False)
+        self._live = Live(
+            console=Console(file=stream), auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
         self._live.start()
 
     def event(self, text: str) -> None:
@@ -145,6 +149,32 @@ class LineDisplay:
         """No-op: every line is printed already."""
 
 
+class _Direct(io.TextIOBase):
+    """A descriptor without Python's buffer, whose lock a blocked thread would keep."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def write(self, text: str) -> int:
+        """Write all of a text. Raises OSError."""
+        data = text.encode(errors="backslashreplace")
+        while data:
+            data = data[os.write(self._number, data) :]
+        return len(text)
+
+    def isatty(self) -> bool:
+        """True on a terminal."""
+        return os.isatty(self._number)
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._number
+
+
 def open_display(clock: Clock) -> Display:
     """The display that fits standard error."""
-    return TerminalDisplay(sys.stderr) if sys.stderr.isatty() else LineDisplay(sys.stderr, clock)
+    try:
+        stream: Any = _Direct(sys.stderr.fileno())
+    except (OSError, ValueError):  # replaced by something that is not a file
+        stream = sys.stderr
+    return TerminalDisplay(stream) if stream.isatty() else LineDisplay(stream, clock)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 
 from aiperf.errors import LaunchError, MessageError
 from aiperf.processes import end_group, spawn
 from primary.launchers.contract import Exit, ReplicaSpec
+
+PASSING_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""Limits of processes, memory and files: another attempt may find room."""
 
 
 class PipeProcess:
@@ -52,4 +56,5 @@ async def start_child(spec: ReplicaSpec, command: list[str], environment: dict[s
     try:
         return await spawn(command, spec.log, environment)
     except OSError as error:
-        raise LaunchError(f"cannot start replica {spec.replica}: {command[0]}: {error.strerror}") from error
+        reason = f"cannot start replica {spec.replica}: {command[0]}: {error.strerror}"
+        raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error

@@ -115,10 +115,13 @@ class SshProcess:
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is no reader any more
-            with contextlib.suppress(OSError, EOFError):
+            try:
                 while data := self._channel.recv(65536):
                     loop.call_soon_threadsafe(self._reader.feed_data, data)
-            loop.call_soon_threadsafe(self._reader.feed_eof)
+            except (OSError, EOFError):
+                pass  # the connection has ended, as below
+            finally:  # whatever ends this thread: nobody waits for lines that cannot come
+                loop.call_soon_threadsafe(self._reader.feed_eof)
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; does nothing once it has ended."""

@@ -194,7 +194,8 @@ class NniRun:
 
 
 def _show(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError):  # a terminal that was closed does not end the run
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _status(experiment: Experiment) -> str | None:

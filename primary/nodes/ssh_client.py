@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def connect(name: str, settings: SshSection, depth: int = 0) -> paramiko.SSHClie
         raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
     target = find_target(name, settings)
     if not target.jumps:
-        return _connect_to(target, settings, paramiko.ProxyCommand(target.command) if target.command else None)
+        return _connect_to(target, settings, _proxy(target) if target.command else None)
     first, *others = target.jumps
     client = connect(first, settings, depth + 1)
     for following in [*(find_target(other, settings) for other in others), target]:
@@ -108,12 +109,31 @@ def _connect_to(target: Target, settings: SshSection, through: Any) -> paramiko.
             auth_timeout=settings.connect_timeout,
         )
     except (paramiko.SSHException, OSError, EOFError) as error:
-        client.close()
+        _hang_up(client, through)
         raise LaunchError(_explained(target, settings, error)) from None
+    except BaseException:  # such as a thread that cannot be started
+        _hang_up(client, through)
+        raise
     transport = client.get_transport()
     assert transport is not None
     transport.set_keepalive(max(1, round(settings.keep_alive)))
     return client
+
+
+def _hang_up(client: paramiko.SSHClient, through: Any) -> None:
+    client.close()
+    if isinstance(through, paramiko.ProxyCommand):
+        with contextlib.suppress(OSError):
+            through.close()
+
+
+def _proxy(target: Target) -> paramiko.ProxyCommand:
+    """The connection by the ProxyCommand of the ssh configuration."""
+    assert target.command is not None
+    try:
+        return paramiko.ProxyCommand(target.command)
+    except (OSError, ValueError) as error:  # not there, not executable; quotes without an end
+        raise LaunchError(f"{target.name}: its ProxyCommand {target.command!r} cannot be started: {error}") from None
 
 
 def _tunnel(client: paramiko.SSHClient, target: Target) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, output_options
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, UsageError
+from primary.background.outputs import ignore_hangups, replace_dead_outputs
 from primary.series.runs import run_series
 
 DRAWING_VERB = "report-scaling"
@@ -39,10 +40,14 @@ def _run(arguments: argparse.Namespace) -> list[Path]:
         raise UsageError("use --counts for the numbers of replicas; --replicas does not apply to a series")
     counts = _counts(arguments.counts)
     read_run_options(arguments)
+    ignore_hangups()
     launcher = ["--launcher", arguments.launcher] if arguments.launcher else []
     # Only the result of the series belongs on standard output if a program reads it.
     output = None if arguments.format == "table" else sys.stderr
-    return run_series(arguments.output, counts, [*words_of(arguments), *launcher], output)
+    try:
+        return run_series(arguments.output, counts, [*words_of(arguments), *launcher], output)
+    finally:
+        replace_dead_outputs(arguments.output / "scale.out")
 
 
 def _counts(text: str) -> list[int]:

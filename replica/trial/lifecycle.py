@@ -27,6 +27,7 @@ from replica.trial.context import ReplicaContext
 from replica.trial.forecast import Forecast
 from replica.trial.standby import Standby, WarmRanks
 from replica.trial.trial_log import TrialLog
+from replica.trial.unhandled import unhandled_errors_fail_it
 from search_space.morph_json import morph_data
 
 log = logging.getLogger(__name__)
@@ -59,11 +60,12 @@ class Trial:
         Raises TrialFailedError; on cancellation the ranks are ended first.
         """
         self.log.begin_phase("search")
-        ranks = await self._standby.take(self._job)
-        try:
-            await self._train(ranks)
-        finally:
-            await ranks.drop()
+        async with unhandled_errors_fail_it():
+            ranks = await self._standby.take(self._job)
+            try:
+                await self._train(ranks)
+            finally:
+                await ranks.drop()
         if self._early is None:
             raise TrialFailedError("protocol", "the trainer ended without reporting the end of the training")
         self.log.end("early_stop" if self._early else "completed")

@@ -9,6 +9,7 @@ import secrets
 import socket
 from typing import Any
 
+from aiperf.errors import TrialFailedError
 from aiperf.message_lines import MAX_LINE_BYTES, encode
 from aiperf.messages import Message, TrainRequest
 from aiperf.processes import peer_user
@@ -32,12 +33,22 @@ class RankSocket:
         self._server = await asyncio.start_unix_server(self.accept, f"\0{self.name}", limit=MAX_LINE_BYTES)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection if it is the first one of this user; otherwise close it."""
+        """Take a connection if it is the first one of this user; otherwise close it.
+
+        An error is raised by `send` and `next_line`: this is called by the event loop, where it
+        would reach nobody.
+        """
         end: socket.socket = writer.get_extra_info("socket")
-        if self._connected.done() or peer_user(end) != os.getuid():
+        try:
+            if self._connected.done() or peer_user(end) != os.getuid():
+                writer.close()
+                return
+            writer.write(encode(self._request))
+        except Exception as error:
             writer.close()
+            failure = TrialFailedError("start", f"the trainer cannot be asked: {type(error).__name__}: {error}")
+            self._connected.set_exception(failure)
             return
-        writer.write(encode(self._request))
         self._connected.set_result((reader, writer))
 
     async def send(self, message: Message) -> None:
@@ -69,14 +80,16 @@ class RankSocket:
                 # In a wait of its own: cancelling this task must not cancel the future.
                 asyncio.create_task(asyncio.wait({self._connected})),
             }
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in waiting:
-                task.cancel()
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:  # this may be cancelled and called again
+                for task in waiting:
+                    task.cancel()
         return self._connected.done()
 
     def close(self) -> None:
         """Close the connection and accept none any more."""
-        if self._connected.done():
+        if self._connected.done() and self._connected.exception() is None:
             self._connected.result()[1].close()
         if self._server is not None:
             self._server.close()

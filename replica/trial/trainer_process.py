@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from aiperf.clock import wait_awake
 from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
 from aiperf.message_lines import decode_from_trainer, failures_in
@@ -116,9 +118,7 @@ class TrainerProcess(Trainer):
         """
         while True:
             try:
-                # Not wait_for: a cancellation that comes together with a line must not be lost.
-                async with asyncio.timeout(silence_s):
-                    line = await self._socket.next_line(self._process)
+                line = await wait_awake(partial(self._socket.next_line, self._process), silence_s)
                 if not line:
                     break
                 message = decode_from_trainer(line)

@@ -111,6 +111,11 @@ def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run_until_complete(main(loop))
     finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
 

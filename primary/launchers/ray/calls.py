@@ -170,8 +170,10 @@ def _write(process: subprocess.Popen[bytes], outbox: queue.SimpleQueue[bytes | N
 
 def _read(process: subprocess.Popen[bytes], calls: _Calls) -> None:
     assert process.stdout is not None
-    with process.stdout as stream:
-        for line in stream:
-            calls.settle(_decode(line))
-    calls.end()
+    try:
+        with process.stdout as stream:
+            for line in stream:
+                calls.settle(_decode(line))
+    finally:  # also after a line that is not an answer: nobody waits for others then
+        calls.end()
     process.wait()

@@ -64,10 +64,13 @@ class RelayedProcess:
 
     async def _follow(self, reader: asyncio.StreamReader | None) -> None:
         """Unpack the frames until the exit code or the end of the connection, then tidy up."""
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+        try:
             if reader is not None:
                 await self._unpack(reader)
-        self._output.feed_eof()
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            pass  # the connection is lost
+        finally:
+            self._output.feed_eof()
         await self._hang_up()
         if not self._began:
             # Some starters end with 0 whatever happened.

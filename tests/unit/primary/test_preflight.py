@@ -10,9 +10,23 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
+from aiperf.run_directory.paths import open_run
 from primary import preflight
 from testing.hand_made import HandMadeRun
+
+
+def test_paths_and_texts_that_no_message_can_hold_are_refused(tmp_path: Path) -> None:
+    digits = load_config(overrides={"run.dataset": "digits"})
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    with pytest.raises(UsageError, match=r"--output: '.*/\\udcff' is not UTF-8, which the path of a run"):
+        preflight.check(digits, odd)
+    odd.mkdir()
+    with pytest.raises(RunDirectoryError, match=r"\\udcff' is not UTF-8"):
+        open_run(odd)
+    odd_data = load_config(overrides={"run.dataset": "digits", "run.data_dir": "/data/\udcff"})
+    with pytest.raises(UsageError, match=r"run\.data_dir: '/data/\\udcff' is not UTF-8"):
+        preflight.check(odd_data, tmp_path / "run")
 
 
 def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

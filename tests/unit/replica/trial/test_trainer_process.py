@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
+import pytest
+
+from aiperf.errors import TrialFailedError
 from aiperf.message_lines import encode, failures_in
-from aiperf.messages import TrainerPhase, TrainRequest
+from aiperf.messages import FromTrainer, TrainerPhase, TrainRequest
 from aiperf.processes import spawn_silent
 from replica.trial.rank_socket import RankSocket
 from replica.trial.trainer_process import TrainerProcess
@@ -65,3 +69,44 @@ def test_the_socket_of_a_training_takes_one_rank_and_greets_it_with_the_request(
         return greeting, refusal
 
     assert asyncio.run(scenario()) == (encode(REQUEST), b"")
+
+
+def test_an_error_at_the_connection_of_a_rank_fails_its_training(tmp_path: Path) -> None:
+    unsendable = REQUEST.model_copy(update={"data_dir": "\udcff"})
+
+    async def scenario() -> None:
+        rank_socket = RankSocket(unsendable)
+        await rank_socket.listen()
+        _, rank = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+        with pytest.raises(TrialFailedError, match=r"start: the trainer cannot be asked: .*surrogates not allowed"):
+            await anext(trainer.messages(3600))
+        await trainer.end()
+        rank.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_frozen_agent_reads_what_its_ranks_have_sent_before_it_calls_them_silent(tmp_path: Path) -> None:
+    phase = TrainerPhase(monotonic_ms=1, phase="train")
+
+    async def scenario() -> FromTrainer:
+        rank_socket = RankSocket(REQUEST)
+        await rank_socket.listen()
+        _, rank = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+
+        def freeze() -> None:
+            rank.write(encode(phase))
+            time.sleep(1)  # the event loop stands still, as the process does under SIGSTOP
+
+        asyncio.get_running_loop().call_later(0.1, freeze)
+        try:
+            return await anext(trainer.messages(0.4))
+        finally:
+            await trainer.end()
+            rank.close()
+
+    assert asyncio.run(scenario()) == phase

@@ -1,0 +1,73 @@
+"""`--detach`: a run in the background, started as far as it can be told that it has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+
+from aiperf.clock import Clock
+from aiperf.processes import describe_exit
+from aiperf.run_directory.claim import find_holder
+from aiperf.run_directory.paths import RunPaths
+from primary.background.outputs import OUTPUTS, redirect
+
+LOOK_INTERVAL_S = 0.05
+
+
+def detach(paths: RunPaths, clock: Clock, format_: str) -> int | None:
+    """Split this process: the child is to conduct the run, in a session of its own.
+
+    In the child the result is None, standard input is empty, and all output goes to a file of the
+    run directory. In the parent it is an exit code: 0 when the child has claimed the run and begun
+    its records, otherwise the child's, after its output was shown.
+    """
+    log = paths.run_output
+    shown_bytes = log.stat().st_size if log.exists() else 0
+    begun = len(paths.history_files("primary"))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+            os.dup2(nothing.fileno(), 0)
+        for number in OUTPUTS:
+            redirect(number, log)
+        return None
+    while (holder := find_holder(paths.claim, clock.utc_ms())) is None or len(paths.history_files("primary")) == begun:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return _show_failure(paths, shown_bytes, os.waitstatus_to_exitcode(status))
+        clock.pause(LOOK_INTERVAL_S)
+    _show_start(paths, holder.pid, format_)
+    return 0
+
+
+def _show_failure(paths: RunPaths, shown_bytes: int, code: int) -> int:
+    """The child's exit code, at least 1: a run that is over at once has not started either."""
+    data = paths.run_output.read_bytes()[shown_bytes:] if paths.run_output.exists() else b""
+    sys.stderr.write(data.decode(errors="replace"))
+    if code < 0:
+        sys.stderr.write(f"aiperf: the run was {describe_exit(code)} at its start\n")
+    return code if code > 0 else 1
+
+
+def _show_start(paths: RunPaths, pid: int, format_: str) -> None:
+    run = shlex.quote(str(paths.root))
+    facts: dict[str, str | int] = {
+        "run": str(paths.root),
+        "pid": pid,
+        "output": str(paths.run_output),
+        "status": f"aiperf status {run}",
+        "dashboard": f"aiperf dashboard {run}",
+        "stop": f"aiperf stop {run}",
+    }
+    if format_ == "json":
+        print(json.dumps(facts, indent=2))  # noqa: T201
+        return
+    print(f"run directory: {paths.root}, process {pid}")  # noqa: T201
+    print(f"its output:    {paths.run_output}")  # noqa: T201
+    print(f"watch it:      {facts['status']}, or: {facts['dashboard']}")  # noqa: T201
+    print(f"stop it:       {facts['stop']}")  # noqa: T201

@@ -1,0 +1,53 @@
+"""`aiperf stop`: the orderly end of a run, from any shell of the node that its primary is on."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import sys
+
+from aiperf.cli.command import Command, add_run
+from aiperf.clock import SystemClock
+from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.run_directory.claim import Holder, find_holder
+from aiperf.run_directory.paths import RunPaths, open_run
+
+LOOK_INTERVAL_S = 0.1
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    paths, clock = open_run(arguments.run), SystemClock()
+    holder = _living_holder(paths, clock)
+    if holder is None:
+        raise UsageError(f"{paths.root}: no primary has this run; there is nothing to stop")
+    if not holder.here:
+        command = f"aiperf stop {shlex.quote(str(paths.root.absolute()))}"
+        raise UsageError(f"{paths.root}: its primary is {holder}: stop it there, with: {command}")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(holder.pid, signal.SIGTERM)
+    sys.stderr.write(f"aiperf: {holder} is asked to end the run; repeat the command to end it without waiting\n")
+    while (now := _living_holder(paths, clock)) is not None and now.pid == holder.pid:
+        clock.pause(LOOK_INTERVAL_S)
+    print(f"{paths.root}: stopped")  # noqa: T201
+    return EXIT_DONE
+
+
+def _living_holder(paths: RunPaths, clock: SystemClock) -> Holder | None:
+    holder = find_holder(paths.claim, clock.utc_ms())
+    return holder if holder is not None and holder.alive else None
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+
+
+STOP = Command(
+    description="End a run in order, as Ctrl-C does in its terminal, and wait until it has ended. "
+    "A run that was stopped can be reported and, in the time that is left of it, resumed.",
+    example="aiperf stop runs/first",
+    configure=_configure,
+    execute=_stop,
+)

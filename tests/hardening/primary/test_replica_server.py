@@ -1,0 +1,186 @@
+"""What goes wrong while a replica is served costs this replica; only lost records cost the run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.errors import LaunchError, RunStorageError
+from aiperf.history.bodies import AnyBody, EpochCompleted, ReplicaLost, RunEnded
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.run_directory.paths import RunPaths
+from primary.launchers import ReplicaProcess, ReplicaSpec
+from primary.managers.contract import EndReason
+from primary.native import NativeManager
+from testing.virtual.conduct import conduct_virtually
+from testing.virtual.time import InProcessLauncher, InProcessReplica
+
+
+def configured(**settings: object) -> RunConfig:
+    return load_config(overrides={
+        "run.dataset": "digits", "run.replicas": 2, "run.duration": "10m", "search.strategy": "random",
+        "training.trainer": "simulated", "simulated.epoch_seconds": 60.0,
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    })  # fmt: skip
+
+
+def bodies(root: Path, kind: type[AnyBody]) -> list[AnyBody]:
+    return [record.body for record in HistoryReader(RunPaths(root)).read_new().records if isinstance(record.body, kind)]
+
+
+def lost(root: Path) -> list[ReplicaLost]:
+    return [body for body in bodies(root, ReplicaLost) if isinstance(body, ReplicaLost)]
+
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+REAL_START = InProcessLauncher.start
+
+
+def at_start(error: Exception) -> Fault:
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        if spec.replica == 1:
+            raise error
+        return await REAL_START(self, spec)
+
+    return lambda patch: patch.setattr(InProcessLauncher, "start", start)
+
+
+class Faulty(InProcessReplica):
+    """A replica whose connection fails: what it raises, by method."""
+
+    errors: dict[str, Exception]
+
+    async def send(self, data: bytes) -> None:
+        if "send" in self.errors:
+            raise self.errors["send"]
+        await super().send(data)
+
+    async def receive(self) -> bytes:
+        if "receive" in self.errors:
+            raise self.errors["receive"]
+        return await super().receive()
+
+    async def cancel(self, grace_s: float) -> None:  # type: ignore[override]
+        await super().cancel(grace_s)
+        if "cancel" in self.errors:
+            raise self.errors["cancel"]
+
+
+def in_the_connection(**errors: Exception) -> Fault:
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        process = await REAL_START(self, spec)
+        if spec.replica == 1:
+            assert isinstance(process, InProcessReplica)
+            process.__class__ = Faulty
+            assert isinstance(process, Faulty)
+            process.errors = errors
+        return process
+
+    return lambda patch: patch.setattr(InProcessLauncher, "start", start)
+
+
+def in_the_manager(patch: pytest.MonkeyPatch) -> None:
+    async def turn(_: NativeManager, replica: int) -> None:
+        if replica == 1:
+            raise KeyError(replica)
+
+    patch.setattr(NativeManager, "turn", turn)
+
+
+FAULTS: dict[str, tuple[Fault, str]] = {
+    "no thread": (at_start(RuntimeError("can't start new thread")), "RuntimeError: can't start new thread"),
+    "a limit of the system": (at_start(BlockingIOError(11, "no more processes")), "no more processes"),
+    "a library of the launcher": (at_start(ZeroDivisionError("division")), "ZeroDivisionError: division"),
+    "a broken socket": (in_the_connection(send=OSError(113, "No route to host")), "No route to host"),
+    "a protocol of another kind": (in_the_connection(receive=UnicodeError("odd")), "UnicodeError: odd"),
+    "an end that fails, too": (
+        in_the_connection(receive=OSError(5, "first"), cancel=RuntimeError("second")), "OSError: [Errno 5] first",
+    ),
+    "a name that is not UTF-8": (at_start(FileNotFoundError(2, "no file", "\udcff")), r"'\udcff'"),
+    "its manager": (in_the_manager, "KeyError: 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_error_while_a_replica_is_served_costs_this_replica(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault, cause = FAULTS[name]
+    fault(monkeypatch)
+    shown = io.StringIO()
+    assert conduct_virtually(tmp_path / "run", configured(replica__restarts=2), shown=shown) == "deadline"
+    losses = lost(tmp_path / "run")
+    assert [loss.replica for loss in losses] == [1, 1, 1], "it is restarted as after any other loss"
+    assert all(cause in loss.reason for loss in losses)
+    assert f"replica 1 LOST: {losses[0].reason}" in shown.getvalue()
+    assert len(bodies(tmp_path / "run", EpochCompleted)) >= 8, "of the other replica"
+    (end,) = bodies(tmp_path / "run", RunEnded)
+    assert isinstance(end, RunEnded)
+    assert end.detail == "1 of 2 replicas lost: replica 1"
+
+
+@pytest.mark.parametrize(("restart", "losses"), [(False, 1), (True, 3)])
+def test_a_launcher_says_whether_it_may_be_asked_again(
+    restart: bool, losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_start(LaunchError("no such host", restart=restart))(monkeypatch)
+    assert conduct_virtually(tmp_path / "run", configured(replica__restarts=2)) == "deadline"
+    assert [loss.reason for loss in lost(tmp_path / "run")] == ["no such host"] * losses
+
+
+@pytest.mark.parametrize("record", [1, 2, 4, 12])
+def test_records_that_cannot_be_written_end_the_run(
+    record: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, count = HistoryWriter.append, 0
+
+    def append(self: HistoryWriter, body: AnyBody, at_monotonic_ms: int | None = None) -> object:
+        nonlocal count
+        count += self.name == "primary-1"
+        if self.name == "primary-1" and count >= record:
+            raise OSError(5, "Input/output error")
+        return real(self, body, at_monotonic_ms)
+
+    monkeypatch.setattr(HistoryWriter, "append", append)
+    with pytest.raises(RunStorageError, match=r"run can no longer be written: \[Errno 5\] Input/output error"):
+        conduct_virtually(tmp_path / "run", configured())
+
+
+def dying_every(seconds: float) -> Fault:
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        process = await REAL_START(self, spec)
+        if spec.replica == 1:
+            assert isinstance(process, InProcessReplica)
+            self._loop.call_later(seconds, process._task.cancel)
+        return process
+
+    return lambda patch: patch.setattr(InProcessLauncher, "start", start)
+
+
+@pytest.mark.parametrize(("lives_s", "losses"), [(4000, 3), (3000, 2)])
+def test_restarts_are_forgiven_after_an_hour_of_work(
+    lives_s: float, losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying_every(lives_s)(monkeypatch)
+    config = configured(run__duration="3.5h", replica__restarts=1, simulated__epoch_seconds=600.0)
+    assert conduct_virtually(tmp_path / "run", config) == "deadline"
+    assert len(lost(tmp_path / "run")) == losses
+
+
+def test_a_primary_that_stood_still_says_so_and_loses_no_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        self._loop.call_later(300.5, self._loop.advance, 100 if spec.replica == 0 else 0)
+        return await REAL_START(self, spec)
+
+    monkeypatch.setattr(InProcessLauncher, "start", start)
+    shown = io.StringIO()
+    reason: EndReason = conduct_virtually(tmp_path / "run", configured(), shown=shown)
+    assert reason == "deadline"
+    assert lost(tmp_path / "run") == []
+    assert "WARNING: the primary stood still for 100 s" in shown.getvalue()
