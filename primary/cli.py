@@ -12,6 +12,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, write_manifest
+from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
 from primary.doctor.cli import examine
@@ -46,6 +47,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _resume(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.directory)
+    check_hands(paths.root)
     config = read_manifest(paths).config
     return _exit_code(_open(config, paths, SystemClock()).resume(arguments.new_clock))
 
