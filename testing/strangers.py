@@ -29,6 +29,7 @@ def need_root() -> None:
 @contextmanager
 def as_nobody() -> Iterator[None]:
     """Let this process have the rights of `nobody` for files, and open sockets as `nobody`."""
+    "".encode("idna")  # sockets import it when they are used, from folders that `nobody` may not enter
     user, group, groups = os.geteuid(), os.getegid(), os.getgroups()
     os.setgroups([])
     os.setegid(NOBODY)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.run_directory.ownership import foreign_hands
 from testing.hand_made import SIMULATED, HandMadeRun, aiperf
 from testing.listeners import local_names
 from testing.places import ROOT
@@ -96,29 +97,40 @@ def ended(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", [".", "run.json", "history", "models"])
-@pytest.mark.parametrize("right", [stat.S_IWOTH, stat.S_IWGRP], ids=["others", "group"])
-def test_resume_refuses_what_others_can_write_until_they_cannot(tmp_path: Path, name: str, right: int) -> None:
+def test_resume_refuses_what_others_can_write_until_they_cannot(tmp_path: Path) -> None:
     root = ended(tmp_path / "a run")
-    path = root / name
-    path.chmod(path.stat().st_mode | right)
+    (root / "run.json").chmod(0o646)
     refused = aiperf("resume", root)
     assert refused.returncode == 2, refused.stderr
     remedy = f"chmod -R go-w '{root}'"
-    assert f"{path} can be written by other users" in refused.stderr
+    assert f"{root}/run.json can be written by other users" in refused.stderr
     assert remedy in refused.stderr
     subprocess.run(remedy, shell=True, check=True)
     assert "has reached its deadline" in aiperf("resume", root).stderr
 
 
-@pytest.mark.parametrize("name", [".", "run.json", "history"])
-def test_resume_refuses_the_files_of_another_owner(tmp_path: Path, name: str) -> None:
+def test_resume_refuses_the_files_of_another_owner(tmp_path: Path) -> None:
     need_root()
     root = ended(tmp_path / "run")
-    os.chown(root / name, NOBODY, NOBODY)
+    os.chown(root / "run.json", NOBODY, NOBODY)
     refused = aiperf("resume", root)
     assert refused.returncode == 2, refused.stderr
-    assert f"{root / name} belongs to nobody, not to you" in refused.stderr
+    assert f"{root}/run.json belongs to nobody, not to you" in refused.stderr
+
+
+@pytest.mark.parametrize("name", [".", "run.json", "history", "models"])
+@pytest.mark.parametrize("right", [stat.S_IWOTH, stat.S_IWGRP, None], ids=["others", "group", "owner"])
+def test_every_file_counts(tmp_path: Path, name: str, right: int | None) -> None:
+    root = ended(tmp_path / "run")
+    assert foreign_hands(root) == []
+    path = root / name
+    if right is None:
+        need_root()
+        os.chown(path, NOBODY, NOBODY)
+    else:
+        path.chmod(path.stat().st_mode | right)
+    (problem,) = foreign_hands(root)
+    assert problem.startswith(f"{path} ")
 
 
 def test_a_run_does_not_begin_in_a_folder_that_others_can_write(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TMPDIR", str(temporary))
     watch = Watch(temporary)
     with watch.watching():
-        assert asyncio.run(train(starter, tmp_path)) == 1
+        assert asyncio.run(train(starter, tmp_path, watch)) == 1
     temporary.rmdir()
     assert watch.listeners == documented(starter)
     assert watch.folders
@@ -67,11 +67,13 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
 
 
 class Watch:
-    """Listeners of this process and its children, and the modes of what they make in a folder."""
+    """Listeners of this process and of a training, and the modes of what they make in a folder."""
 
     def __init__(self, temporary: Path) -> None:
         self._temporary = temporary
         self._over = threading.Event()
+        self.training: int | None = None
+        """The head of its processes; other children of this process are other runs."""
         self.listeners = set[str]()
         self.folders = dict[str, int]()
 
@@ -87,13 +89,14 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.wait(0.05):
-            self.listeners |= listeners(family(os.getpid()))
+            members = family(self.training) if self.training is not None else []
+            self.listeners |= listeners([psutil.Process(), *members])
             for path in self._temporary.iterdir():
                 if path.exists():
                     self.folders[path.name] = path.stat().st_mode
 
 
-async def train(starter: str, folder: Path) -> int:
+async def train(starter: str, folder: Path, watch: Watch) -> int:
     """Train for an epoch; the number of epochs that were reported."""
     architecture = folder / "architecture.json"
     architecture.write_text(to_json(SMALL))
@@ -104,6 +107,7 @@ async def train(starter: str, folder: Path) -> int:
     )  # fmt: skip
     config = load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
     trainer = await TrainerProcess.start(RankSetup(config, 2), request, folder / "ranks.log")
+    watch.training = trainer.pid
     try:
         await trainer.until_ready(120)
         await trainer.begin(Begin(trial=1))
