@@ -88,7 +88,7 @@ def test_another_user_gets_nothing_from_the_portal(under_nni: LiveRun, address: 
 
 
 def test_a_request_of_a_process_that_has_ended_meanwhile_is_no_request_of_root(under_nni: LiveRun) -> None:
-    """The kernel shows connections without a process as root's, who owns this run."""
+    """Kernels may show connections without a process as root's, who owns this run."""
     need_root()
     manager = next(process for process in under_nni.family() if "--trace-uncaught" in command(process))
     manager.send_signal(signal.SIGSTOP)
