@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from testing.hand_made import SIMULATED, free_port
+from testing.outsiders.strangers import open_folder
 from testing.portal import Portal
 from testing.processes import family
 from testing.runs import nothing_is_left, wait_for_epochs
-from testing.strangers import open_folder
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import pytest
 
 from aiperf.run_directory.ownership import foreign_hands
 from testing.hand_made import SIMULATED, HandMadeRun, aiperf
-from testing.listeners import local_names
+from testing.outsiders.listeners import local_names
+from testing.outsiders.strangers import NOBODY, all_that_comes, as_nobody, need_root
 from testing.places import ROOT
 from testing.runs import wait_for
-from testing.strangers import NOBODY, all_that_comes, as_nobody, need_root
 from tests.hardening.nobody.conftest import LiveRun, environment_in
 
 

@@ -20,11 +20,11 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Dense, Flatten, Input
 from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.listeners import documented, listeners
 from testing.needs import need
+from testing.outsiders.listeners import documented, listeners
+from testing.outsiders.strangers import as_nobody, ask, need_root
 from testing.processes import family
 from testing.runs import history, wait_for
-from testing.strangers import as_nobody, ask, need_root
 from tests.hardening.nobody.conftest import LiveRun
 
 SMALL = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)), Node("fc", Dense(10), ("flat",))))

@@ -19,8 +19,8 @@ from nni.runtime.trial_command_channel.v3 import TrialCommandChannelV3
 from websockets.sync.server import ServerConnection, serve
 
 from primary.nni.plain import read_plainly
+from testing.outsiders.strangers import as_nobody, ask, need_root
 from testing.processes import command
-from testing.strangers import as_nobody, ask, need_root
 from tests.hardening.nobody.conftest import LiveRun
 
 API = "/api/v1/nni"
@@ -188,7 +188,12 @@ def start_tuner(run: Path, port: int, guarded: bool) -> subprocess.Popen[str]:
         variables["AIPERF_NNI_GUARDED"] = "1"
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(run)], stdout=pipe, stderr=pipe, text=True, env={**os.environ, **variables}
+        [sys.executable, "-c", program, str(run)],
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env={**os.environ, **variables},
+        cwd=run,
     )
 
 
