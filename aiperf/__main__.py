@@ -13,10 +13,12 @@ from aiperf import __version__
 from aiperf.cli.command import load_command
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
+from aiperf.files import keep_others_from_writing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code is 0 done, 1 failed, 2 usage, 3 environment."""
+    keep_others_from_writing()
     if "_ARGCOMPLETE" in os.environ:
         from aiperf.cli.completion import complete  # noqa: PLC0415
 

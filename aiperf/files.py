@@ -10,6 +10,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def keep_others_from_writing() -> None:
+    """Let no other user write what this process and its children make, whatever the umask.
+
+    Every program that writes into a run directory begins with it: a group that may write there
+    could run programs as the owner, by `run.json`.
+    """
+    os.umask(os.umask(0o077) | 0o022)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content appears at `path` when the block ends (fsync and rename).

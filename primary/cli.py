@@ -13,6 +13,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, write_manifest
+from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
 from primary.background.detach import detach
@@ -53,6 +54,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 def _resume(arguments: argparse.Namespace) -> int:
     ignore_hangups()
     paths = open_run(arguments.directory)
+    check_hands(paths.root)
     config = read_manifest(paths).config
     return _conduct(arguments, config, paths, SystemClock(), lambda run: run.resume(arguments.new_clock))
 

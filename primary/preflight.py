@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -15,6 +16,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.launchers import make_launcher
 
@@ -39,6 +41,7 @@ def usage_problems(config: RunConfig, output: Path) -> list[str]:
         *text_problems(config),
         *dataset_problems(config),
         *launcher_problems(config),
+        *portal_problems(config),
         *output_problems(output),
     ]
 
@@ -85,6 +88,16 @@ def launcher_problems(config: RunConfig) -> list[str]:
     return []
 
 
+def portal_problems(config: RunConfig) -> list[str]:
+    """Reasons why NNI's portal cannot listen as configured."""
+    if config.run.manager != "nni" or config.nni.listen == "loopback":
+        return []
+    return [
+        'nni.listen: "all" is no longer possible: NNI has no password and no encryption, and its portal runs programs; '
+        "leave it out, and reach the portal from other machines through the ssh tunnel that the run prints"
+    ]
+
+
 def output_problems(output: Path) -> list[str]:
     """Reasons why a run cannot be written there."""
     if problem := unusable_path(output):
@@ -97,7 +110,7 @@ def output_problems(output: Path) -> list[str]:
         return [f"--output {output} holds another run; name a new directory (this one was not changed)"]
     if any(output.iterdir()):
         return [f"--output {output} is not empty; name a new or an empty directory"]
-    return []
+    return foreign_hands(output)
 
 
 def package_problems(config: RunConfig) -> list[str]:
@@ -125,9 +138,14 @@ def port_problems(config: RunConfig) -> list[str]:
     """Ports that are needed here and taken."""
     if config.run.manager != "nni":
         return []
-    with socket.socket() as probe:
-        taken = probe.connect_ex(("127.0.0.1", config.nni.port)) == 0
+    taken = any(_answers(address, config.nni.port) for address in ("127.0.0.1", "::1"))
     return [f"nni.port: {config.nni.port} is taken by another program"] if taken else []
+
+
+def _answers(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port)):
+        return True
+    return False
 
 
 def disk_problems(config: RunConfig, output: Path) -> list[str]:

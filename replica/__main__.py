@@ -2,6 +2,8 @@
 
 import sys
 
+from aiperf.files import keep_others_from_writing
 from replica.agent import main
 
+keep_others_from_writing()
 sys.exit(main())

@@ -275,7 +275,7 @@ class NniSection(Section):
     port: int = Field(8080, ge=1, le=65535)
     """Port of the web portal."""
     listen: Literal["loopback", "all"] = "loopback"
-    """Network interfaces of the portal, which asks for no password."""
+    """Network interfaces of the portal; "all", known from earlier runs, is refused."""
     directory: str | None = None
     """NNI's own files, on a file system with locks; default: in the run directory."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, AiperfError, MessageError
+from aiperf.files import keep_others_from_writing
 from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import read_manifest
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m primary.nni", description="The primary under NNI.")
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     arguments = parser.parse_args(argv)
+    keep_others_from_writing()
     output, clock = MessageOutput(), SystemClock()
     try:
         paths = open_run(arguments.run)

@@ -32,10 +32,11 @@ from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.run_directory.claim import Claim, is_held_here
+from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from primary import preflight
 from primary.managers.contract import EndReason
-from primary.nni.portal import LOOPBACK
+from primary.nni.portal import LOOPBACK, PRELOADED
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 from primary.resumption import prepare_resumption
 
@@ -47,8 +48,6 @@ TRIALS_END_S = 20.0
 
 PACKAGES = Path(__file__).parents[2]
 """The tuner's process imports from here before anything else, as NNI puts it on its path."""
-
-PRELOADED = Path(__file__).with_name("portal.cjs")
 
 
 def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
@@ -94,6 +93,8 @@ class NniRun:
         """
         if new_clock:
             raise UsageError("--new-clock: an experiment of NNI has one clock; start a new run")
+        if self._config.nni.directory is not None:
+            check_hands(Path(self._config.nni.directory))
         # Only a check: the primary that NNI starts claims the run for itself.
         with Claim(self._paths.claim, self._clock.utc_ms()) as claim:
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
@@ -107,7 +108,7 @@ class NniRun:
     def _accompany(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
         with self._signals():
             try:
-                with _manager_environment(self._config), _output_to(self._paths.nni_output):
+                with _manager_environment(), _output_to(self._paths.nni_output):
                     start()
             except Exception as error:  # NNI passes on every exception from below
                 raise EnvironmentNotReadyError([f"NNI's manager did not start: {error}"]) from error
@@ -133,10 +134,7 @@ class NniRun:
     def _welcome(self, experiment: Experiment) -> None:
         port = self._config.nni.port
         _show(f"NNI experiment {experiment.id}; to end it: nnictl stop {experiment.id}")
-        if self._config.nni.listen == "all":
-            _show(f"portal: http://{socket.gethostname()}:{port}, without a password, for all who can reach this node")
-            return
-        _show(f"portal: http://{LOOPBACK}:{port}, for users of this node; from elsewhere through a tunnel:")
+        _show(f"portal: http://{LOOPBACK}:{port}, for you alone; from another machine through a tunnel:")
         _show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}")
 
     def _watch(self, experiment: Experiment) -> None:
@@ -207,17 +205,16 @@ def _status(experiment: Experiment) -> str | None:
 
 
 @contextlib.contextmanager
-def _manager_environment(config: RunConfig) -> Iterator[None]:
-    """The environment of NNI's manager and its children: portal address, safe path, devices.
+def _manager_environment() -> Iterator[None]:
+    """The environment of NNI's manager and its children: guard of the portal, safe path, devices.
 
     Changes the environment of this process meanwhile, since NNI hands it on; not for use in several
     threads.
     """
     # Else a json.py where NNI starts its tuner, in its log directory, would shadow a module.
     changes = dict(SAFE_PATH)
-    if config.nni.listen == "loopback":
-        options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"
-        changes |= {"AIPERF_NNI_HOST": LOOPBACK, "NODE_OPTIONS": options.lstrip()}
+    options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"
+    changes["NODE_OPTIONS"] = options.lstrip()
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         changes[KEPT_VISIBLE] = os.environ["CUDA_VISIBLE_DEVICES"]
     before = dict(os.environ)

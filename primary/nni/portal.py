@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from math import ceil
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from nni.experiment import rest
 
 LOOPBACK = "127.0.0.1"
+
+PRELOADED = Path(__file__).with_name("portal.cjs")
+"""Guards the portal, from inside of NNI's manager."""
+
+GUARDED = "AIPERF_NNI_GUARDED"
+"""Set for the processes of a guarded manager."""
 
 
 def port_of(variable: str) -> int:

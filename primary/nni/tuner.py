@@ -24,12 +24,15 @@ from aiperf.messages import Message
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
-from primary.nni.portal import end_in, port_of
+from primary.nni.plain import load, read_plainly
+from primary.nni.portal import GUARDED, end_in, port_of
 
 log = logging.getLogger(__name__)
 
 KEPT_VISIBLE = "AIPERF_CUDA_VISIBLE_DEVICES"
 """CUDA_VISIBLE_DEVICES as it was before NNI emptied it for its tuner."""
+
+NOT_FOR_THE_PRIMARY = ("SDK_PROCESS", "CUDA_VISIBLE_DEVICES", KEPT_VISIBLE, GUARDED)
 
 CANCELLED = ("USER_CANCELED", "EARLY_STOPPED", "SYS_CANCELED")
 """NNI's states of a trial that was ended from outside.
@@ -40,13 +43,18 @@ If a trial process fails, its training continues.
 END_TIMEOUT_S = 25.0
 """NNI kills a tuner that takes more than 30 s to end; the primary then ends without it."""
 
+OPEN_PORTAL = (
+    "this manager of NNI was started without AIPerf's portal.cjs: its portal would let everybody run programs as you; "
+    "resume the run with: aiperf resume {run}"
+)
+
 
 def primary_environment() -> dict[str, str]:
     """The environment of this process without NNI's own variables."""
     own = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("NNI_") and name not in ("SDK_PROCESS", "CUDA_VISIBLE_DEVICES", KEPT_VISIBLE)
+        if not name.startswith("NNI_") and name not in NOT_FOR_THE_PRIMARY
     }
     visible = os.environ.get(KEPT_VISIBLE)
     return own if visible is None else {**own, "CUDA_VISIBLE_DEVICES": visible}
@@ -59,6 +67,9 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
     """
 
     def __init__(self, run: str) -> None:
+        if GUARDED not in os.environ:
+            raise RuntimeError(OPEN_PORTAL.format(run=run))
+        read_plainly()
         super().__init__()
         self._paths = RunPaths(Path(run))
         self._port = port_of("NNI_TUNER_COMMAND_CHANNEL")
@@ -77,13 +88,28 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
     def run(self) -> None:
         """Serve NNI until it ends the experiment; then end the primary, in order."""
         try:
-            super().run()
+            self._serve()
         finally:
             assert self._primary.stdin is not None
             with contextlib.suppress(OSError):
                 self._primary.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._primary.wait(END_TIMEOUT_S)
+
+    def _serve(self) -> None:
+        """Serve NNI as the inherited `run` does, but read its commands as plain JSON."""
+        workers = (self.default_worker, self.assessor_worker)
+        for worker in workers:
+            worker.start()
+        while not self.worker_exceptions:
+            command, text = self._channel._receive()
+            if command in (None, CommandType.Terminate):
+                break
+            self.enqueue_command(command, load(text) if text else text)
+        self.stopping = True
+        for worker in workers:
+            worker.join()
+        self._channel.disconnect()
 
     def handle_initialize(self, data: dict[str, Any]) -> None:
         """Confirm that the experiment may begin."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.files import keep_others_from_writing
 from aiperf.message_lines import decode_begin, decode_train_request
 from aiperf.messages import UNFIT
 from aiperf.run_directory.paths import RunPaths
@@ -38,6 +39,7 @@ FAILED_EXIT = 1
 def main() -> int:
     """Train one request, and report to the agent how it ended."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    keep_others_from_writing()
     settings = read_settings()
     die_with_parent()
     clock = SystemClock()

@@ -21,7 +21,7 @@ from aiperf.config.datasets import find_dataset
 from aiperf.config.sections import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
-from aiperf.files import write_atomically
+from aiperf.files import keep_others_from_writing, write_atomically
 from aiperf.message_lines import decode_begin, decode_train_request
 from aiperf.messages import Begin, TrainRequest
 from aiperf.network.json_files import read_requested
@@ -41,6 +41,7 @@ def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:
 
 def main() -> int:
     """Pretend to train one request."""
+    keep_others_from_writing()
     clock = SystemClock()
     channel = Channel(read_settings().channel, clock)
     settings = SimulatedSection.model_validate_json(sys.argv[2], strict=False)

@@ -1,0 +1,1 @@
+"""Tests of faults, load and hostile input."""

@@ -1,0 +1,1 @@
+"""Runs as another user of the node sees them."""

@@ -1,0 +1,88 @@
+"""Two runs in progress that were started with the worst umask, one of them under NNI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testing.hand_made import SIMULATED, free_port
+from testing.outsiders.strangers import open_folder
+from testing.portal import Portal
+from testing.processes import family
+from testing.runs import nothing_is_left, wait_for_epochs
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run in progress, in a folder that everybody may enter."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def temporary(self) -> Path:
+        """All temporary files of the run, and only those."""
+        return self.folder / "tmp"
+
+    @property
+    def portal(self) -> Portal:
+        return Portal(self.output, self.port)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return environment_in(self.folder)
+
+    def family(self) -> list[psutil.Process]:
+        return family(self.process.pid)
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(folder), "TMPDIR": str(folder / "tmp")}
+
+
+@contextmanager
+def live_run(*words: str) -> Iterator[LiveRun]:
+    port = free_port()
+    with open_folder() as folder:
+        (folder / "tmp").mkdir()
+        command = [
+            sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "20m",
+            "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=0.5",
+            "--set", "search.hpo=none", "--set", "training.max_epochs=2", *words,
+        ]  # fmt: skip
+        log = (folder / "output").open("wb")
+        with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment_in(folder), umask=0) as process:
+            try:
+                wait_for_epochs(folder / "run", 1, timeout_s=120)
+                yield LiveRun(folder, process, port)
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(timeout=120)
+        nothing_is_left(folder / "run", 60)
+
+
+@pytest.fixture(scope="package")
+def native() -> Iterator[LiveRun]:
+    with live_run() as run:
+        yield run
+
+
+@pytest.fixture(scope="package")
+def under_nni() -> Iterator[LiveRun]:
+    with live_run("--manager", "nni") as run:
+        run.portal.wait_for(lambda: "SUCCEEDED" in {trial["status"] for trial in run.portal.trials().values()}, 120)
+        yield run

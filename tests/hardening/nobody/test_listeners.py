@@ -1,0 +1,136 @@
+"""The listeners that docs/security.md lists, compared with those of real runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.config.settings import load_config
+from aiperf.messages import Begin, TrainerEpoch, TrainRequest
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import Dense, Flatten, Input
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+from testing.needs import need
+from testing.outsiders.listeners import documented, listeners
+from testing.outsiders.strangers import as_nobody, ask, need_root
+from testing.processes import family
+from testing.runs import history, wait_for
+from tests.hardening.nobody.conftest import LiveRun
+
+SMALL = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)), Node("fc", Dense(10), ("flat",))))
+
+
+def seen_until(processes: Callable[[], list[psutil.Process]], wanted: set[str], done: Callable[[], bool]) -> set[str]:
+    """The listeners of processes, looked at until all that are wanted were there and `done`."""
+    seen = set[str]()
+
+    def look() -> bool:
+        seen.update(listeners(processes()))
+        return wanted <= seen and done()
+
+    wait_for(look, 120)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["native", "nni"])
+def test_a_run_of_single_ranks(kind: str, request: pytest.FixtureRequest) -> None:
+    run: LiveRun = request.getfixturevalue("under_nni" if kind == "nni" else kind)
+    epochs = history(run.output).count('"type":"epoch"')
+    wanted = documented(kind)
+    later = lambda: history(run.output).count('"type":"epoch"') > epochs + 8  # noqa: E731
+    assert seen_until(run.family, wanted, later) == wanted
+
+
+@pytest.mark.parametrize("starter", ["mpirun", "horovodrun"])
+def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("mpirun")
+    temporary = Path(f"/tmp/aiperf-{os.getpid()}-{starter}")  # Open MPI refuses long names
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    watch = Watch(temporary)
+    with watch.watching():
+        assert asyncio.run(train(starter, tmp_path, watch)) == 1
+    temporary.rmdir()
+    assert watch.listeners == documented(starter)
+    assert watch.folders
+    assert {mode & 0o077 for mode in watch.folders.values()} == {0}, "only the owner looks into them"
+
+
+class Watch:
+    """Listeners of this process and of a training, and the modes of what they make in a folder."""
+
+    def __init__(self, temporary: Path) -> None:
+        self._temporary = temporary
+        self._over = threading.Event()
+        self.training: int | None = None
+        """The head of its processes; other children of this process are other runs."""
+        self.listeners = set[str]()
+        self.folders = dict[str, int]()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            members = family(self.training) if self.training is not None else []
+            self.listeners |= listeners([psutil.Process(), *members])
+            for path in self._temporary.iterdir():
+                if path.exists():
+                    self.folders[path.name] = path.stat().st_mode
+
+
+async def train(starter: str, folder: Path, watch: Watch) -> int:
+    """Train for an epoch; the number of epochs that were reported."""
+    architecture = folder / "architecture.json"
+    architecture.write_text(to_json(SMALL))
+    request = TrainRequest(
+        architecture_path=str(architecture), dataset="digits", batch_size=32, epochs=1, max_epochs=1, patience=9,
+        seed=3, learning_rate=0.02, momentum=0.9, label_smoothing=0.1, precision="float32", xla=False,
+        progress_interval_s=0.02,
+    )  # fmt: skip
+    config = load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
+    trainer = await TrainerProcess.start(RankSetup(config, 2), request, folder / "ranks.log")
+    watch.training = trainer.pid
+    try:
+        await trainer.until_ready(120)
+        await trainer.begin(Begin(trial=1))
+        return len([message async for message in trainer.messages(120) if isinstance(message, TrainerEpoch)])
+    finally:
+        await trainer.end()
+
+
+@pytest.mark.parametrize("words", [(), ("--socket", "S")], ids=["port", "socket"])
+def test_a_dashboard(words: tuple[str, ...], native: LiveRun, tmp_path: Path) -> None:
+    program = [sys.executable, "-P", "-m", "aiperf", "dashboard", str(native.output), *words]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=tmp_path, umask=0) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline()
+            assert listeners(family(process.pid)) == documented("dashboard --socket" if words else "dashboard")
+            need_root()
+            with as_nobody():
+                if words:
+                    assert not os.access(tmp_path / "S", os.R_OK | os.W_OK, effective_ids=True)
+                else:
+                    assert ask(int(address.split(":")[2].split("/")[0]), "/")[0] == 403
+        finally:
+            process.terminate()
+    if words:
+        assert (tmp_path / "S").exists() is False
