@@ -65,7 +65,7 @@ def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
         if len(alike) > 1:
             problems.append(f"{' and '.join(alike)} are one node, {host}; name it once: aiperf nodes probe HOSTS")
     if problems:
-        raise UsageError("\n".join(problems))
+        raise UsageError(*problems)
     if not nodes:
         raise UsageError("the inventory names no node that could be reached")
     return tuple(nodes)

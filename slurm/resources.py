@@ -80,7 +80,7 @@ def request_of_replica(config: RunConfig, node: NodeSize | None = None) -> Reque
         return request_of_run(settings)
     problems = list(_why_indivisible(config, node))
     if problems:
-        raise UsageError("\n".join(problems))
+        raise UsageError(*problems)
     cpus = settings.cpus_per_node or (node.cpus if node else per_node)
     memory = mib_of(settings.memory_per_node) if settings.memory_per_node else None
     if memory is None and node is not None:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.text import Text
-
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.units import interval, number, si
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
+from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row, rank
@@ -78,13 +78,13 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
             "problems": problems,
             "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
         }
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
-        print(ranking.frame().to_csv(index=False).rstrip())  # noqa: T201
+        say_text(csv_text(ranking.frame()))
     else:
         _print_ranking(ranking)
     if not ranking.rows:
-        raise RunDirectoryError("\n".join(problems))
+        raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
 
 
@@ -99,7 +99,7 @@ def _print_ranking(ranking: Ranking) -> None:
         columns = _columns(rows)
         table = make_table(f"{heading}, by {ranking.order}" if status == "official" else heading, *columns, left=LEFT)
         for cells in zip(*columns.values(), strict=True):
-            table.add_row(*map(Text, cells))  # names of other people: no markup
+            table.add_row(*cells)
         console.print(table)
     for origin, kept in ranking.same:
         print_line(console, f"the same run as {kept}: {origin}")
@@ -128,7 +128,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             "settings": [asdict(item) for item in comparison.settings],
             "measures": measures,
         }
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     else:
         _print_comparison(comparison)
     return EXIT_DONE
