@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -13,6 +12,7 @@ from aiperf.cli.command import Command
 from aiperf.cli.lines import say, say_text, warn
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
+from aiperf.config.documents import read_json
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
 from slurm.configure import gres_conf, read_inventory, slurm_conf
@@ -20,6 +20,8 @@ from slurm.local_cluster import LocalCluster
 from slurm.script import ScriptRequest, job_script, remarks
 
 MAX_TEST_NODES = 64
+
+MOST_INVENTORY_BYTES = 2**28
 
 
 def default_folder() -> Path:
@@ -85,11 +87,7 @@ def _script(arguments: argparse.Namespace) -> int:
 
 
 def _write_configuration(arguments: argparse.Namespace) -> int:
-    try:
-        document = json.loads(arguments.inventory.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{arguments.inventory}: not an inventory: {error}") from None
-    nodes = read_inventory(document)
+    nodes = read_inventory(read_json(arguments.inventory, MOST_INVENTORY_BYTES))
     arguments.output.mkdir(parents=True, exist_ok=True)
     files = {
         "slurm.conf": slurm_conf(nodes, arguments.cluster, arguments.controller),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiperf.config.sections import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.outside import shown
 
 NODE_FORMAT = "%P|%c|%m"
 """Format of sinfo: partition, CPUs, MiB of memory; a star marks the default partition."""
@@ -157,5 +158,5 @@ def mib_of(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.strip().upper())
     if found is None or not int(found[1]):
-        raise UsageError(f"slurm.memory_per_node: found {text!r}; write it as 200G, 512000M or 1T")
+        raise UsageError(f"slurm.memory_per_node: found {shown(text)}; write it as 200G, 512000M or 1T")
     return math.ceil(int(found[1]) * _MIB[found[2] or "M"])

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import ConfigError
-from aiperf.outside import shown
+from aiperf.config.documents import read_document
+from aiperf.errors import ConfigError, UsageError
 
 MOST_BYTES = 256 * 1024
 """Largest file: 10,000 hosts with names of 24 letters."""
-
 
 MOST_PARTS = 16
 """Most parts of a dotted key. The parser needs memory for the square of it."""
@@ -26,16 +25,10 @@ _LONG_KEY = re.compile(r"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+
 def read_toml(file: Path) -> dict[str, Any]:
     """Read a file. Raises ConfigError if it is not TOML, or too large."""
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from None
-    except ValueError:  # a path with a NUL
-        raise ConfigError([f"{shown(str(file))}: is not a path"]) from None
-    try:
-        return parse_toml(content.decode("utf-8"))
-    except ValueError as error:
-        raise ConfigError([f"{file}: is not TOML: {error}"]) from None
+        found: dict[str, Any] = read_document(file, parse_toml, "TOML", MOST_BYTES)
+    except UsageError as error:
+        raise ConfigError(list(error.problems)) from None
+    return found
 
 
 def parse_toml(text: str) -> dict[str, Any]:

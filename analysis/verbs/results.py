@@ -17,8 +17,8 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
-from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row, rank
-from analysis.results.source import Repeat, RunResult, read_result, try_result
+from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
+from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -67,6 +67,7 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
 def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     """Rank the results and print the ranking; `repeat` does parts of official runs again."""
     found = [try_result(path, repeat) for path in arguments.results]
+    found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
     ranking = rank((item for item in found if isinstance(item, RunResult)), arguments.by, problems)
     if arguments.html is not None:
@@ -86,6 +87,17 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     if not ranking.rows:
         raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
+
+
+def _rankable(result: RunResult, order: Order) -> RunResult | str:
+    """A result, or why it cannot be ranked: a bare report.json may hold anything."""
+    try:
+        for row in rank([result], order).rows:
+            for text in COLUMNS.values():
+                text(row)
+    except Exception as error:  # one result must not hide the others
+        return why_unread(result.origin, error)
+    return result
 
 
 def _print_ranking(ranking: Ranking) -> None:

@@ -12,9 +12,10 @@ from aiperf.cli.config_show import add_show
 from aiperf.cli.lines import say_text, warn
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
+from aiperf.config.toml_text import as_toml
 from aiperf.errors import EXIT_DONE
 from aiperf.outside import cut
-from primary.importing.experiment import Translation, as_toml, read_experiment
+from primary.importing.experiment import Translation, read_experiment
 
 SUMMARY_CHARACTERS = 200
 """Most characters of a line of the summary."""

@@ -17,7 +17,9 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import GIB
 from aiperf.clock import SystemClock
 from aiperf.config.sections import SshSection
-from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.config.texts import HOST
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from aiperf.outside import shown
 from primary.allocations import ALLOCATIONS, find_allocation
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand
@@ -59,6 +61,8 @@ def _list(format_name: str) -> int:
 
 def _probe(arguments: argparse.Namespace) -> int:
     hosts = [host for text in arguments.hosts for host in expand(text)]
+    if wrong := [host for host in hosts if not HOST.meets(host)]:
+        raise UsageError(f"{shown(wrong[0])}: allowed is {HOST.allowed}")
     settings = SshSection(config_file=arguments.ssh_config, known_hosts=arguments.known_hosts)
     request = ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir)
     inventory = probe(hosts, request, SystemClock())
