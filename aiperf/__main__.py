@@ -14,7 +14,7 @@ from aiperf.cli.command import load_command
 from aiperf.cli.lines import say, say_text
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
-from aiperf.outside import as_message
+from aiperf.outside.text import as_message
 
 
 def main(argv: Sequence[str] | None = None) -> int:

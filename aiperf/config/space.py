@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiperf.config.documents import PATH_CHARACTERS, read_json
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside import VALUE_CHARACTERS, cut, has_control, shown
+from aiperf.outside.documents import PATH_CHARACTERS, read_json
+from aiperf.outside.text import VALUE_CHARACTERS, cut, has_control, shown
 
 Value = int | float | str
 Hyperparameters = dict[str, Value]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aiperf.config.documents import read_document
 from aiperf.errors import ConfigError, UsageError
+from aiperf.outside.documents import read_document
 
 MOST_BYTES = 256 * 1024
 """Largest file: 10,000 hosts with names of 24 letters."""

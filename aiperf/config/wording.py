@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from aiperf.config.duration import exact_duration
 from aiperf.config.texts import TextRule
-from aiperf.outside import VALUE_CHARACTERS, cut, shown
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 
 _KINDS: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "true"),

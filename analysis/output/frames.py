@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel
 
-from aiperf.outside import for_cell
+from aiperf.outside.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.report.model import (
     FailurePart,

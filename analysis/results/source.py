@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.history.damage import Damage
-from aiperf.outside import cut
+from aiperf.outside.text import cut
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run

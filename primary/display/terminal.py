@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from aiperf.cli.console import PlainConsole, plain
 from aiperf.cli.lines import say
@@ -63,7 +62,7 @@ def picture(view: RunView) -> Group:
     return Group(*_head(view), table(view))
 
 
-def _head(view: RunView) -> tuple[Table | Text, ...]:
+def _head(view: RunView) -> tuple[RenderableType, ...]:
     """Lines above the table: they are as wide as the terminal, whatever the width of the table."""
     if view.elapsed_s is None:
         return (plain(summary(view)),)
@@ -88,7 +87,7 @@ def table(view: RunView) -> Table:
     return result
 
 
-def _row(replica: ReplicaView) -> list[str | Text]:
+def _row(replica: ReplicaView) -> list[RenderableType]:
     progress, state = replica.progress, plain(replica.state, STYLES[replica.state])
     if progress is None:
         return [str(replica.replica), state, *["-"] * 6]

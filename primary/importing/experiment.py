@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from aiperf.config.documents import PATH_CHARACTERS, read_document, read_json
 from aiperf.config.space import KNOWN, WHOLE
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside import VALUE_CHARACTERS, cut, shown
+from aiperf.outside.documents import PATH_CHARACTERS, read_document, read_json
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 from primary.importing.yaml_text import MOST_BYTES, parse_yaml
 
 

@@ -51,7 +51,11 @@ def parse_yaml(text: str) -> Any:
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is longer than {MOST_BYTES} characters")
     check_size(yaml.parse(text, Loader=PlainLoader))
-    return yaml.load(text, Loader=PlainLoader)  # a SafeLoader
+    loader = PlainLoader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def check_size(events: Iterable[yaml.Event]) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import number, si
 from aiperf.network.operations import RULE_SET, NetworkCount, Operations
-from aiperf.outside import for_cell
+from aiperf.outside.text import for_cell
 
 
 @dataclass(frozen=True, slots=True)

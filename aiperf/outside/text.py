@@ -1,4 +1,4 @@
-"""Text from outside: settings, records, names of files, answers of nodes.
+"""Text from outside, made harmless.
 
 It may hold anything. One function each makes it harmless for a terminal, a line of JSON and a cell
 of CSV. Shells have `shlex.quote`, tables of rich `aiperf.cli.console`.

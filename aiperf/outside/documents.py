@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import UsageError
-from aiperf.outside import cut
+from aiperf.outside.text import cut
 
 PATH_CHARACTERS = 300
 """Most characters of a path in a message."""
