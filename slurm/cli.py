@@ -88,11 +88,11 @@ def _script(arguments: argparse.Namespace) -> int:
 
 def _write_configuration(arguments: argparse.Namespace) -> int:
     nodes = read_inventory(read_json(arguments.inventory, MOST_INVENTORY_BYTES))
-    arguments.output.mkdir(parents=True, exist_ok=True)
     files = {
         "slurm.conf": slurm_conf(nodes, arguments.cluster, arguments.controller),
         "gres.conf": gres_conf(nodes),
     }
+    arguments.output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if text:
             (arguments.output / name).write_text(text, encoding="utf-8")

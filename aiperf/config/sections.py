@@ -51,6 +51,8 @@ MOST_MILLISECONDS = 10**12
 
 
 def _tuple_of_list(value: object) -> object:
+    if isinstance(value, list) and len(value) > MOST_ENTRIES:
+        raise ValueError(f"a list of {len(value)} entries; allowed are at most {MOST_ENTRIES}")
     return tuple(value) if isinstance(value, list) else value
 
 

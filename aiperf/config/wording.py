@@ -21,6 +21,8 @@ from aiperf.config.duration import exact_duration
 from aiperf.config.texts import TextRule
 from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 
+MOST_PROBLEMS = 100
+
 _KINDS: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "true"),
     int: ("a whole number", "1"),
@@ -33,13 +35,19 @@ _LIMITS: dict[Any, str] = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt", MinLen: "min_
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel], below: tuple[str, ...] = ()) -> list[str]:
-    """Everything that is wrong with a document of sections, a sentence for each.
+    """What is wrong with a document of sections, a sentence for each setting.
 
     `below` is the place of that document in the one that was validated.
     """
     depth = len(below)
-    found = [item for item in error.errors(include_url=False) if item["loc"][:depth] == below != item["loc"]]
-    return [_describe({**item, "loc": item["loc"][depth:]}, model) for item in found]
+    every = error.errors(include_url=False, include_context=True)
+    found: dict[tuple[int | str, ...], Mapping[str, Any]] = {}
+    for item in every:
+        if item["loc"][:depth] == below != item["loc"]:
+            # One for each setting: each of 100,000 entries of a list may be wrong.
+            found.setdefault(item["loc"][: depth + 2], item)
+    shortened = [_describe({**item, "loc": item["loc"][depth:]}, model) for item in [*found.values()][:MOST_PROBLEMS]]
+    return [*shortened, *([f"and {len(found) - MOST_PROBLEMS} more problems"] if len(found) > MOST_PROBLEMS else [])]
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What comes from outside, such as settings, records, archives and answers of nodes: its text, its files."""
+"""Input from outside: its text and its files."""

@@ -7,6 +7,7 @@ of CSV. Shells have `shlex.quote`, tables of rich `aiperf.cli.console`.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 
 MESSAGE_BYTES = 2000
@@ -21,6 +22,8 @@ VALUE_CHARACTERS = 80
 # C0 and C1 controls, marks and overrides of direction, separators of lines, half surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = VALUE_CHARACTERS
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 
 
@@ -53,7 +56,7 @@ def shown(value: object, most: int = VALUE_CHARACTERS) -> str:
     if isinstance(value, int) and value.bit_length() > 4 * most:  # too long to be written
         return f"a number of {value.bit_length()} bits"
     try:
-        text = for_terminal(repr(value[: most + 1]) if isinstance(value, str | bytes) else repr(value))
+        text = for_terminal(repr(value[: most + 1]) if isinstance(value, str | bytes) else _BRIEF.repr(value))
     except (ValueError, RecursionError):
         return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= most + 2 else f"{text[:most]}..."
