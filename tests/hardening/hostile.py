@@ -16,8 +16,10 @@ CORPUS = Path(__file__).parent / "corpus"
 TEXTS = (
     "", " ", "\0", "a\0b", "a\nb", "a\rb", "a\tb", "\x1b[2J", "\x9b31m", "\u202eevil", "\u2028", "\udcff", "\x7f",
     "x" * 5000, "x" * 200_000, "9" * 5000, "[bold]", "[/bold]", "[/]", "=1+1", "+1", "-1", "@x", "a b", "a;b",
-    "$(id)", "`id`", "'", '"', "../../x", "/dev/zero", "n1\nProlog=/evil", "-oProxyCommand=x", "--wrap=id", "{}", "%s", "NaN", "inf",
-    "1e999", "-0", "0x10", "1_0", "١٢", "1h" * 30, "1" * 39 + "x", "٣h", "true", "None", "a=b", "#", "héé", "🙂" * 200,
+    "$(id)", "`id`", "'", '"', "../../x", "/dev/zero", "n1\nProlog=/evil", "-oProxyCommand=x", "--wrap=id",
+    "{}", "%s", "NaN", "inf",
+    "1e999", "-0", "0x10", "1_0", "١٢", "1h" * 30, "1" * 39 + "x", "٣h", "true", "None", "a=b", "#", "héé",
+    "🙂" * 200,
 )  # fmt: skip
 
 NUMBERS = (

@@ -209,7 +209,8 @@ def test_a_list_of_hosts_has_a_limit_before_it_is_made() -> None:
 
 
 ANSWER = {**FACTS, "os": "Linux", "network": {"eth0": 1000}, "python": "3.11", "packages": {"keras": None},
-          "slurm": None, "mpi": None, "shared": None, "data": None, "cpu_model": "x", "cpu_count": 4, "utc_ms": 1}  # fmt: skip
+          "slurm": None, "mpi": None, "shared": None, "data": None, "cpu_model": "x", "cpu_count": 4,
+          "utc_ms": 1}  # fmt: skip
 
 
 def test_an_answer_of_a_node_is_of_the_types_that_are_shown() -> None:

@@ -163,7 +163,8 @@ def test_the_corpus_of_toml(capsys: pytest.CaptureFixture[str], file: Any) -> No
 @pytest.mark.parametrize(
     "text",
     ["", "=", "run", "run.", "run.name", ".=1", "run.name=\0", "run.replicas=" + "9" * 5000,
-     "run.replicas=0x" + "f" * 9000, "run.replicas=" + "[" * 9000, "a" * 100_000, "a.b=" + "x" * 100_000, "run.duration=" + "1" * 100_000 + "x",
+     "run.replicas=0x" + "f" * 9000, "run.replicas=" + "[" * 9000, "a" * 100_000,
+     "a.b=" + "x" * 100_000, "run.duration=" + "1" * 100_000 + "x",
      "run.name=1\nb=2", "a.a.a.a=1", "\x1b[2J.x=1", "run.\u202e=1"],
 )  # fmt: skip
 def test_overrides(capsys: pytest.CaptureFixture[str], text: str) -> None:
