@@ -14,7 +14,7 @@ from aiperf.cli.command import load_command
 from aiperf.cli.lines import say, say_text
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
-from aiperf.outside.text import as_message
+from aiperf.outside.text import as_message, shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         say(f"aiperf {__version__}")
         return EXIT_DONE
+    if wrong := [word for word in words if "\0" in word]:
+        return _complain([f"{shown(wrong[0])} holds a NUL character, which no path and no setting does"], EXIT_USAGE)
     if words[0] not in VERBS and words[0] not in FOLLOW_UPS:
         return _complain([unknown_verb(words[0])], EXIT_USAGE)
     return _run_verb(words[0], words[1:])

@@ -27,7 +27,7 @@ NUMBERS = (
     -(2**63), 1 << 20_000,
 )  # fmt: skip
 
-STRUCTURES = (
+STRUCTURES: tuple[object, ...] = (
     True, [], [None], [[]], {}, {"a": 1}, ["a", 1], [10**30], [math.nan], ["\n"], ["x" * 5000], ["-x"] * 2000,
     [0] * 200_000, {"a" * 5000: {"b": []}}, ("x",), b"x", object,
 )  # fmt: skip

@@ -30,7 +30,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "slurm configure": ("slurm", "configure", "PATH", "--output", "etc", "--controller", "n1"),
     "slurm script": ("slurm", "script", "PATH", "--output", "runs/x"),
     "run": ("run", "PATH", "--output", "/dev/null/x"),
-    "ops": ("ops", "PATH"),
     "no verb": ("PATH",),
 }
 
@@ -39,6 +38,9 @@ PATHS = (
     "\x1b[2J", "[bold]", "a\0b", "a" * 300, "a/" * 3000, "loop", "dangling", "empty/x", "~", "~nobody/x", "%s", "{}",
     "=1+1", "a b", "'", '"', "\u202e", "deep.json", "long.json", "list.json", "wide.tar.gz", "😀",
 )  # fmt: skip
+
+
+EMPTY = ("/dev/null", "/dev/full", "empty", "wide.tar.gz", "no-utf8-\udcff")
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_an_odd_path_is_a_message(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     for path in PATHS:
         said = answer(capsys, *(word.replace("PATH", path) for word in VERBS[verb]))
+        if said.code == 0 and path in EMPTY:
+            continue  # no setting at all is a configuration
         assert said.code in (1, 2, 3), (path, said)
         assert said.message, path
         assert len(said.message.encode()) <= MESSAGE_BYTES + len("aiperf: "), (path, said)

@@ -16,6 +16,8 @@ from aiperf.cli.console import PlainConsole
 from aiperf.errors import ConfigError, EnvironmentNotReadyError, UsageError
 from aiperf.outside.text import MESSAGE_BYTES, as_message, for_cell, for_json, for_terminal, shown
 from analysis.output.frames import csv_text
+from analysis.results.ranking import Row
+from analysis.verbs.results import COLUMNS
 from testing.hand_made import HandMadeRun
 from testing.places import ROOT
 from tests.hardening.hostile import VALUES, answer, harmless
@@ -103,14 +105,12 @@ def test_a_hostile_result_costs_its_own_line_of_a_ranking(
 def test_a_result_whose_row_cannot_be_shown_is_listed(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from analysis.verbs import results
-
-    def refuse(row: results.Row) -> str:
+    def refuse(row: Row) -> str:
         if row.run == "first":
             raise OverflowError("too large")
         return row.run
 
-    monkeypatch.setitem(results.COLUMNS, "run", refuse)
+    monkeypatch.setitem(COLUMNS, "run", refuse)
     said = answer(capsys, "rank", str(run))
     assert said.code == 2
     assert f"{run}: OverflowError: too large" in said.err
