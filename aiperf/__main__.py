@@ -11,9 +11,11 @@ from typing import NoReturn
 
 from aiperf import __version__
 from aiperf.cli.command import load_command
+from aiperf.cli.lines import say, say_text
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
+from aiperf.outside.text import as_message, shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,13 +29,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
-        print(help_text())  # noqa: T201
+        say_text(help_text())
         return EXIT_DONE if words else EXIT_USAGE
     if words[0] == "--version":
-        print(f"aiperf {__version__}")  # noqa: T201
+        say(f"aiperf {__version__}")
         return EXIT_DONE
+    if wrong := [word for word in words if "\0" in word]:
+        return _complain([f"{shown(wrong[0])} holds a NUL character, which no path and no setting does"], EXIT_USAGE)
     if words[0] not in VERBS and words[0] not in FOLLOW_UPS:
-        return _complain(unknown_verb(words[0]), EXIT_USAGE)
+        return _complain([unknown_verb(words[0])], EXIT_USAGE)
     return _run_verb(words[0], words[1:])
 
 
@@ -47,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
             options = [text for action in self._actions for text in action.option_strings]
             if near := difflib.get_close_matches(unknown, options, n=1):
                 message += f"; did you mean {near[0]}?"
-        super().error(message)
+        super().error(as_message([message]))
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
@@ -73,7 +77,7 @@ def _run_verb(verb: str, words: list[str]) -> int:
     except AiperfError as error:
         if arguments.debug:
             raise
-        return _complain(str(error), error.exit_code)
+        return _complain(error.lines, error.exit_code)
     except BrokenPipeError:
         # The reader of our output is gone, which is not our error: keep the interpreter from
         # reporting it again.
@@ -82,12 +86,12 @@ def _run_verb(verb: str, words: list[str]) -> int:
     except OSError as error:  # a file that cannot be read, a full disk: the machine's fault, not the program's
         if arguments.debug:
             raise
-        return _complain(str(error), EXIT_ENVIRONMENT)
+        return _complain([error], EXIT_ENVIRONMENT)
     return max(code, main(following)) if following else code
 
 
-def _complain(message: str, code: int) -> int:
-    print(f"aiperf: {message}", file=sys.stderr)  # noqa: T201
+def _complain(lines: Sequence[object], code: int) -> int:
+    sys.stderr.write(f"aiperf: {as_message(lines)}\n")
     return code
 
 

@@ -18,11 +18,25 @@ class AiperfError(Exception):
 
     exit_code = EXIT_FAILED
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message, line by line: the only line feeds that a terminal may get."""
+        return (str(self),)
+
 
 class UsageError(AiperfError):
     """The command line or an input file is wrong. Raised before anything starts; do not retry."""
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each problem."""
+        return self.problems
 
 
 class ConfigError(UsageError):
@@ -32,9 +46,16 @@ class ConfigError(UsageError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        self.problems = tuple(problems)
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        super().__init__(f"the configuration has {len(problems)} problem(s):\n{lines}")
+        super().__init__(*problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A heading, and a line for each problem."""
+        listed = (f"  - {problem}" for problem in self.problems)
+        return (f"the configuration has {len(self.problems)} problem(s):", *listed)
 
 
 class EnvironmentNotReadyError(AiperfError):
@@ -45,6 +66,11 @@ class EnvironmentNotReadyError(AiperfError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(problems))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each problem."""
+        return self.problems
 
 
 class ArchitectureError(UsageError):

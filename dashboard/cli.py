@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 
 from aiperf.cli.command import RUNS, Command, whole_number
+from aiperf.cli.lines import say
 from aiperf.errors import EXIT_DONE
 from dashboard.runs import Runs
 
@@ -31,7 +32,7 @@ def _dashboard(arguments: argparse.Namespace) -> int:
 
 
 def _announce(address: str, tunnel: str) -> None:
-    print(address)  # noqa: T201
+    say(address)
     print(f"from another machine: {tunnel}, then open the address there; Ctrl-C ends the dashboard", flush=True)  # noqa: T201
 
 

@@ -24,7 +24,7 @@ from primary.launchers import make_launcher
 def check(config: RunConfig, output: Path) -> None:
     """Raise UsageError or EnvironmentNotReadyError with every problem; changes nothing on disk."""
     if usage := usage_problems(config, output):
-        raise UsageError("\n".join(usage))
+        raise UsageError(*usage)
     environment = [*package_problems(config), *port_problems(config), *disk_problems(config, output)]
     if environment:
         raise EnvironmentNotReadyError(environment)

@@ -10,10 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from aiperf.cli.command import Command, add_format, add_run, whole_number
-from aiperf.cli.console import open_console
+from aiperf.cli.console import PlainConsole, open_console
+from aiperf.cli.lines import say_json
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
 from analysis.output.tables import make_table, print_line
@@ -65,7 +64,7 @@ def _check(arguments: argparse.Namespace) -> int:
         document = _document(compliance, replayed, good)
         if signature is not None:
             document["signature"] = asdict(signature)
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     else:
         _print(compliance, replayed, [*software, *_signature_lines(signature)], good)
     return EXIT_DONE if good else EXIT_FAILED
@@ -137,7 +136,7 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
     table = make_table(f"Rule set {report.rules_version}", "rule", "result", "found", "required")
     for rule in report.rules:
         table.add_row(rule.rule, "PASSED" if rule.passed else "FAILED", rule.found[:300], rule.required)
-    console.print(table, markup=False)
+    console.print(table)
     lines = [f"not as recorded: {difference}" for difference in compliance.differences]
     lines += _shown("damaged: ", [str(damage) for damage in compliance.damages])
     if not compliance.recomputed:
@@ -165,11 +164,11 @@ def _replay_line(replayed: ReplayResult | None) -> str:
     return f"replayed: {replayed.checked} of {replayed.replayable} plans{drawn}; equal: {replayed.equal}{left}"
 
 
-def _print_differences(console: Console, replayed: ReplayResult) -> None:
+def _print_differences(console: PlainConsole, replayed: ReplayResult) -> None:
     table = make_table("Not as replayed", "trial", "field", "found", "expected")
     for found in replayed.differences[:SHOWN]:
         table.add_row(str(found.trial), found.field, found.recorded[:300], found.replayed[:300])
-    console.print(table, markup=False)
+    console.print(table)
     if len(replayed.differences) > SHOWN:
         print_line(console, f"{len(replayed.differences) - SHOWN} more differences; --format json has all")
 

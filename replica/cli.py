@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, whole_number
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say, say_json, say_text
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
@@ -42,9 +43,9 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         _verify(arguments, source, count, amounts)
     elif arguments.format == "json":
-        print(json.dumps(as_document(source.name, count, amounts), indent=2))  # noqa: T201
+        say_json(json.dumps(as_document(source.name, count, amounts), indent=2))
     elif arguments.format == "csv":
-        print(as_csv(count), end="")  # noqa: T201
+        say_text(as_csv(count))
     else:
         print_tables(open_console(), source.name, count, amounts)
     return EXIT_DONE
@@ -79,14 +80,14 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
         document["verification"] = [asdict(row) for row in found]
         if source.architecture is not None:
             document["padding_forward"] = padding_operations(source.architecture)
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     else:
         print_tables(open_console(), source.name, count, amounts)
         print_verification(open_console(), count.operations, found, amounts)
         if source.architecture is not None:
             zeros = padding_operations(source.architecture)
             share = zeros / count.operations.forward
-            print(f"multiplications with padding zeros, which XLA leaves out: {zeros:,} forward ({share:.2%})")  # noqa: T201
+            say(f"multiplications with padding zeros, which XLA leaves out: {zeros:,} forward ({share:.2%})")
 
 
 def _configure_search(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +117,7 @@ def _search(arguments: argparse.Namespace) -> int:
     demo = SearchDemo(arguments.objective, arguments.strategy, arguments.history, arguments.seed)
     steps = demo.steps(arguments.steps)
     if arguments.format == "json":
-        print(json.dumps([asdict(step) for step in steps], indent=2))  # noqa: T201
+        say_json(json.dumps([asdict(step) for step in steps], indent=2))
     else:
         print_search(open_console(), steps)
     return EXIT_DONE
@@ -143,7 +144,7 @@ def _hpo(arguments: argparse.Namespace) -> int:
         _require_known(option, getattr(arguments, option), known)
     found = steps(arguments.objective, arguments.strategy, arguments.steps, arguments.seed)
     if arguments.format == "json":
-        print(json.dumps([asdict(step) for step in found], indent=2))  # noqa: T201
+        say_json(json.dumps([asdict(step) for step in found], indent=2))
     else:
         print_hpo(open_console(), found)
     return EXIT_DONE

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command
+from aiperf.cli.lines import say, say_text, warn
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.outside.documents import read_json
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.local_cluster import LocalCluster
 from slurm.script import ScriptRequest, job_script, remarks
 
 MAX_TEST_NODES = 64
+
+MOST_INVENTORY_BYTES = 2**28
 
 
 def default_folder() -> Path:
@@ -73,30 +77,26 @@ def _script(arguments: argparse.Namespace) -> int:
     python = config.environment.python or sys.executable
     text = job_script(ScriptRequest(config, words, python, arguments.log))
     for remark in remarks(config):
-        print(f"note: {remark}", file=sys.stderr)  # noqa: T201
+        warn(f"note: {remark}")
     if arguments.file is None:
-        print(text, end="")  # noqa: T201
+        say_text(text)
         return EXIT_DONE
     arguments.file.write_text(text, encoding="utf-8")
-    print(f"{arguments.file}: {nodes_needed(config)} node(s); submit it with: sbatch {arguments.file}")  # noqa: T201
+    say(f"{arguments.file}: {nodes_needed(config)} node(s); submit it with: sbatch {shlex.quote(str(arguments.file))}")
     return EXIT_DONE
 
 
 def _write_configuration(arguments: argparse.Namespace) -> int:
-    try:
-        document = json.loads(arguments.inventory.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{arguments.inventory}: not an inventory: {error}") from None
-    nodes = read_inventory(document)
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    nodes = read_inventory(read_json(arguments.inventory, MOST_INVENTORY_BYTES))
     files = {
         "slurm.conf": slurm_conf(nodes, arguments.cluster, arguments.controller),
         "gres.conf": gres_conf(nodes),
     }
+    arguments.output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if text:
             (arguments.output / name).write_text(text, encoding="utf-8")
-            print(arguments.output / name)  # noqa: T201
+            say(arguments.output / name)
     return EXIT_DONE
 
 
@@ -106,12 +106,12 @@ def _testcluster(arguments: argparse.Namespace) -> int:
     cluster = LocalCluster(arguments.folder, SystemClock())
     if arguments.what == "start":
         cluster.start(arguments.nodes, None if arguments.confine else arguments.cpus)
-        print(f"export SLURM_CONF={cluster.configuration}")  # noqa: T201
+        say(f"export SLURM_CONF={shlex.quote(str(cluster.configuration))}")
     elif arguments.what == "stop":
         cluster.stop()
     else:
         daemons = [process.name() for process in cluster.processes()]
-        print(f"{arguments.folder}: {daemons.count('slurmd')} node(s) running")  # noqa: T201
+        say(f"{arguments.folder}: {daemons.count('slurmd')} node(s) running")
     return EXIT_DONE
 
 

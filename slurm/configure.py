@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aiperf.cli.units import MIB
+from aiperf.config.texts import ADDRESS, CLUSTER_NAME, NODE_NAME, TextRule
 from aiperf.errors import UsageError
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 
 MEMORY_SHARE = 0.95
 """Configured share of a node's memory.
@@ -38,37 +42,77 @@ class NodeHardware:
         return (self.sockets, self.cores_per_socket, self.threads_per_core, self.memory_mib, self.gpus)
 
 
-def read_inventory(document: dict[str, Any]) -> tuple[NodeHardware, ...]:
+class _Accelerator(BaseModel):
+    name: str = Field(pattern="[A-Za-z0-9]", max_length=200)
+
+
+class _Facts(BaseModel):
+    """The facts of a node that slurm.conf needs. A node may say anything of itself."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    host: Annotated[str, NODE_NAME]
+    address: Annotated[str, ADDRESS]
+    sockets: int = Field(ge=1, le=1024)
+    cores_per_socket: int = Field(ge=1, le=65_536)
+    threads_per_core: int = Field(ge=1, le=1024)
+    memory_bytes: int = Field(ge=64 * MIB, le=2**60)
+    accelerators: list[_Accelerator] = Field(max_length=1024)
+
+    def hardware(self) -> NodeHardware:
+        """The node as SLURM needs it."""
+        return NodeHardware(
+            host=self.host.split(".")[0],
+            address=self.address,
+            sockets=self.sockets,
+            cores_per_socket=self.cores_per_socket,
+            threads_per_core=self.threads_per_core,
+            memory_mib=int(self.memory_bytes * MEMORY_SHARE) // MIB,
+            gpus=tuple(_gpu_type(gpu.name) for gpu in self.accelerators),
+        )
+
+
+def read_inventory(document: object) -> tuple[NodeHardware, ...]:
     """The nodes of an inventory of `aiperf nodes probe`.
 
-    Raises UsageError, which names the missing facts.
+    Raises UsageError, which names the facts that are missing or not allowed.
     """
+    listed = document.get("nodes") if isinstance(document, dict) else None
+    if not isinstance(listed, dict):
+        raise UsageError("not an inventory: it needs an object with the key nodes")
     nodes, names, problems = [], defaultdict[str, list[str]](list), []
-    for name, facts in document.get("nodes", {}).items():
+    for name, facts in listed.items():
         try:
-            nodes.append(
-                NodeHardware(
-                    host=str(facts["host"]).split(".")[0],
-                    address=str(facts["address"]),
-                    sockets=int(facts["sockets"]),
-                    cores_per_socket=int(facts["cores_per_socket"]),
-                    threads_per_core=int(facts["threads_per_core"]),
-                    memory_mib=int(facts["memory_bytes"] * MEMORY_SHARE) // MIB,
-                    gpus=tuple(_gpu_type(gpu["name"]) for gpu in facts["accelerators"]),
-                )
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            problems.append(f"node {name}: {error!r} is missing or wrong")
+            nodes.append(_Facts.model_validate(facts).hardware())
+        except ValidationError as error:
+            problems.append(f"node {shown(name)}: {_first_problem(error)}")
         else:
-            names[nodes[-1].host].append(name)
+            names[nodes[-1].host].append(cut(name, VALUE_CHARACTERS))
     for host, alike in names.items():
         if len(alike) > 1:
             problems.append(f"{' and '.join(alike)} are one node, {host}; name it once: aiperf nodes probe HOSTS")
     if problems:
-        raise UsageError("\n".join(problems))
+        raise UsageError(*problems)
     if not nodes:
         raise UsageError("the inventory names no node that could be reached")
     return tuple(nodes)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(map(str, first["loc"])) or "facts"
+    if first["type"] == "missing":
+        return f"'{key}' is missing"
+    rule = {"host": NODE_NAME, "address": ADDRESS}.get(key)
+    allowed = rule.allowed if rule is not None else first["msg"].removeprefix("Input should be ")
+    return f"'{key}' is {shown(first['input'])}; allowed is {allowed}"
+
+
+def check_name(option: str, text: str, rule: TextRule) -> str:
+    """A name for slurm.conf. Raises UsageError if it is not one."""
+    if not rule.meets(text):
+        raise UsageError(f"{option} {shown(text)}: allowed is {rule.allowed}")
+    return text
 
 
 def _gpu_type(name: str) -> str:
@@ -76,12 +120,12 @@ def _gpu_type(name: str) -> str:
 
 
 def slurm_conf(nodes: tuple[NodeHardware, ...], cluster: str, controller: str) -> str:
-    """The cluster as slurm.conf."""
+    """The cluster as slurm.conf. Raises UsageError if a name is not one."""
     gpus = any(node.gpus for node in nodes)
     lines = [
         "# Made by `aiperf slurm configure`. The same file goes to /etc/slurm on every node.",
-        f"ClusterName={cluster}",
-        f"SlurmctldHost={controller}",
+        f"ClusterName={check_name('--cluster', cluster, CLUSTER_NAME)}",
+        f"SlurmctldHost={check_name('--controller', controller, NODE_NAME)}",
         "SlurmUser=slurm",
         "AuthType=auth/munge",
         "StateSaveLocation=/var/spool/slurmctld",

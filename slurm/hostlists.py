@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 
 from aiperf.errors import UsageError
+from aiperf.outside.text import shown
 
 MAX_HOSTS = 65_536
 """Limit of a list, above the size of any cluster: it bounds the cost of a typing error."""
+
+
+MAX_CHARACTERS = 2**22
+MAX_BRACKETS = 8
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -15,10 +20,18 @@ def expand(text: str) -> tuple[str, ...]:
 
     Raises UsageError if brackets do not pair, a range is not valid, or the list is too long.
     """
-    hosts = [host for part in _split(text) for host in _expand_part(part, text)]
-    if len(hosts) > MAX_HOSTS:
-        raise UsageError(f"host list {text[:80]!r} names {len(hosts)} hosts; the limit is {MAX_HOSTS}")
+    if len(text) > MAX_CHARACTERS:
+        raise UsageError(f"host list {shown(text)}: {len(text)} characters; the limit is {MAX_CHARACTERS}")
+    hosts: list[str] = []
+    for part in _split(text):
+        hosts += _expand_part(part, text)
+        if len(hosts) > MAX_HOSTS:
+            raise _too_many(text)
     return tuple(hosts)
+
+
+def _too_many(text: str) -> UsageError:
+    return UsageError(f"host list {shown(text)} names too many hosts; the limit is {MAX_HOSTS}")
 
 
 def _split(text: str) -> list[str]:
@@ -26,12 +39,12 @@ def _split(text: str) -> list[str]:
     for position, character in enumerate(text):
         depth += {"[": 1, "]": -1}.get(character, 0)
         if depth not in (0, 1):
-            raise UsageError(f"host list {text!r}: brackets do not pair")
+            raise UsageError(f"host list {shown(text)}: brackets do not pair")
         if character == "," and depth == 0:
             parts.append(text[begin:position])
             begin = position + 1
     if depth != 0:
-        raise UsageError(f"host list {text!r}: brackets do not pair")
+        raise UsageError(f"host list {shown(text)}: brackets do not pair")
     return [part.strip() for part in [*parts, text[begin:]] if part.strip()]
 
 
@@ -41,19 +54,23 @@ def _expand_part(part: str, text: str) -> list[str]:
         return [part]
     closing = part.index("]", opening)
     head, inside, tail = part[:opening], part[opening + 1 : closing], part[closing + 1 :]
-    return [
-        head + number + rest
-        for piece in inside.split(",")
-        for number in _expand_range(piece.strip(), text)
-        for rest in (_expand_part(tail, text) if tail else [""])
-    ]
+    if part.count("[") > MAX_BRACKETS:
+        raise UsageError(f"host list {shown(text)}: more than {MAX_BRACKETS} brackets in a name")
+    rests = _expand_part(tail, text) if tail else [""]
+    found: list[str] = []
+    for piece in inside.split(","):
+        numbers = _expand_range(piece.strip(), text)
+        if len(found) + len(numbers) * len(rests) > MAX_HOSTS:
+            raise _too_many(text)
+        found += [head + number + rest for number in numbers for rest in rests]
+    return found
 
 
 def _expand_range(piece: str, text: str) -> list[str]:
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+    match = re.fullmatch(r"(\d{1,20})(?:-(\d{1,20}))?", piece, re.ASCII)
     if match is None:
-        raise UsageError(f"host list {text!r}: {piece!r} is neither a number nor a range such as 01-16")
+        raise UsageError(f"host list {shown(text)}: {shown(piece)} is neither a number nor a range such as 01-16")
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
-        raise UsageError(f"host list {text!r}: {piece!r} is not a range such as 01-16")
+        raise UsageError(f"host list {shown(text)}: {shown(piece)} is not a range such as 01-16")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

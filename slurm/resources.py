@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiperf.config.sections import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.outside.text import shown
 
 NODE_FORMAT = "%P|%c|%m"
 """Format of sinfo: partition, CPUs, MiB of memory; a star marks the default partition."""
@@ -80,7 +81,7 @@ def request_of_replica(config: RunConfig, node: NodeSize | None = None) -> Reque
         return request_of_run(settings)
     problems = list(_why_indivisible(config, node))
     if problems:
-        raise UsageError("\n".join(problems))
+        raise UsageError(*problems)
     cpus = settings.cpus_per_node or (node.cpus if node else per_node)
     memory = mib_of(settings.memory_per_node) if settings.memory_per_node else None
     if memory is None and node is not None:
@@ -157,5 +158,5 @@ def mib_of(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.strip().upper())
     if found is None or not int(found[1]):
-        raise UsageError(f"slurm.memory_per_node: found {text!r}; write it as 200G, 512000M or 1T")
+        raise UsageError(f"slurm.memory_per_node: found {shown(text)}; write it as 200G, 512000M or 1T")
     return math.ceil(int(found[1]) * _MIB[found[2] or "M"])

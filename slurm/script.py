@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.outside.text import has_control, shown
 from aiperf.processes import python_module
 from slurm.commands import job_name, job_options
 from slurm.resources import request_of_run
@@ -31,6 +32,8 @@ def job_script(request: ScriptRequest) -> str:
     Raises UsageError if its time limit is too short for the run, or an option has several lines.
     """
     config = request.config
+    if wrong := [word for word in (*request.words, request.python) if has_control(word)]:
+        raise UsageError(f"{shown(wrong[0])} cannot be a word of a job script: it has control characters")
     directives = [
         f"--job-name={job_name(config)}",
         f"--nodes={nodes_needed(config)}",
@@ -62,12 +65,14 @@ def job_script(request: ScriptRequest) -> str:
 
 def _quoted(directive: str) -> str:
     """One word for sbatch, which splits a line like a shell. Raises UsageError."""
-    if "\n" in directive:
-        raise UsageError(f"{directive!r} cannot be a line of a job script: it has several lines itself")
+    if has_control(directive):
+        raise UsageError(f"{shown(directive)} cannot be a line of a job script: it has control characters")
     return shlex.quote(directive)
 
 
 def _activation(line: str | None) -> Sequence[str]:
+    if line and has_control(line):
+        raise UsageError(f"environment.activate: {shown(line)} is not one line")
     return (line,) if line else ()
 
 

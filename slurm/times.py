@@ -7,6 +7,7 @@ import re
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.outside.text import shown
 
 STOP_SIGNAL_S = 120
 """SLURM warns the run this many seconds before the time limit, for an orderly end."""
@@ -14,7 +15,7 @@ STOP_SIGNAL_S = 120
 LEAST_START_S = 60
 """A run needs at least this long to start its replicas."""
 
-FOREVER = ("UNLIMITED", "INFINITE", "-1")
+FOREVER = ("UNLIMITED", "INFINITE")
 
 _CLOCK = re.compile(r"\d+(:\d+){0,2}")
 _DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
@@ -33,7 +34,7 @@ def limit_s(text: str) -> float:
         return 86400.0 * day + 3600 * hour + 60 * minute + second
     if not _CLOCK.fullmatch(text):
         raise UsageError(
-            f"slurm.time: found {text!r}; write it as 13:00:00 (hours:minutes:seconds), "
+            f"slurm.time: found {shown(text)}; write it as 13:00:00 (hours:minutes:seconds), "
             "1-12 (days-hours) or 90 (minutes)"
         )
     parts = [int(part) for part in text.split(":")]

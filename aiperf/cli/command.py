@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.cli.lines import warn
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
@@ -78,7 +78,7 @@ def _run_path(text: str) -> Path:
     if not started:
         raise argparse.ArgumentTypeError("there is no run below runs/; name a run directory")
     newest = max(started)[1]
-    sys.stderr.write(f"aiperf: the newest run is {newest}\n")
+    warn(f"aiperf: the newest run is {newest}")
     return newest
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.duration import exact_duration
 from aiperf.config.settings import Layer, RunConfig, config_of, origins
+from aiperf.config.toml_text import toml_value
 from aiperf.config.wording import find_setting, is_duration, keys_of, similar_keys
 from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.outside.text import for_terminal, shown
 
 FORMATS = ("toml", "json")
 
@@ -50,9 +52,9 @@ def show(arguments: argparse.Namespace) -> int:
         found = [setting for setting in found if setting.key == arguments.key]
     if arguments.format == "json":
         text = json.dumps({item.key: {"value": item.value, "from": item.source} for item in found}, indent=2)
-        sys.stdout.write(text + "\n")
+        say_json(text)
     else:
-        sys.stdout.write(as_toml(found))
+        say_text(as_toml(found))
     return EXIT_DONE
 
 
@@ -75,13 +77,8 @@ def _lines(settings: Sequence[Setting]) -> Iterator[str]:
         if own != section:
             yield from [f"[{own}]"] if section is None else ["", f"[{own}]"]
             section = own
-        line = f"# {name} is not set" if setting.value is None else f"{name} = {_toml_value(setting.value)}"
-        yield f"{line:<{COMMENT_COLUMN}}  # {setting.source}"
-
-
-def _toml_value(value: Any) -> str:
-    """TOML writes texts, numbers and lists as JSON does, but for one character that it escapes."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        line = f"# {name} is not set" if setting.value is None else f"{name} = {toml_value(setting.value)}"
+        yield f"{line:<{COMMENT_COLUMN}}  # {for_terminal(setting.source)}"
 
 
 def _written(key: str, values: Mapping[str, Mapping[str, Any]]) -> Any:
@@ -99,4 +96,4 @@ def _sort_words(arguments: argparse.Namespace) -> None:
     if arguments.key is not None and find_setting(RunConfig, arguments.key) is None:
         near = similar_keys(RunConfig, arguments.key)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"unknown setting {arguments.key!r}; {hint}all of them: aiperf config show")
+        raise UsageError(f"unknown setting {shown(arguments.key)}; {hint}all of them: aiperf config show")

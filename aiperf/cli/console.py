@@ -1,14 +1,36 @@
-"""The console that tables are printed on."""
+"""The console that tables are printed on, for which text from outside is never markup."""
 
 from __future__ import annotations
 
+from typing import Any, TextIO
+
 from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from aiperf.outside.text import for_terminal
 
 WIDTH = 140
 """Columns if standard output is not a terminal."""
 
 
-def open_console() -> Console:
+class PlainConsole(Console):
+    """A console for which no text is markup, an emoji's name or a control sequence."""
+
+    def __init__(self, file: TextIO | None = None, width: int | None = None, highlight: bool = True) -> None:
+        super().__init__(file=file, width=width, markup=False, emoji=False, highlight=highlight)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every text of a table, a title and a line comes here."""
+        return super().render_str(for_terminal(text), **{**options, "markup": False, "emoji": False})
+
+
+def open_console() -> PlainConsole:
     """A console on standard output, as wide as the terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = PlainConsole()
+    return console if console.is_terminal else PlainConsole(width=WIDTH)
+
+
+def plain(text: object, style: str | Style = "") -> Text:
+    """A text for rich: no part of it is markup, and it is one line."""
+    return Text(for_terminal(text), style)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 
+from aiperf.outside.text import shown
+
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "run": {
         "doctor": ("primary.doctor.cli:DOCTOR", "find every problem that a run would have, before it starts"),
@@ -59,7 +61,7 @@ def unknown_verb(word: str) -> str:
     """The complaint about a word that is not a verb, with the nearest verb if one is near."""
     near = difflib.get_close_matches(word, VERBS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown verb {word!r}; {hint}'aiperf --help' lists all verbs"
+    return f"unknown verb {shown(word)}; {hint}'aiperf --help' lists all verbs"
 
 
 def help_text() -> str:

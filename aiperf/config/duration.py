@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import re
 
+from aiperf.outside.text import shown
+
+LONGEST_S = 3_600_000.0
+"""Longest duration of a setting: 1000 hours."""
+
+MOST_CHARACTERS = 40
+
 _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 
@@ -14,22 +21,24 @@ def parse_duration(text: str | float) -> float:
     Raises ValueError with what is allowed.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(f"{text!r} is not a duration; use 90s, 5m, 1h30m or 12h")
+        raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
     if isinstance(text, int | float):
-        return _checked(float(text), str(text))
+        return _checked(min(text, 1e300), text)
+    if len(text) > MOST_CHARACTERS or not text.isascii():
+        raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
     stripped = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", stripped):
         return _checked(float(stripped), text)
     parts = _PART.findall(stripped)
     if not parts or "".join(number + unit for number, unit in parts) != stripped:
-        raise ValueError(f"{text!r} is not a duration; use 90s, 5m, 1h30m or 12h")
+        raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
     return _checked(sum(float(number) * _UNITS_S[unit] for number, unit in parts), text)
 
 
-def _checked(seconds: float, text: str) -> float:
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"{text!r} is not a duration; it must be above 0 seconds")
-    return seconds
+def _checked(seconds: float, found: str | float) -> float:
+    if not 0 < seconds <= LONGEST_S:
+        raise ValueError(f"{shown(found)} is not a duration above 0 seconds and at most 1000h")
+    return float(seconds)
 
 
 def parse_pause(text: str | float) -> float:

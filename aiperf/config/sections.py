@@ -8,28 +8,61 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
 from aiperf.config.datasets import DATASETS
-from aiperf.config.duration import parse_duration, parse_pause
+from aiperf.config.duration import LONGEST_S, parse_duration, parse_pause
+from aiperf.config.texts import (
+    MOST_ENTRIES,
+    Host,
+    Line,
+    PathText,
+    RayAddress,
+    RunName,
+    ShellLine,
+    SlurmFeatures,
+    SlurmMemory,
+    SlurmName,
+    SlurmOption,
+    SlurmTime,
+)
 
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 Availability = Literal["on-premise", "cloud", "preview", "research"]
 
 Duration = Annotated[
-    float, BeforeValidator(parse_duration), PlainSerializer(float), Field(json_schema_extra={"format": "duration"})
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(float),
+    Field(le=LONGEST_S, json_schema_extra={"format": "duration"}),
 ]
 """Seconds; written as a number or as 90s, 5m, 1h30m."""
 
 Pause = Annotated[
-    float, BeforeValidator(parse_pause), PlainSerializer(float), Field(json_schema_extra={"format": "duration"})
+    float,
+    BeforeValidator(parse_pause),
+    PlainSerializer(float),
+    Field(le=LONGEST_S, json_schema_extra={"format": "duration"}),
 ]
 """A duration, or 0."""
 
 
+MOST_WORDS = 1000
+MOST = 1_000_000
+"""More than this many of anything is a slip."""
+MOST_MILLISECONDS = 10**12
+
+
 def _tuple_of_list(value: object) -> object:
+    if isinstance(value, list) and len(value) > MOST_ENTRIES:
+        raise ValueError(f"a list of {len(value)} entries; allowed are at most {MOST_ENTRIES}")
     return tuple(value) if isinstance(value, list) else value
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_tuple_of_list)]
-Numbers = Annotated[tuple[int, ...], BeforeValidator(_tuple_of_list)]
+_Listed = BeforeValidator(_tuple_of_list)
+_Number = Annotated[int, Field(ge=-MOST_MILLISECONDS, le=MOST_MILLISECONDS)]
+
+Words = Annotated[tuple[Line, ...], _Listed, Field(max_length=MOST_WORDS)]
+Options = Annotated[tuple[SlurmOption, ...], _Listed, Field(max_length=MOST_WORDS)]
+Hosts = Annotated[tuple[Host, ...], _Listed, Field(max_length=MOST_ENTRIES)]
+Numbers = Annotated[tuple[_Number, ...], _Listed, Field(max_length=MOST_ENTRIES)]
 """Lists in TOML, tuples here."""
 
 
@@ -38,8 +71,9 @@ def _text_of_time(value: object) -> object:
     return str(value) if isinstance(value, time | int) and not isinstance(value, bool) else value
 
 
-SlurmText = Annotated[str, BeforeValidator(_text_of_time)]
-"""A time limit or a size as SLURM writes it: 13:00:00, 1-12 (days-hours), 90 (minutes), 200G."""
+TimeLimit = Annotated[SlurmTime, BeforeValidator(_text_of_time)]
+Memory = Annotated[SlurmMemory, BeforeValidator(_text_of_time)]
+"""As SLURM writes them: 13:00:00, 1-12 (days-hours), 90 (minutes); 200G."""
 
 
 class Section(BaseModel):
@@ -53,7 +87,7 @@ class Section(BaseModel):
 class RunSection(Section):
     """The run as a whole."""
 
-    name: str = Field("aiperf", min_length=1, max_length=100)
+    name: RunName = "aiperf"
     """Name of the system or run, for reports."""
     availability: Availability = "research"
     """Availability of the system, for MLPerf's system description: `on-premise` and `cloud` (can be
@@ -65,10 +99,10 @@ class RunSection(Section):
     """Number of replicas."""
     seed: int = Field(1, ge=0, lt=2**31)
     """Seed of all random streams."""
-    dataset: str = "imagenet"
+    dataset: Line = "imagenet"
     """`imagenet`, `digits` (embedded), or `images`: any images in ImageNet's format
     ([datasets.md](datasets.md))."""
-    data_dir: str | None = None
+    data_dir: PathText | None = None
     """Directory of the data set, the same on every node; not needed for `digits`."""
     launcher: Literal["local", "ray", "scheduler", "slurm", "ssh"] = "local"
     """Launcher of the replicas ([clusters.md](clusters.md)); `scheduler`: the allocation's own."""
@@ -78,11 +112,11 @@ class RunSection(Section):
     """
     start_timeout: Duration = 600.0
     """Longest wait for replicas that are not ready at the start; late ones join the run."""
-    replica_silence: Duration = Field(60.0, gt=0)
+    replica_silence: Duration = 60.0
     """A replica without a heartbeat for this long is lost."""
     stop_grace: Duration = 20.0
     """Time that a replica has to write and end when it is asked to stop."""
-    min_free_disk_gib: float = Field(1.0, ge=0)
+    min_free_disk_gib: float = Field(1.0, ge=0, le=2**30)
     """Least free space below the output directory, in GiB."""
 
     @field_validator("dataset")
@@ -102,11 +136,11 @@ class SearchSection(Section):
     """Hyperparameters by tree-structured Parzen estimator
     ([hyperparameters.md](hyperparameters.md)), at random (unofficial) or not at all (unofficial).
     """
-    hpo_first_round: int = Field(4, ge=1)
+    hpo_first_round: int = Field(4, ge=1, le=MOST)
     """First round of a replica that tunes hyperparameters."""
-    hpo_points: int = Field(2, ge=1)
+    hpo_points: int = Field(2, ge=1, le=1000)
     """Points tried in such a round, in addition to the parent's best."""
-    space: str | None = None
+    space: PathText | None = None
     """File of the space of hyperparameters, in NNI's format; default: by data set."""
     initial_architecture: Literal["resnet50", "resnet101", "resnet152"] = "resnet50"
     """First architecture; all but ResNet-50 are unofficial."""
@@ -114,12 +148,12 @@ class SearchSection(Section):
     """He et al. 2015, or `inherit`: from the parent's trained weights if they are kept."""
     inherit_noise: float = Field(0.05, ge=0, lt=1)
     """Relative noise between the copies of a widened channel."""
-    kept_weights: int = Field(8, ge=1)
+    kept_weights: int = Field(8, ge=1, le=MOST)
     """Weights of this many of the run's most accurate trials are kept, for audits and children.
 
     They take four bytes for each weight: about 95 MB a trial for ResNet-50 with 1,000 classes.
     """
-    max_growth: float = Field(4.0, ge=1)
+    max_growth: float = Field(4.0, ge=1, le=1000)
     """Maximum of parameters, operations and layers, in multiples of the initial architecture."""
 
 
@@ -128,14 +162,14 @@ class TrainingSection(Section):
 
     trainer: Literal["keras", "simulated"] = "keras"
     """`simulated` trains nothing: for rehearsals, never official."""
-    batch_size: int | None = Field(None, ge=1)
+    batch_size: int | None = Field(None, ge=1, le=MOST)
     """Images per accelerator and step; default: 448 for imagenet, 64 for the others."""
-    max_epochs: int | None = Field(None, ge=1)
+    max_epochs: int | None = Field(None, ge=1, le=MOST)
     """Maximum of epochs of a trial; default: 60, and 8 for digits.
 
     Rounds 1 to 3 train a quarter, a half and three quarters of it.
     """
-    learning_rate: float = Field(0.1, gt=0)
+    learning_rate: float = Field(0.1, gt=0, le=1000)
     """At the first step; falls linearly to 0 over `max_epochs`, whatever stops a trial earlier."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """Of stochastic gradient descent."""
@@ -151,9 +185,9 @@ class TrainingSection(Section):
     """Compile the training step with XLA; worth trying on GPUs."""
     input: Literal["dataset", "synthetic"] = "dataset"
     """`synthetic`: images made on the device, to separate compute from input; never official."""
-    parallel_decode: int = Field(48, ge=1)
+    parallel_decode: int = Field(48, ge=1, le=MOST)
     """Images decoded and transformed in parallel, per rank."""
-    shuffle_buffer: int = Field(8192, ge=1)
+    shuffle_buffer: int = Field(8192, ge=1, le=2**31)
     """Encoded images that are shuffled together, per rank, on top of the random order of shards."""
     checkpoint_interval: Duration = 300.0
     """Least time between checkpoints of a trial, which are taken at ends of epochs."""
@@ -164,11 +198,11 @@ class ReplicaSection(Section):
 
     nodes: int = Field(1, ge=1, le=100_000)
     """Nodes of a replica, with ranks over all of them (slurm, ssh, scheduler)."""
-    per_node: int = Field(1, ge=1)
+    per_node: int = Field(1, ge=1, le=100_000)
     """Replicas that share a node (slurm, ssh, scheduler, ray); with the local launcher all replicas
     share it.
     """
-    ranks: int | None = Field(None, ge=1)
+    ranks: int | None = Field(None, ge=1, le=MOST)
     """Ranks of a training, each with its own share of the images; default: one for each
     accelerator, and one on nodes without accelerators.
     """
@@ -176,64 +210,64 @@ class ReplicaSection(Section):
     """`auto`: `none` for one rank, `horovodrun` (Gloo) on one node, `mpirun` over several nodes."""
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
-    cpu_threads: int | None = Field(None, ge=1)
+    cpu_threads: int | None = Field(None, ge=1, le=100_000)
     """CPU threads of a rank; default: its share of the node."""
     progress_interval: Duration = Field(10.0, le=10.0)
     """Seconds between progress reports inside an epoch, at most 10."""
     trial_silence: Duration = 600.0
     """A trainer that reports nothing for this long is ended."""
-    accelerator_memory_gib: float | None = Field(None, gt=0)
+    accelerator_memory_gib: float | None = Field(None, gt=0, le=2**30)
     """Limits how far architectures may grow, in GiB; default: what is found, without accelerators
     the replica's share of main memory.
     """
-    restarts: int = Field(3, ge=0)
+    restarts: int = Field(3, ge=0, le=MOST)
     """Number of times that a replica is restarted after its death."""
     retry_delay: Duration = 2.0
     """Pause before the next attempt; doubles with every failure in a row, up to a minute."""
-    max_failed_trials: int = Field(3, ge=1)
+    max_failed_trials: int = Field(3, ge=1, le=MOST)
     """A replica is put aside after this many failures in a row."""
 
 
 class SlurmSection(Section):
     """Requests to SLURM for the jobs of a run; SBATCH_* and similar variables are ignored."""
 
-    partition: str | None = None
+    partition: SlurmName | None = None
     """Partition of the nodes; default: SLURM's."""
-    account: str | None = None
+    account: SlurmName | None = None
     """Account that is charged; default: SLURM's."""
-    qos: str | None = None
+    qos: SlurmName | None = None
     """Quality of service; default: SLURM's."""
-    constraint: str | None = None
+    constraint: SlurmFeatures | None = None
     """Features that nodes must have."""
-    reservation: str | None = None
+    reservation: SlurmName | None = None
     """Reservation to run in."""
-    time: SlurmText | None = None
+    time: TimeLimit | None = None
     """Time limit as SLURM writes it; default: `run.duration` with the time to start and to end."""
     exclusive: bool | None = None
     """Ask for whole nodes; default: yes, unless `cpus_per_node` asks for less, or jobs of replicas
     share a node (`replica.per_node`): then other users stay away.
     """
-    gpus_per_node: int | None = Field(None, ge=1)
+    gpus_per_node: int | None = Field(None, ge=1, le=10_000)
     """GPUs to ask for on every node; replicas that share the node divide them."""
-    cpus_per_node: int | None = Field(None, ge=1)
+    cpus_per_node: int | None = Field(None, ge=1, le=100_000)
     """CPUs to ask for on every node, in place of all; replicas that share the node divide them."""
-    memory_per_node: SlurmText | None = None
+    memory_per_node: Memory | None = None
     """Memory to ask for on every node, as SLURM writes it (`200G`); default: all of a whole node.
 
     Replicas that share the node divide it.
     """
-    options: Words = ()
+    options: Options = ()
     """Further options of sbatch and salloc, as a list."""
 
 
 class SshSection(Section):
     """Hosts for `run.launcher = "ssh"`. Keys and the ssh agent only; no passwords."""
 
-    hosts: Words = ()
+    hosts: Hosts = ()
     """Hosts as in `~/.ssh/config`, or `[user@]host[:port]`; default: those of the allocation."""
-    config_file: str = "~/.ssh/config"
+    config_file: PathText = "~/.ssh/config"
     """Options of hosts: names, ports, users, keys, jump hosts."""
-    known_hosts: str = "~/.ssh/known_hosts"
+    known_hosts: PathText = "~/.ssh/known_hosts"
     """Keys of hosts, in addition to `/etc/ssh/ssh_known_hosts`."""
     connect_timeout: Duration = 30.0
     """Longest time to connect to a host."""
@@ -244,7 +278,7 @@ class SshSection(Section):
 class RaySection(Section):
     """The Ray cluster of `run.launcher = "ray"`."""
 
-    address: str = Field("auto", min_length=1)
+    address: RayAddress = "auto"
     """`host:port` of the cluster; `auto`: `RAY_ADDRESS`, or the cluster that this machine is in."""
     wait: Duration = 60.0
     """Longest wait of a replica for a free node, such as one that replaces its own."""
@@ -253,9 +287,9 @@ class RaySection(Section):
 class EnvironmentSection(Section):
     """The software on the nodes."""
 
-    python: str | None = None
+    python: PathText | None = None
     """Python of the replicas; default: the primary's."""
-    activate: str | None = None
+    activate: ShellLine | None = None
     """Shell line that makes the environment on a node, such as `module load ...`."""
     container: Words = ()
     """Words before the replica's command, as a list, such as `["apptainer", "exec", "image.sif"]`.
@@ -265,7 +299,7 @@ class EnvironmentSection(Section):
 class TelemetrySection(Section):
     """Samples of the nodes: accelerators, CPU, memory, network, disk, power."""
 
-    interval: Pause = Field(30.0, ge=0)
+    interval: Pause = 30.0
     """Seconds between samples of every node; 0: none."""
 
 
@@ -276,14 +310,14 @@ class NniSection(Section):
     """Port of the web portal."""
     listen: Literal["loopback", "all"] = "loopback"
     """Network interfaces of the portal; "all", known from earlier runs, is refused."""
-    directory: str | None = None
+    directory: PathText | None = None
     """NNI's own files, on a file system with locks; default: in the run directory."""
 
 
 class SimulatedSection(Section):
     """The simulated trainer: no training, made-up accuracies, never official."""
 
-    epoch_seconds: float = Field(0.2, gt=0)
+    epoch_seconds: float = Field(0.2, gt=0, le=LONGEST_S)
     """Duration of a simulated epoch."""
     fail_trials: Numbers = ()
     """Trials that fail to build."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -29,8 +28,10 @@ from aiperf.config.sections import (
     TrainingSection,
 )
 from aiperf.config.space import read_space
+from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 
 PRESETS = ("official", "quick")
 
@@ -116,7 +117,7 @@ def read_layers(file: Path | None, preset: str | None, problems: list[str]) -> l
         problems += error.problems
     try:
         if file is not None:
-            layers.append(Layer(str(file), _read_toml(file)))
+            layers.append(Layer(str(file), read_toml(file)))
     except ConfigError as error:
         problems += error.problems
     return layers
@@ -183,35 +184,29 @@ def parse_override(text: str) -> tuple[str, Any]:
     Raises ConfigError.
     """
     key, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"\w+\.\w+", key.strip()):
+    if not equals or not re.fullmatch(r"\w{1,80}\.\w{1,80}", key.strip()):
         raise ConfigError([_without_section(text, key.strip(), value.strip())])
     try:
-        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+        document = parse_toml(f"value = {value.strip()}")
+    except ValueError:
         return key.strip(), value.strip()
+    if document.keys() != {"value"}:
+        raise ConfigError([f"{shown(text)}: holds more than one setting; repeat --set"])
+    return key.strip(), document["value"]
 
 
 def _without_section(text: str, key: str, value: str = "") -> str:
-    close = similar_keys(RunConfig, key)
-    example = f"{close[0]}={value or 'VALUE'}" if close else "run.replicas=4"
-    return f"{text!r}: overrides are written section.key=value, such as {example}"
+    close = similar_keys(RunConfig, key[: 2 * VALUE_CHARACTERS])
+    example = f"{close[0]}={cut(value, VALUE_CHARACTERS) or 'VALUE'}" if close else "run.replicas=4"
+    return f"{shown(text)}: overrides are written section.key=value, such as {example}"
 
 
 def _read_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ConfigError([f"unknown preset {name!r}; {hint}known: {', '.join(PRESETS)}"])
-    return tomllib.loads(resources.files("aiperf").joinpath(f"presets/{name}.toml").read_text(encoding="utf-8"))
-
-
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{file}: is not TOML: {error}"]) from None
+        raise ConfigError([f"unknown preset {shown(name)}; {hint}known: {', '.join(PRESETS)}"])
+    return parse_toml(resources.files("aiperf").joinpath(f"presets/{name}.toml").read_text(encoding="utf-8"))
 
 
 def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:

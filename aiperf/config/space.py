@@ -6,13 +6,15 @@ Names that a trial knows: `kernel_size` (of the blocks that deepening inserted),
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import ConfigError
+from aiperf.errors import ConfigError, UsageError
+from aiperf.outside.documents import PATH_CHARACTERS, read_json
+from aiperf.outside.text import VALUE_CHARACTERS, cut, has_control, shown
 
 Value = int | float | str
 Hyperparameters = dict[str, Value]
@@ -21,6 +23,26 @@ Hyperparameters = dict[str, Value]
 KNOWN = ("kernel_size", "batch_size", "learning_rate", "momentum", "label_smoothing")
 WHOLE = frozenset({"kernel_size", "batch_size"})
 """Hyperparameters that are whole numbers of at least 1."""
+
+RANGES: dict[str, tuple[float, float]] = {
+    "kernel_size": (1, 1000),
+    "batch_size": (1, 1_000_000),
+    "learning_rate": (math.ulp(0.0), 1000),
+    "momentum": (0, math.nextafter(1, 0)),
+    "label_smoothing": (0, math.nextafter(1, 0)),
+}
+"""Least and greatest value that a trial can train with, as for the settings of the same name."""
+
+DEVIATIONS = 6
+"""A normal distribution has no bounds: it counts as this many deviations to each side."""
+
+MOST = 1e15
+"""Greatest number of a space."""
+
+LEAST_QUANTUM = 1e-9
+
+MOST_BYTES = 64 * 1024
+MOST_OPTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +58,23 @@ Space = tuple[Parameter, ...]
 
 
 def _options(values: list[Any]) -> str | None:
-    plain = values and all(isinstance(value, int | float | str) and not isinstance(value, bool) for value in values)
-    return None if plain else "_value must list at least one number or text"
+    if not values or len(values) > MOST_OPTIONS or not all(_is_number(value) or _is_text(value) for value in values):
+        return f"_value must list 1 to {MOST_OPTIONS} numbers or texts"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and -MOST <= value <= MOST  # type: ignore[operator]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= VALUE_CHARACTERS and not has_control(value)
 
 
 def _numbers(count: int, check: Callable[..., str | None]) -> Callable[[list[Any]], str | None]:
     def problem(values: list[Any]) -> str | None:
-        if len(values) != count or not all(type(value) in (int, float) for value in values):
-            return f"_value must be {count} numbers"
+        if len(values) != count or not all(map(_is_number, values)):
+            return f"_value must be {count} finite numbers"
         return check(*values)
 
     return problem
@@ -52,7 +83,7 @@ def _numbers(count: int, check: Callable[..., str | None]) -> Callable[[list[Any
 def _ordered(low: float, high: float, quantum: float = 1.0) -> str | None:
     if low >= high:
         return f"the lower bound {low} must be below the upper bound {high}"
-    return None if quantum > 0 else f"the quantum {quantum} must be above 0"
+    return None if quantum >= LEAST_QUANTUM else f"the quantum {quantum} must be at least {LEAST_QUANTUM:g}"
 
 
 def _positive(low: float, high: float, quantum: float = 1.0) -> str | None:
@@ -60,7 +91,7 @@ def _positive(low: float, high: float, quantum: float = 1.0) -> str | None:
 
 
 def _spread(_: float, sigma: float, quantum: float = 1.0) -> str | None:
-    return None if sigma > 0 and quantum > 0 else "deviation and quantum must be above 0"
+    return None if sigma > 0 and quantum >= LEAST_QUANTUM else "deviation and quantum must be above 0"
 
 
 def _whole(low: float, high: float) -> str | None:
@@ -85,12 +116,16 @@ CHECKS: dict[str, Callable[[list[Any]], str | None]] = {
 def read_space(path: Path, known: tuple[str, ...] = KNOWN) -> Space:
     """Read a space. Raises ConfigError with all problems of the file at once."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError([f"{path}: cannot be read as JSON: {error}"]) from None
+        document = read_json(path, MOST_BYTES)
+    except UsageError as error:
+        raise ConfigError(list(error.problems)) from None
     if not isinstance(document, dict) or not document:
         raise ConfigError([f"{path}: must be an object with one entry per hyperparameter"])
-    problems = [f"{path}: {name}: {text}" for name, entry in document.items() for text in _problems(name, entry, known)]
+    problems = [
+        f"{cut(str(path), PATH_CHARACTERS)}: {cut(name, VALUE_CHARACTERS)}: {text}"
+        for name, entry in document.items()
+        for text in _problems(name, entry, known)
+    ]
     if problems:
         raise ConfigError(problems)
     return tuple(Parameter(name, entry["_type"], tuple(entry["_value"])) for name, entry in document.items())
@@ -101,15 +136,39 @@ def _problems(name: str, entry: object, known: tuple[str, ...]) -> list[str]:
     if not isinstance(entry, dict) or entry.keys() != {"_type", "_value"}:
         return [*problems, "must be an object with _type and _value"]
     kind, values = entry["_type"], entry["_value"]
-    if kind not in CHECKS:
-        return [*problems, f"_type is {kind!r}; known: {', '.join(CHECKS)}"]
+    if not isinstance(kind, str) or kind not in CHECKS:
+        return [*problems, f"_type is {shown(kind)}; known: {', '.join(CHECKS)}"]
     if not isinstance(values, list):
         return [*problems, "_value must be a list"]
     found = CHECKS[kind](values)
     if found is None and name in WHOLE and not _is_whole(kind, values):
         found = "must be whole numbers of at least 1: use choice or randint"
+    if found is None and name in RANGES and known is KNOWN:
+        found = _out_of_range(kind, values, *RANGES[name])
     return [*problems, found] if found else problems
 
 
 def _is_whole(kind: str, values: list[Any]) -> bool:
     return kind in ("choice", "randint") and all(type(value) is int and value >= 1 for value in values)
+
+
+def _out_of_range(kind: str, values: list[Any], least: float, most: float) -> str | None:
+    """The problem if a trial could get a value that it cannot train with."""
+    allowed = f"allowed is {least:g} to {most:g}" if least >= 1 or least == 0 else f"allowed is above 0, to {most:g}"
+    given = values if kind == "choice" else _bounds(kind, values)
+    wrong = [value for value in given if not _is_number(value) or not least <= value <= most]
+    return f"found {shown(wrong[0])}; {allowed}" if wrong else None
+
+
+def _bounds(kind: str, values: list[Any]) -> tuple[float, float]:
+    """Least and greatest value of a distribution."""
+    low, high = values[:2]
+    if kind == "randint":
+        high -= 1  # NNI excludes it
+    if "normal" in kind:
+        low, high = low - DEVIATIONS * high, low + DEVIATIONS * high
+    if "lognormal" in kind:
+        low, high = math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
+    if kind.startswith("q"):
+        low, high = (round(bound / values[2]) * values[2] for bound in (low, high))
+    return low, high

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -17,16 +18,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from aiperf.config.duration import exact_duration
+from aiperf.config.texts import TextRule
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
 
-FOUND_CHARACTERS = 80
+MOST_PROBLEMS = 100
 
 _KINDS: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "true"),
     int: ("a whole number", "1"),
     float: ("a number", "1"),
     str: ("a text", "TEXT"),
-    tuple[str, ...]: ("a list of texts", '["TEXT"]'),
-    tuple[int, ...]: ("a list of whole numbers", "[1]"),
 }
 """What a type allows, and a value that it does."""
 
@@ -34,13 +35,19 @@ _LIMITS: dict[Any, str] = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt", MinLen: "min_
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel], below: tuple[str, ...] = ()) -> list[str]:
-    """Everything that is wrong with a document of sections, a sentence for each.
+    """What is wrong with a document of sections, a sentence for each setting.
 
     `below` is the place of that document in the one that was validated.
     """
     depth = len(below)
-    found = [item for item in error.errors(include_url=False) if item["loc"][:depth] == below != item["loc"]]
-    return [_describe({**item, "loc": item["loc"][depth:]}, model) for item in found]
+    every = error.errors(include_url=False, include_context=True)
+    found: dict[tuple[int | str, ...], Mapping[str, Any]] = {}
+    for item in every:
+        if item["loc"][:depth] == below != item["loc"]:
+            # One for each setting: each of 100,000 entries of a list may be wrong.
+            found.setdefault(item["loc"][: depth + 2], item)
+    shortened = [_describe({**item, "loc": item["loc"][depth:]}, model) for item in [*found.values()][:MOST_PROBLEMS]]
+    return [*shortened, *([f"and {len(found) - MOST_PROBLEMS} more problems"] if len(found) > MOST_PROBLEMS else [])]
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
@@ -77,22 +84,49 @@ def allowed_values(field: FieldInfo) -> str:
     limits = _limits(field)
     if is_duration(field):
         return f"a duration such as 90s, 5m, 1h30m or 12h{limits and f', {limits}'}"
-    return f"{_KINDS[kind][0]} {limits}".strip()
+    if get_origin(kind) is tuple:
+        entry = get_args(kind)[0]
+        return f"a list of {limits and f'{limits} entries, each '}{_allowed_entry(entry)}"
+    rule = _rule(field)
+    return rule.allowed if rule is not None else f"{_KINDS[kind][0]} {limits}".strip()
+
+
+def _allowed_entry(annotation: Any) -> str:
+    """What each entry of a list may be."""
+    rule = next((item for item in _metadata(annotation) if isinstance(item, TextRule)), None)
+    if rule is not None:
+        return rule.allowed
+    return f"{_KINDS[_plain(annotation)][0]} {_in_words(_metadata(annotation), str)}".strip()
+
+
+def _rule(field: FieldInfo) -> TextRule | None:
+    """The rule for a text; it may be below "or None"."""
+    found = [*field.metadata, *_metadata(field.annotation)]
+    return next((item for item in found if isinstance(item, TextRule)), None)
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Annotated:
+        for item in get_args(annotation)[1:]:
+            yield from item.metadata if isinstance(item, FieldInfo) else (item,)
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for part in get_args(annotation):
+            yield from _metadata(part)
 
 
 def _describe(item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    section, *rest = map(str, item["loc"])
+    section, *rest = (cut(str(part), VALUE_CHARACTERS) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return _unknown_key(section, rest[:1], model)
     field = find_setting(model, f"{section}.{rest[0]}") if rest else None
     if field is None:
-        return f"{section}: found {_shown(item['input'])}; {_section_advice(section, model)}"
+        return f"{section}: found {shown(item['input'])}; {_section_advice(section, model)}"
     key = f"{section}.{rest[0]}"
     if item["type"] == "value_error":
-        return f"{key}: {item['ctx']['error']}"
+        return f"{key}: {cut(str(item['ctx']['error']))}"
     entry = f" as entry {int(rest[1]) + 1}" if len(rest) > 1 and rest[1].isdigit() else ""
     return (
-        f"{key}: found {_shown(item['input'])}{entry}; allowed is {allowed_values(field)}; "
+        f"{key}: found {shown(item['input'])}{entry}; allowed is {allowed_values(field)}; "
         f"for example --set {key}={_example(field, item['input'])}"
     )
 
@@ -126,25 +160,37 @@ def _plain(annotation: Any) -> Any:
 
 
 def _limits(field: FieldInfo) -> str:
-    found = {kind: getattr(item, name) for item in field.metadata for kind, name in _LIMITS.items()
-             if isinstance(item, kind)}  # fmt: skip
     write = exact_duration if is_duration(field) else "{:g}".format if _plain(field.annotation) is float else str
-    shown = {kind: write(value) for kind, value in found.items()}
-    if MaxLen in shown:
-        return f"of {shown.get(MinLen, '0')} to {shown[MaxLen]} characters"
-    if Ge in shown and Le in shown:
-        return f"from {shown[Ge]} to {shown[Le]}"
-    words = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
-    return " and ".join(f"{words[kind]} {shown[kind]}" for kind in words if kind in shown)
+    return _in_words(field.metadata, write)
+
+
+def _in_words(metadata: Iterable[Any], write: Callable[[Any], object]) -> str:
+    found: dict[Any, Any] = {}
+    for item in metadata:
+        for kind, name in _LIMITS.items():
+            if isinstance(item, kind):
+                value = getattr(item, name)
+                found[kind] = min(found.get(kind, value), value) if kind in (Le, Lt, MaxLen) else value
+    words = {kind: write(value) for kind, value in found.items()}
+    if MaxLen in words:
+        return f"at most {words[MaxLen]}"
+    if Ge in words and Le in words:
+        return f"from {words[Ge]} to {words[Le]}"
+    names = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+    return " and ".join(f"{names[kind]} {words[kind]}" for kind in names if kind in words)
 
 
 def _example(field: FieldInfo, found: object) -> str:
     kind = _plain(field.annotation)
     if get_origin(kind) is Literal:
-        near = difflib.get_close_matches(str(found), [str(choice) for choice in get_args(kind)], n=1)
+        near = difflib.get_close_matches(shown(found).strip("'"), [str(choice) for choice in get_args(kind)], n=1)
         return near[0] if near else str(field.default if field.default is not None else get_args(kind)[0])
-    if field.default is None or field.default == ():
-        return _KINDS[kind][1]
+    if get_origin(kind) is tuple:
+        rule = next((item for item in _metadata(get_args(kind)[0]) if isinstance(item, TextRule)), None)
+        return f"'[\"{rule.example}\"]'" if rule is not None else "'[1]'"
+    if field.default is None:
+        rule = _rule(field)
+        return shlex.quote(rule.example) if rule is not None else _KINDS[kind][1]
     if is_duration(field):
         return str(exact_duration(field.default))
     return str(field.default) if isinstance(field.default, str) else json.dumps(field.default)
@@ -153,8 +199,3 @@ def _example(field: FieldInfo, found: object) -> str:
 def _one_of(choices: tuple[Any, ...]) -> str:
     *others, last = map(str, choices)
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= FOUND_CHARACTERS else f"{text[:FOUND_CHARACTERS]}..."

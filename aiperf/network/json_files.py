@@ -88,7 +88,7 @@ def read_requested(path: Path, wanted_hash: str | None) -> Architecture:
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also numbers of too many digits
         raise ArchitectureError(f"{source}: is not JSON: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ArchitectureError(f'{source}: is not an architecture file: needs an object with "schema": "{SCHEMA}"')

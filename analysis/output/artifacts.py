@@ -9,7 +9,7 @@ from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from analysis.output.figures import curves, search
 from analysis.output.figures.style import Drawing
-from analysis.output.frames import csv_tables
+from analysis.output.frames import csv_tables, csv_text
 from analysis.output.mllog import mllog_lines
 from analysis.output.openmetrics import openmetrics_text
 from analysis.output.page.view import report_page
@@ -44,7 +44,7 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
         for drawing in drawings(data, report):
             save_drawing(folder / "figures", drawing)
         for name, table in csv_tables(data, report).items():
-            write_atomically(folder / "tables" / f"{name}.csv", table.to_csv(index=False).encode())
+            write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
         write_atomically(folder / "mllog.txt", "".join(f"{line}\n" for line in mllog_lines(data, report)).encode())
         write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
         write_atomically(page, report_page(data, report).encode())

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel
 
+from aiperf.outside.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.report.model import (
     FailurePart,
@@ -34,6 +35,11 @@ def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
         "usage": _table(UsagePart, report.usage),
         "epochs": _epochs(data),
     }
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """A table as CSV. No cell is a formula, and none steers a terminal; numbers stay numbers."""
+    return table.map(for_cell).rename(columns=for_cell).to_csv(index=False)
 
 
 def _table(kind: type[BaseModel], parts: Sequence[BaseModel]) -> pd.DataFrame:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from aiperf.cli.console import open_console
+from aiperf.cli.console import PlainConsole, open_console
+from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from analysis.output.page.words import TRIAL_STATES
@@ -32,9 +31,9 @@ def make_table(title: str | None, *headings: str, left: Collection[str] | None =
     return table
 
 
-def print_line(console: Console, line: str) -> None:
+def print_line(console: PlainConsole, line: str) -> None:
     """Print a line as it is: nothing in it is markup, and it is not wrapped."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None:
@@ -56,10 +55,9 @@ def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None
     *reasons, final = closing_lines(report)
     for line in reasons:
         print_line(console, line)
-    sys.stdout.flush()
+    console.file.flush()
     with contextlib.suppress(OSError):  # a terminal that was closed does not hurt
-        for line in advice:
-            print(f"next: {line}", file=sys.stderr, flush=True)  # noqa: T201
+        warn(*(f"next: {line}" for line in advice))
     print_line(console, final)
 
 

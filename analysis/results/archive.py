@@ -114,7 +114,7 @@ def open_archive(archive: Path, folder: Path) -> Path:
         )
     problems = differences_to_checksums(roots[0])
     if problems:
-        raise RunDirectoryError("\n".join(f"{archive}: {problem}" for problem in problems))
+        raise RunDirectoryError(*(f"{archive}: {problem}" for problem in problems))
     return open_run(roots[0]).root
 
 

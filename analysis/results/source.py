@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.history.damage import Damage
+from aiperf.outside.text import cut
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
@@ -106,5 +107,12 @@ def try_result(path: Path, repeat: Repeat | None = None) -> RunResult | str:
     """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
         return read_result(path, repeat)
-    except (AiperfError, OSError) as error:
-        return str(error) if isinstance(error, AiperfError) else f"{path}: {error}"
+    except AiperfError as error:
+        return cut(" ".join(error.lines))
+    except Exception as error:  # whatever is in it, it costs its own line only
+        return why_unread(path, error)
+
+
+def why_unread(path: Path, error: Exception) -> str:
+    """The line of a result that cannot be read or shown."""
+    return cut(f"{path}: {error}" if isinstance(error, OSError) else f"{path}: {type(error).__name__}: {error}")

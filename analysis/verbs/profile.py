@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json
 from aiperf.cli.units import si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
@@ -32,7 +33,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         _write(arguments.output, profile)
     if arguments.format == "json":
-        print(_as_json(profile))  # noqa: T201
+        say_json(_as_json(profile))
     else:
         _print(profile)
     return EXIT_DONE

@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.text import Text
-
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.units import interval, number, si
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
+from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
-from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row, rank
-from analysis.results.source import Repeat, RunResult, read_result, try_result
+from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
+from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -67,6 +67,7 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
 def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     """Rank the results and print the ranking; `repeat` does parts of official runs again."""
     found = [try_result(path, repeat) for path in arguments.results]
+    found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
     ranking = rank((item for item in found if isinstance(item, RunResult)), arguments.by, problems)
     if arguments.html is not None:
@@ -78,14 +79,25 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
             "problems": problems,
             "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
         }
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
-        print(ranking.frame().to_csv(index=False).rstrip())  # noqa: T201
+        say_text(csv_text(ranking.frame()))
     else:
         _print_ranking(ranking)
     if not ranking.rows:
-        raise RunDirectoryError("\n".join(problems))
+        raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
+
+
+def _rankable(result: RunResult, order: Order) -> RunResult | str:
+    """A result, or why it cannot be ranked: a bare report.json may hold anything."""
+    try:
+        for row in rank([result], order).rows:
+            for text in COLUMNS.values():
+                text(row)
+    except Exception as error:  # one result must not hide the others
+        return why_unread(result.origin, error)
+    return result
 
 
 def _print_ranking(ranking: Ranking) -> None:
@@ -99,7 +111,7 @@ def _print_ranking(ranking: Ranking) -> None:
         columns = _columns(rows)
         table = make_table(f"{heading}, by {ranking.order}" if status == "official" else heading, *columns, left=LEFT)
         for cells in zip(*columns.values(), strict=True):
-            table.add_row(*map(Text, cells))  # names of other people: no markup
+            table.add_row(*cells)
         console.print(table)
     for origin, kept in ranking.same:
         print_line(console, f"the same run as {kept}: {origin}")
@@ -128,7 +140,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             "settings": [asdict(item) for item in comparison.settings],
             "measures": measures,
         }
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     else:
         _print_comparison(comparison)
     return EXIT_DONE

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 
 from rich.table import Table
 
 from aiperf.cli.command import Command, add_format, add_run
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
@@ -41,9 +41,9 @@ def _report(arguments: argparse.Namespace) -> int:
     report = build_report(data)
     page = write_report(arguments.output or paths.report, data, report)
     if arguments.format == "json":
-        print(report.model_dump_json(indent=2))  # noqa: T201
+        say_json(report.model_dump_json(indent=2))
         # Standard output is for the document alone.
-        print(report.final_line, file=sys.stderr)  # noqa: T201
+        warn(report.final_line)
     else:
         print_report(report, page, _next_lines(paths, data, page))
     return EXIT_DONE
@@ -71,7 +71,7 @@ def _status(arguments: argparse.Namespace) -> int:
         data = read_run(paths)  # it ended with its last record
     status = run_status(paths, data, build_report(data, so_far=True), now_ms)
     if arguments.format == "json":
-        print(status.model_dump_json(indent=2))  # noqa: T201
+        say_json(status.model_dump_json(indent=2))
         return EXIT_DONE
     console = open_console()
     print_line(console, _status_line(status))
@@ -138,9 +138,7 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     problems = verify(open_run(arguments.directory))
-    for problem in problems:
-        print(problem)  # noqa: T201
-    print(f"{arguments.directory}: {len(problems)} problem(s)")  # noqa: T201
+    say(*problems, f"{arguments.directory}: {len(problems)} problem(s)")
     return EXIT_FAILED if problems else EXIT_DONE
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.text import Text
-
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
 from analysis.output.artifacts import save_drawing
 from analysis.output.figures.style import Drawing
+from analysis.output.frames import csv_text
 from analysis.output.pages import render
 from analysis.output.tables import make_table
 from analysis.results.scaling import ScalingRow, differences_in_words, scaling_chart, scaling_frame, scaling_rows
@@ -37,8 +36,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         _write(arguments.output, rows)
     _print(rows, arguments.format)
     if differences := differences_in_words(rows):
-        print("aiperf: WARNING: these runs differ in more than their size:", file=sys.stderr)  # noqa: T201
-        print("\n".join(differences), file=sys.stderr)  # noqa: T201
+        warn("aiperf: WARNING: these runs differ in more than their size:", *differences)
     return EXIT_DONE
 
 
@@ -46,7 +44,7 @@ def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
     drawing = scaling_chart(rows)
     write_output(folder / "scaling.html", _page(rows, drawing))
     write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    write_output(folder / "scaling.csv", scaling_frame(rows).to_csv(index=False))
+    write_output(folder / "scaling.csv", csv_text(scaling_frame(rows)))
     try:
         save_drawing(folder, drawing)
     except OSError as error:
@@ -59,21 +57,20 @@ def _page(rows: Sequence[ScalingRow], drawing: Drawing) -> str:
 
 def _print(rows: Sequence[ScalingRow], form: str) -> None:
     if form == "json":
-        print(json.dumps([asdict(row) for row in rows], indent=2))  # noqa: T201
+        say_json(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if form == "csv":
-        print(scaling_frame(rows).to_csv(index=False).rstrip())  # noqa: T201
+        say_text(csv_text(scaling_frame(rows)))
         return
     table = make_table(
         "Weak scaling", "replicas", "accelerators", "ranks", "score", "ideal", "efficiency", "error", "status", "run"
     )
     for row in rows:
         mark = " *" if row.differing_settings else ""
-        cells = (
+        table.add_row(
             str(row.replicas), str(row.accelerators), number(row.ranks, 0), si(row.score_ops, "OPS"),
             si(row.ideal_ops, "OPS"), percent(row.efficiency) + mark, number(row.error), row.status, row.origin,
         )  # fmt: skip
-        table.add_row(*map(Text, cells))
     if any(row.differing_settings for row in rows):
         table.caption = "* other settings than those of the smallest run"
     open_console().print(table)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import shlex
 from pathlib import Path
 
 from aiperf.cli.command import Command, write_output
+from aiperf.cli.lines import say, warn
 from aiperf.errors import EXIT_DONE
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.artifacts import write_report
@@ -34,11 +35,11 @@ def _export(arguments: argparse.Namespace) -> int:
     report = build_report(data)
     places = {name: place for name in TRACKERS if (place := getattr(arguments, name)) is not None}
     for name, place in places.items():
-        print(TRACKERS.load(name)(data, report, place))  # noqa: T201
+        say(TRACKERS.load(name)(data, report, place))
     if not places or arguments.file is not None or arguments.sign is not None:
         _pack(arguments, paths, data, report)
     for line in _warnings(report):
-        sys.stderr.write(f"aiperf: {line}\n")
+        warn(f"aiperf: {line}")
     return EXIT_DONE
 
 
@@ -55,7 +56,7 @@ def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report:
     count = write_archive(paths, target, mlperf_system(report), seal)
     for name, content in sealed.items():
         write_output(target.with_name(f"{target.name}.{name}"), content.decode())
-    print(f"{target}: {count} files; check it anywhere with: aiperf check {target}")  # noqa: T201
+    say(f"{target}: {count} files; check it anywhere with: aiperf check {shlex.quote(str(target))}")
 
 
 def _warnings(report: Report) -> list[str]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from aiperf.cli.command import Command, add_format
-from aiperf.cli.console import open_console
+from aiperf.cli.console import PlainConsole, open_console
+from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
+from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.source import RunResult, try_result
 from analysis.results.trend import Regression, TrendRow, trend, trend_frame
@@ -33,13 +33,13 @@ def _trend(arguments: argparse.Namespace) -> int:
     series = trend(item for item in found if isinstance(item, RunResult))
     if arguments.format == "json":
         document = {"series": [[asdict(row) for row in rows] for rows in series], "problems": problems}
-        print(json.dumps(document, indent=2))  # noqa: T201
+        say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
-        print(trend_frame(series).to_csv(index=False).rstrip())  # noqa: T201
+        say_text(csv_text(trend_frame(series)))
     else:
         _print(series, problems)
     if not series:
-        raise RunDirectoryError("\n".join(problems))
+        raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
 
 
@@ -61,7 +61,7 @@ def _print(series: Sequence[Sequence[TrendRow]], problems: Sequence[str]) -> Non
         print_line(console, f"not read: {problem}")
 
 
-def _print_regressions(console: Console, row: TrendRow) -> None:
+def _print_regressions(console: PlainConsole, row: TrendRow) -> None:
     for item in row.regressions:
         before = "the run before" if item.runs == 1 else f"the median of {item.runs} runs before"
         print_line(

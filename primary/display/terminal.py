@@ -10,12 +10,13 @@ import os
 import sys
 from typing import Any, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
+from aiperf.cli.console import PlainConsole, plain
+from aiperf.cli.lines import say
 from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
@@ -63,17 +64,17 @@ def picture(view: RunView) -> Group:
     return Group(*_head(view), table(view))
 
 
-def _head(view: RunView) -> tuple[Table | Text, ...]:
+def _head(view: RunView) -> tuple[RenderableType, ...]:
     """Lines above the table: they are as wide as the terminal, whatever the width of the table."""
     if view.elapsed_s is None:
-        return (Text(summary(view)),)
+        return (plain(summary(view)),)
     passed_s = min(view.elapsed_s, view.duration_s)
     line = Table.grid(padding=(0, 1))
     line.add_row(
         ProgressBar(total=view.duration_s, completed=passed_s, width=BAR_WIDTH),
         f"{percent(passed_s / view.duration_s)}, {format_duration(view.duration_s - passed_s)} left",
     )
-    return line, Text(_results(view))
+    return line, plain(_results(view))
 
 
 def table(view: RunView) -> Table:
@@ -88,8 +89,8 @@ def table(view: RunView) -> Table:
     return result
 
 
-def _row(replica: ReplicaView) -> list[str | Text]:
-    progress, state = replica.progress, Text(replica.state, STYLES[replica.state])
+def _row(replica: ReplicaView) -> list[RenderableType]:
+    progress, state = replica.progress, plain(replica.state, STYLES[replica.state])
     if progress is None:
         return [str(replica.replica), state, *["-"] * 6]
     return [
@@ -109,13 +110,13 @@ class TerminalDisplay:
 
     def __init__(self, stream: TextIO) -> None:
         self._live = Live(
-            console=Console(file=stream), auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            console=PlainConsole(file=stream), auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
 
     def event(self, text: str) -> None:
         """Print a line above the table."""
-        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._live.console.print(text, highlight=False, soft_wrap=True)
 
     def refresh(self, view: RunView) -> None:
         """Redraw the bar and the table."""
@@ -136,7 +137,7 @@ class LineDisplay:
 
     def event(self, text: str) -> None:
         """Print a line."""
-        print(text, file=self._stream, flush=True)
+        say(text, stream=self._stream)
 
     def refresh(self, view: RunView) -> None:
         """Print a status line, at most one in `LINE_INTERVAL_S`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 from rich.table import Table
 
 from aiperf.cli.command import Command, add_format
-from aiperf.cli.console import open_console
+from aiperf.cli.console import open_console, plain
+from aiperf.cli.lines import say_json, warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import SystemClock
 from aiperf.config.duration import parse_duration
@@ -57,7 +57,7 @@ def examine(arguments: argparse.Namespace, steps: int, limit_s: float = TIME_LIM
         try:
             findings = diagnose(Order(config, output, steps, limit_s), clock)
         except KeyboardInterrupt:
-            sys.stderr.write("aiperf: interrupted; the nodes were left as they were\n")
+            warn("aiperf: interrupted; the nodes were left as they were")
             return EXIT_FAILED
     _print(findings, arguments.format)
     return EXIT_ENVIRONMENT if any(finding.status == "failed" for finding in findings) else EXIT_DONE
@@ -65,21 +65,16 @@ def examine(arguments: argparse.Namespace, steps: int, limit_s: float = TIME_LIM
 
 def _print(findings: Sequence[Finding], form: str) -> None:
     if form == "json":
-        sys.stdout.write(json.dumps([asdict(finding) for finding in findings], indent=2) + "\n")
+        say_json(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
     table = Table("check", "status", "found", "remedy", show_lines=True)
     for item in findings:
-        table.add_row(item.check, f"[{STYLES[item.status]}]{item.status}[/]", _plain(item.found), _plain(item.remedy))
+        table.add_row(item.check, plain(item.status, STYLES[item.status]), item.found, item.remedy)
     console = open_console()
     console.print(table)
     failed, warnings = (sum(item.status == status for item in findings) for status in ("failed", "warning"))
     verdict = "a run would fail" if failed else "a run can start"
     console.print(f"{verdict}: {failed} failed, {warnings} warning(s)", highlight=False)
-
-
-def _plain(text: str) -> str:
-    """Brackets are not markup."""
-    return text.replace("[", r"\[")
 
 
 DOCTOR = Command(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 from aiperf.cli.command import Command, write_output
 from aiperf.cli.config_show import add_show
+from aiperf.cli.lines import say_text, warn
 from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
+from aiperf.config.toml_text import as_toml
 from aiperf.errors import EXIT_DONE
-from primary.importing.experiment import Translation, as_toml, read_experiment
+from aiperf.outside.text import cut
+from primary.importing.experiment import Translation, read_experiment
+
+SUMMARY_CHARACTERS = 200
+"""Most characters of a line of the summary."""
 
 HEADINGS = {
     "translated": "translated",
@@ -45,7 +50,7 @@ def _import(arguments: argparse.Namespace) -> int:
     load_config(overrides=translation.settings)
     text = as_toml(translation.settings)
     if arguments.output is None:
-        print(text, end="")  # noqa: T201
+        say_text(text)
     else:
         write_output(arguments.output, text)
     _print_summary(translation, space_file)
@@ -64,9 +69,9 @@ def _print_summary(translation: Translation, space_file: Path | None) -> None:
     for name, heading in HEADINGS.items():
         lines = getattr(translation, name)
         if lines:
-            print(f"{heading}:", *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)  # noqa: T201
+            warn(f"{heading}:", *(f"  {cut(line, SUMMARY_CHARACTERS)}" for line in lines))
     if space_file is not None:
-        print(f"the search space is in {space_file}; a run with a space of its own is unofficial", file=sys.stderr)  # noqa: T201
+        warn(f"the search space is in {space_file}; a run with a space of its own is unofficial")
 
 
 CONFIG = Command(

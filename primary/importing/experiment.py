@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from aiperf.config.space import KNOWN, WHOLE
 from aiperf.errors import ConfigError, UsageError
+from aiperf.outside.documents import PATH_CHARACTERS, read_document, read_json
+from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
+from primary.importing.yaml_text import MOST_BYTES, parse_yaml
 
 
 @dataclass
@@ -85,7 +86,7 @@ def read_experiment(config: Path, space: Path | None) -> Translation:
 
     Raises UsageError if a file cannot be read, ConfigError if a value is not valid.
     """
-    document = _load(config, yaml.safe_load, yaml.YAMLError)
+    document = _mapping(config, read_document(config, parse_yaml, "YAML", MOST_BYTES))
     result = Translation()
     entries = dict(_flatten(document))
     _command(entries, str(entries.pop("trial.command", "")))
@@ -95,20 +96,14 @@ def read_experiment(config: Path, space: Path | None) -> Translation:
     _data(result, entries)
     _machines(result, document.get("machineList"))
     if space is not None:
-        _space(result, _load(space, json.loads, ValueError))
+        _space(result, _mapping(space, read_json(space, MOST_BYTES)))
     return result
 
 
-def _load(file: Path, parse: Callable[[str], Any], error_class: type[Exception]) -> dict[str, Any]:
-    try:
-        document = parse(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
-    except (error_class, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: is not in the expected format: {error}") from None
+def _mapping(file: Path, document: object) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise UsageError(f"{file}: does not hold an experiment: a mapping is expected")
-    return document
+        raise UsageError(f"{cut(str(file), PATH_CHARACTERS)}: does not hold an experiment: a mapping is expected")
+    return {str(key): value for key, value in document.items()}
 
 
 def _flatten(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -153,8 +148,8 @@ def _entry(result: Translation, entry: str, value: Any) -> str | None:
         key, read = SETTINGS[entry]
         try:
             result.set(entry, key, read(value))
-        except (TypeError, ValueError):
-            return f"{entry}: {value!r} is not a valid {read.__name__}"
+        except (TypeError, ValueError, OverflowError):
+            return f"{cut(entry, VALUE_CHARACTERS)}: {shown(value)} is not a valid {read.__name__}"
     elif entry in FIXED:
         result.fixed.append(f"{entry} {value}: {FIXED[entry]}")
     elif entry in MEANINGLESS or entry.endswith("_NUM"):
@@ -182,7 +177,7 @@ def _data(result: Translation, entries: Mapping[str, Any]) -> None:
         result.set("tuner.classArgs.n_output_node", "run.dataset", "imagenet")
     elif classes is not None:
         result.unknown.append(f"tuner.classArgs.n_output_node {classes}: set run.dataset and run.data_dir yourself")
-    train, validation = (entries.get(f"trial.command --{kind}_data_dir") for kind in ("train", "val"))
+    train, validation = (str(entries.get(f"trial.command --{kind}_data_dir") or "") for kind in ("train", "val"))
     if train and validation and PurePosixPath(train).parent == PurePosixPath(validation).parent:
         folder = str(PurePosixPath(train).parent)
         result.set("trial.command --train_data_dir, --val_data_dir", "run.data_dir", folder)
@@ -231,17 +226,5 @@ def _whole(name: str, distribution: Any) -> Any:
     try:
         low, high = distribution["_value"]
         return {"_type": "randint", "_value": [int(low), int(high) + 1]}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return distribution
-
-
-def as_toml(settings: Mapping[str, Any]) -> str:
-    """Settings by dotted key as TOML.
-
-    The values are texts, numbers and lists, which TOML writes as JSON does.
-    """
-    sections: dict[str, list[str]] = {}
-    for key, value in settings.items():
-        section, _, name = key.partition(".")
-        sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}\n")
-    return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in sections.items())

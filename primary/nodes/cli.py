@@ -8,15 +8,18 @@ import os
 import sys
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.table import Table
 
 from aiperf import __version__
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.console import PlainConsole
+from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import GIB
 from aiperf.clock import SystemClock
 from aiperf.config.sections import SshSection
-from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.config.texts import HOST
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from aiperf.outside.text import shown
 from primary.allocations import ALLOCATIONS, find_allocation
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand
@@ -47,26 +50,28 @@ def _list(format_name: str) -> int:
     allocation = find_allocation(os.environ)
     if format_name == "json":
         found = allocation and {**asdict(allocation), "hosts": allocation.hosts}
-        print(json.dumps({"allocation": found}, indent=2))  # noqa: T201
+        say_json(json.dumps({"allocation": found}, indent=2))
     elif allocation is not None:
-        print(allocation, *allocation.hosts, sep="\n")  # noqa: T201
+        say(allocation, *allocation.hosts)
     if allocation is None:
-        print(f"not inside an allocation of {', '.join(ALLOCATIONS)}", file=sys.stderr)  # noqa: T201
+        warn(f"not inside an allocation of {', '.join(ALLOCATIONS)}")
         return EXIT_FAILED
     return EXIT_DONE
 
 
 def _probe(arguments: argparse.Namespace) -> int:
     hosts = [host for text in arguments.hosts for host in expand(text)]
+    if wrong := [host for host in hosts if not HOST.meets(host)]:
+        raise UsageError(f"{shown(wrong[0])}: allowed is {HOST.allowed}")
     settings = SshSection(config_file=arguments.ssh_config, known_hosts=arguments.known_hosts)
     request = ProbeRequest(settings, arguments.python, arguments.shared, arguments.data_dir)
     inventory = probe(hosts, request, SystemClock())
     if arguments.format == "json":
-        print(inventory.as_json())  # noqa: T201
+        say_json(inventory.as_json())
     elif inventory.nodes:
-        Console(width=None if sys.stdout.isatty() else 200).print(_table(inventory))
+        PlainConsole(width=None if sys.stdout.isatty() else 200).print(_table(inventory))
     for reason in inventory.failures.values():
-        print(f"failed: {reason}", file=sys.stderr)  # noqa: T201
+        warn(f"failed: {reason}")
     return EXIT_FAILED if inventory.failures else EXIT_DONE
 
 

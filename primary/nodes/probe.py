@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
+from pydantic import ValidationError
 
 from aiperf.clock import Clock
 from aiperf.config.sections import SshSection
 from aiperf.errors import LaunchError
+from aiperf.outside.text import cut, shown
+from primary.nodes.answer import NodeAnswer
 from primary.nodes.ssh_client import connect, find_target
 
 PARALLEL = 32
 ANSWER_TIMEOUT_S = 60.0
+MOST_BYTES = 2**20
+"""Most that is read of a node's answer."""
+
 SCRIPT = Path(__file__).with_name("probe_script.py")
 
 
@@ -61,10 +67,12 @@ def _probe_one(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any]
         client = connect(host, request.settings)
     except LaunchError as error:
         return str(error)
+    except Exception as error:  # one node, whatever its name, must not end the probe of others
+        return f"{host}: {error or type(error).__name__}"
     try:
         return _ask(client, host, request, clock)
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        return f"{host}: {error or type(error).__name__}"
+    except Exception as error:  # a node may answer anything
+        return f"{host}: {cut(str(error)) or type(error).__name__}"
     finally:
         client.close()
 
@@ -74,13 +82,28 @@ def _ask(client: paramiko.SSHClient, host: str, request: ProbeRequest, clock: Cl
     stdin, stdout, stderr = client.exec_command(shlex.join(words), timeout=ANSWER_TIMEOUT_S)
     stdin.write(SCRIPT.read_text(encoding="utf-8"))
     stdin.channel.shutdown_write()
-    output = stdout.read().decode(errors="replace")
+    output = stdout.read(MOST_BYTES).decode(errors="replace")
     received_ms = clock.utc_ms()
     try:
-        facts: dict[str, Any] = json.loads(output.splitlines()[-1])
-    except (ValueError, IndexError):
-        complaint = stderr.read().decode(errors="replace").strip().splitlines()[-1:]
-        return f"{host}: {request.python} gave no answer: {' '.join(complaint) or output[:200] or 'no output'}"
+        answer = NodeAnswer.model_validate_json(output.splitlines()[-1])
+    except ValidationError as error:
+        if len(output) < MOST_BYTES and output.splitlines()[-1].startswith("{"):
+            return f"{host}: {_wrong(error)}"
+        return _no_answer(host, request, stderr, output)
+    except IndexError:
+        return _no_answer(host, request, stderr, output)
+    facts = answer.model_dump()
     facts["clock_offset_ms"] = facts.pop("utc_ms") - received_ms
     facts["address"] = find_target(host, request.settings).host
     return facts
+
+
+def _no_answer(host: str, request: ProbeRequest, stderr: paramiko.ChannelFile, output: str) -> str:
+    complaint = stderr.read(MOST_BYTES).decode(errors="replace").strip().splitlines()[-1:]
+    said = cut(" ".join(complaint) or output[:200] or "no output")
+    return f"{host}: {request.python} gave no answer: {said}"
+
+
+def _wrong(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"its answer is wrong: {'.'.join(map(str, first['loc']))}: {first['msg']}, found {shown(first['input'])}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Collection
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, whole_number
 from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, warn
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.tables import print_line
@@ -40,10 +40,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     with opened_run(arguments.run) as folder:
         result = audit(open_run(folder), order, _replay, _report)
     if arguments.format == "json":
-        print(json.dumps(result.document(), indent=2))  # noqa: T201
+        say_json(json.dumps(result.document(), indent=2))
     else:
         console = open_console()
-        console.print(result.table(), markup=False)
+        console.print(result.table())
         for line in result.closing_lines():
             print_line(console, line)
     return EXIT_DONE if result.passed else EXIT_FAILED
@@ -60,7 +60,7 @@ def _replay(paths: RunPaths, trials: Collection[int]) -> dict[int, str]:
 
 
 def _report(line: str) -> None:
-    sys.stderr.write(f"aiperf: {line}\n")
+    warn(f"aiperf: {line}")
 
 
 AUDIT = Command(

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import number, si
 from aiperf.network.operations import RULE_SET, NetworkCount, Operations
+from aiperf.outside.text import for_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,12 @@ def as_csv(count: NetworkCount) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("name", "kind", "forward", "backward", "total", "parameters"))
     for layer in count.layers:
-        operations = layer.operations
-        writer.writerow(
-            (layer.name, layer.kind, operations.forward, operations.backward, operations.total, layer.parameters)
-        )
+        names, operations = (for_cell(layer.name), for_cell(layer.kind)), layer.operations
+        writer.writerow((*names, operations.forward, operations.backward, operations.total, layer.parameters))
     return text.getvalue()
 
 
-def print_tables(console: Console, name: str, count: NetworkCount, amounts: Amounts) -> None:
+def print_tables(console: PlainConsole, name: str, count: NetworkCount, amounts: Amounts) -> None:
     """Print operations per image as in the paper's Table 3, then the amounts asked for."""
     console.print(_table3(name, count))
     whole = count.operations
@@ -130,7 +129,7 @@ def _cells(operations: Operations) -> tuple[str, str, str, str]:
     )
 
 
-def print_verification(console: Console, whole: Operations, found: list[Comparison], amounts: Amounts) -> None:
+def print_verification(console: PlainConsole, whole: Operations, found: list[Comparison], amounts: Amounts) -> None:
     """Print the count next to others: per image, and per epoch as in the paper's Table A1."""
     table = Table(title="Verification, operations per image", title_justify="left")
     for heading in ("Source", "FP", "difference", "FP + BP", "difference"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command, whole_number
+from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from replica.datasets.progress import shown_progress
@@ -102,23 +102,23 @@ def _check(arguments: argparse.Namespace) -> int:
         with shown_progress() as report:
             manifest = describe(arguments.directory, arguments.image_size, report, arguments.workers)
         for stray in stray_files(arguments.directory, manifest):
-            print(f"note: {stray}", file=sys.stderr)  # noqa: T201
+            warn(f"note: {stray}")
         return _made(manifest, arguments.directory)
     with shown_progress() as report:
         result = check(arguments.directory, report, arguments.workers)
     for problem in result.problems:
-        print(problem)  # noqa: T201
+        say(problem)
     for note in result.notes:
-        print(f"note: {note}")  # noqa: T201
+        say(f"note: {note}")
     counts = f"{result.images['train']} training and {result.images['validation']} validation images"
-    print(f"{counts} of {result.classes} classes; {len(result.problems)} problem(s)")  # noqa: T201
+    say(f"{counts} of {result.classes} classes; {len(result.problems)} problem(s)")
     return EXIT_FAILED if result.problems else EXIT_DONE
 
 
 def _made(manifest: DatasetManifest, output: Path) -> int:
     counts = f"{manifest.train.images} training and {manifest.validation.images} validation images"
-    print(f"{output}: {counts} of {len(manifest.class_names)} classes, {manifest.format}")  # noqa: T201
-    print(f"fingerprint {manifest.fingerprint}")  # noqa: T201
+    say(f"{output}: {counts} of {len(manifest.class_names)} classes, {manifest.format}")
+    say(f"fingerprint {manifest.fingerprint}")
     return EXIT_DONE
 
 

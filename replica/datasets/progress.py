@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich import progress
-from rich.console import Console
 
+from aiperf.cli.console import PlainConsole
+from aiperf.cli.lines import warn
 from replica.datasets.prepare import Progress
 
 LINES = 20
@@ -28,11 +29,11 @@ def shown_progress() -> Iterator[Progress]:
         progress.TextColumn("left:"),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=Console(file=sys.stderr)) as bar:
+    with progress.Progress(*columns, console=PlainConsole(file=sys.stderr)) as bar:
         task = bar.add_task("files", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_line(done: int, total: int) -> None:
     if done == total or done % max(1, total // LINES) == 0:
-        print(f"{done} of {total} files", file=sys.stderr, flush=True)  # noqa: T201
+        warn(f"{done} of {total} files")

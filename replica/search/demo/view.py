@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
+from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import si
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BAR_WIDTH = 40
 
 
-def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
+def print_search(console: PlainConsole, steps: Iterable[SearchStep]) -> None:
     """Print one row per step: its value as a bar, and the best so far as the bar's end."""
     table = Table()
     for heading in ("step", "CPU s", "architecture", "operations", "morphs", "value", "best"):
@@ -31,7 +31,7 @@ def print_search(console: Console, steps: Iterable[SearchStep]) -> None:
     console.print(table)
 
 
-def print_hpo(console: Console, steps: Iterable[HpoStep]) -> None:
+def print_hpo(console: PlainConsole, steps: Iterable[HpoStep]) -> None:
     """Print one row per step: the suggestion, its value as a bar, the best so far as its end."""
     table = Table()
     for heading in ("step", "point", "value", "best"):

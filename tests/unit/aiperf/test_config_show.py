@@ -14,7 +14,7 @@ from aiperf.config.wording import keys_of
 
 def test_what_is_shown_loads_as_the_same_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "run.toml"
-    file.write_text('[run]\nname = "\\u007fé 🙂"\nduration = 5400\n[ssh]\nhosts = ["a", "b"]\n')
+    file.write_text('[run]\nname = "\\"é 🙂"\nduration = 5400\n[ssh]\nhosts = ["a", "b"]\n')
     words = ["--preset", "quick", "--config", str(file), "--set", "training.learning_rate=1e-5", "--replicas", "3"]
     assert main(["config", "show", *words]) == 0
     shown = capsys.readouterr().out

@@ -1,0 +1,30 @@
+"""Lines and documents on the terminal, which text from outside does not steer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from aiperf.outside.text import for_json, for_terminal
+
+
+def say(*lines: object, stream: TextIO | None = None) -> None:
+    """Write lines to standard output, or to another stream."""
+    out = stream or sys.stdout
+    out.write("".join(f"{for_terminal(line)}\n" for line in lines))
+    out.flush()
+
+
+def warn(*lines: object) -> None:
+    """Write lines to standard error."""
+    say(*lines, stream=sys.stderr)
+
+
+def say_json(document: str) -> None:
+    """Write a JSON document to standard output."""
+    sys.stdout.write(f"{for_json(document)}\n")
+
+
+def say_text(text: str) -> None:
+    """Write a text of several lines that is harmless already: a script, a table of CSV, help."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")

@@ -1,0 +1,66 @@
+"""TOML: read within limits, and written."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import ConfigError, UsageError
+from aiperf.outside.documents import read_document
+
+MOST_BYTES = 256 * 1024
+"""Largest file: 10,000 hosts with names of 24 letters."""
+
+MOST_PARTS = 16
+"""Most parts of a dotted key. The parser needs memory for the square of it."""
+
+_LONG_KEY = re.compile(r"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)""" f"{{{MOST_PARTS}}}")
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Read a file. Raises ConfigError if it is not TOML, or too large."""
+    try:
+        found: dict[str, Any] = read_document(file, parse_toml, "TOML", MOST_BYTES)
+    except UsageError as error:
+        raise ConfigError(list(error.problems)) from None
+    return found
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The document of a text.
+
+    Raises ValueError, whatever the parser raises: some texts nest too deep for it, some numbers are
+    too long.
+    """
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is longer than {MOST_BYTES} characters")
+    if _LONG_KEY.search(text):
+        raise ValueError(f"it has a key of more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def toml_value(value: Any) -> str:
+    """A text, number, truth value or list as TOML, on one line."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    # JSON's escapes of half characters are not TOML's, and TOML escapes one more character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def as_toml(settings: Mapping[str, Any]) -> str:
+    """Settings by dotted key as TOML. The values are texts, numbers and lists of them."""
+    sections: dict[str, list[str]] = {}
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        sections.setdefault(section, []).append(f"{name} = {toml_value(value)}\n")
+    return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in sections.items())

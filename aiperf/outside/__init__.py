@@ -1,0 +1,1 @@
+"""Input from outside: its text and its files."""
