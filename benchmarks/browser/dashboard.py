@@ -1,6 +1,6 @@
 """The live dashboard and the report page in Chromium: first paint, and an epoch's way to the page.
 
-python -m benchmarks.dashboard [--epochs N] [--replicas N] [--trials N] [--rounds N] [--format json]
+python -m benchmarks.browser.dashboard [--epochs N] [--replicas N] [--trials N] [--rounds N] [--format json]
 
 First a run in progress with the simulated trainer: the first contentful paint of its page, and for
 N epochs the seconds from the time of the record to its epoch in the table of trials. Then a run of
@@ -133,7 +133,7 @@ def report_page(root: Path, rounds: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.browser.dashboard")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--replicas", type=int, default=512)
     parser.add_argument("--trials", type=int, default=20_000)

@@ -1,0 +1,1 @@
+"""What people see, measured in a real browser."""
