@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from aiperf.errors import RunDirectoryError
+from aiperf.outside.reading import MIB, Limits, read_outside
 from aiperf.run_directory.paths import RunPaths
 
 Fact = str | int | float | None
 
 MOST_CPUS, MOST_ACCELERATORS, MOST_BYTES = 4096, 1024, 1 << 50
 """More than any node has. A claim beyond them makes the description of all nodes unreadable."""
+
+
+SYSTEM_LIMITS = Limits(size=64 * MIB)
+"""Of a description of all nodes."""
 
 
 class NodeFacts(BaseModel):
@@ -55,6 +61,6 @@ def read_system(paths: RunPaths) -> dict[str, NodeFacts]:
     reports.
     """
     try:
-        return _NODES.validate_json(paths.system.read_bytes())
-    except (OSError, ValidationError):
+        return read_outside(paths.system, _NODES.validate_json, SYSTEM_LIMITS)
+    except RunDirectoryError:
         return {}

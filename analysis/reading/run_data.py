@@ -23,9 +23,6 @@ from analysis.reading.nodes import NodeFacts, read_system
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
 
-LONGEST_MS = 366 * 86_400_000
-"""A run that claims to be longer is damaged, and would take as long to report."""
-
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""
 
@@ -148,5 +145,5 @@ def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:
     else:
         end_ms, ended = ledger.last_ms if now_ms is None else now_ms, "unfinished"
     if ledger.released is not None:
-        end_ms = min(end_ms, ledger.released.time_ms + min(LONGEST_MS, ledger.released.body.duration_ms))
+        end_ms = min(end_ms, ledger.released.time_ms + ledger.released.body.duration_ms)
     return end_ms, ended

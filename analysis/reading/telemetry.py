@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.clock import parse_utc
+from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 
@@ -41,6 +42,12 @@ FileSamples = tuple[str, Series, int]
 """Host, samples, and the number of lines that could not be read."""
 
 MJ_PER_J = 1000
+
+MOST_LINE_BYTES = 1 << 20
+"""A longer line is read as several, none of which is a sample."""
+
+MOST_UNREADABLE = 1000
+"""Lines of a file that are not samples, after which the rest of it is not read."""
 
 
 @dataclass(frozen=True)
@@ -151,11 +158,13 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
     host, offset_ms, bad = "?", 0, 0
     rows: list[list[float]] = []
     for document in _lines(file):
+        if bad > MOST_UNREADABLE:
+            break
         try:
             if document is None:
                 bad += 1
             elif "version" in document:
-                host, offset_ms = str(document["host"]), offsets_ms.get(str(document["writer"]), 0)
+                host, offset_ms = shortened(str(document["host"])), offsets_ms.get(str(document["writer"]), 0)
             else:
                 rows.append(_row(document, offset_ms))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -166,7 +175,7 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
 def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
     try:
         with file.open("rb") as stream:
-            for line in stream:
+            while line := stream.readline(MOST_LINE_BYTES):
                 try:
                     document = json.loads(line)
                 except (ValueError, RecursionError):

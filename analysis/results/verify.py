@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from aiperf.errors import RunDirectoryError
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import read_outside, reason_of, shortened
 from aiperf.run_directory.paths import RunPaths, belongs
 from analysis.reading.run_data import read_run
 
@@ -33,28 +35,25 @@ def _archives(paths: RunPaths) -> Iterator[str]:
             with np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:
                     archive[name]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
             if not _is_simulated(file):
-                yield f"{_relative(paths, file)}: cannot be read: {error}"
+                yield f"{_relative(paths, file)}: cannot be read: {reason_of(error)}"
 
 
 def _is_simulated(file: Path) -> bool:
     """The simulated trainer's checkpoints are lists of accuracies."""
     try:
-        return isinstance(json.loads(file.read_bytes()), list)
-    except ValueError:
+        return isinstance(read_outside(file, json.loads), list)
+    except RunDirectoryError:
         return False
 
 
 def _foreign(paths: RunPaths) -> Iterator[str]:
-    for file in sorted(paths.root.rglob("*")):
-        name = _relative(paths, file)
-        if file.is_dir():
-            continue
+    for name in sorted(files_below(paths.root)):
         if TEMPORARY.fullmatch(name):
-            yield f"{name}: a temporary file left behind"
+            yield f"{shortened(name)}: a temporary file left behind"
         elif not belongs(name):
-            yield f"{name}: does not belong to the run"
+            yield f"{shortened(name)}: does not belong to the run"
 
 
 def _relative(paths: RunPaths, file: Path) -> str:

@@ -1,0 +1,1 @@
+"""Files from other people: bounded, and refused in words."""
