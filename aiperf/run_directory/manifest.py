@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
 from typing import Literal
@@ -36,13 +37,17 @@ class Manifest(BaseModel):
     """True if the source differs from that revision; None outside git, and in earlier versions."""
     source_hash: str | None = None
     """Of `aiperf.source_code`; None in earlier versions."""
+    space_hash: str | None = None
+    """SHA-256 of the space of hyperparameters; None without one, and in earlier versions."""
     config: RunConfig
 
 
 def write_manifest(paths: RunPaths, config: RunConfig) -> None:
-    """Write run.json. Raises OSError."""
+    """Write run.json, after the space of hyperparameters. Raises OSError."""
+    space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if paths.space.exists() else None
     revision, dirty = git_state()
-    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash())
+    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
+                        space_hash=space)  # fmt: skip
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from aiperf.clock import parse_utc
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import is_broken, is_sealed
 from analysis.reading.workers import Workers
 
 Series = NDArray[np.float64]
@@ -38,8 +39,8 @@ COLUMNS = (
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
 
-FileSamples = tuple[str, Series, int]
-"""Host, samples, and the number of lines that could not be read."""
+FileSamples = tuple[str, str, Series, int]
+"""Name of the file, host, samples, and the number of lines that could not be read."""
 
 MJ_PER_J = 1000
 
@@ -101,7 +102,13 @@ class Telemetry:
     """Samples of all nodes of a run."""
 
     nodes: tuple[NodeSeries, ...]
-    unreadable_lines: int
+    unreadable: Mapping[str, int]
+    """Lines that cannot be read, by the name of the file."""
+
+    @property
+    def unreadable_lines(self) -> int:
+        """Lines of all files that cannot be read."""
+        return sum(self.unreadable.values())
 
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
         """Joules up to each moment, of all accelerators and of all CPUs; None if unknown."""
@@ -142,9 +149,10 @@ def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Wo
 def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
     """All samples by node. Lines that cannot be read are counted and left out."""
     by_host: dict[str, list[Series]] = {}
-    unreadable = 0
-    for host, samples, bad in (future.result() for future in read):
-        unreadable += bad
+    unreadable: dict[str, int] = {}
+    for name, host, samples, bad in (future.result() for future in read):
+        if bad:
+            unreadable[name] = bad
         if len(samples):
             by_host.setdefault(host, []).append(samples)
     nodes = []
@@ -169,15 +177,17 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
                 rows.append(_row(document, offset_ms))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             bad += 1
-    return host, np.array(rows, dtype=np.float64), bad
+    return file.name, host, np.array(rows, dtype=np.float64), bad
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
+    seals = False
     try:
         with file.open("rb") as stream:
             while line := stream.readline(MOST_LINE_BYTES):
+                seals = seals or is_sealed(line)
                 try:
-                    document = json.loads(line)
+                    document = json.loads(line) if seals == is_sealed(line) and not is_broken(line) else None
                 except (ValueError, RecursionError):
                     document = None
                 yield document if isinstance(document, dict) else None

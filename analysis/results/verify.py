@@ -11,8 +11,9 @@ import numpy as np
 
 from aiperf.errors import RunDirectoryError
 from aiperf.outside.folders import files_below
-from aiperf.outside.reading import read_outside, reason_of, shortened
+from aiperf.outside.reading import json_object, read_outside, reason_of, shortened
 from aiperf.run_directory.paths import RunPaths, belongs
+from aiperf.run_directory.seals import is_broken
 from analysis.reading.run_data import read_run
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
@@ -24,9 +25,26 @@ def verify(paths: RunPaths) -> list[str]:
     return [
         *map(str, data.damages),
         *(f"{name}: ends in an unfinished line" for name in data.unfinished_lines),
+        *(f"telemetry/{name}: {count} line(s) cannot be read" for name, count in data.telemetry.unreadable.items()),
+        *_sealed(paths),
         *_archives(paths),
         *_foreign(paths),
     ]
+
+
+def _sealed(paths: RunPaths) -> Iterator[str]:
+    """Files that only a resumption needs, and that are not what was written."""
+    for file in (*sorted(paths.candidates.glob("*.json")), *([paths.nni] if paths.nni.exists() else [])):
+        try:
+            read_outside(file, _sealed_object)
+        except RunDirectoryError as error:
+            yield f"{_relative(paths, file)}: {str(error).removeprefix(f'{file}: ')}"
+
+
+def _sealed_object(data: bytes) -> dict[str, object]:
+    if is_broken(data):
+        raise ValueError("its checksum does not fit: the file was changed or torn")
+    return json_object(data)
 
 
 def _archives(paths: RunPaths) -> Iterator[str]:
