@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
@@ -11,7 +12,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.run_directory.manifest import read_manifest, write_manifest
+from aiperf.run_directory.manifest import read_manifest, version_note, write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
 from primary.doctor.cli import examine
@@ -46,8 +47,10 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _resume(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.directory)
-    config = read_manifest(paths).config
-    return _exit_code(_open(config, paths, SystemClock()).resume(arguments.new_clock))
+    manifest = read_manifest(paths)
+    if note := version_note(manifest):
+        print(f"aiperf: {note}", file=sys.stderr)  # noqa: T201
+    return _exit_code(_open(manifest.config, paths, SystemClock()).resume(arguments.new_clock))
 
 
 def _open(config: RunConfig, paths: RunPaths, clock: Clock) -> ManagedRun:

@@ -32,18 +32,33 @@ OF_FIELD: dict[str, Range] = {
 }  # fmt: skip
 """Least and greatest value of a field, by its name in any body."""
 
+NAMES = frozenset(
+    {
+        "architecture", "parent", "writer", "digest", "evidence", "weights", "cursor_hash", "fingerprint",
+        "source_hash", "trainer", "input", "dataset", "precision", "framework", "kind",
+    }
+)  # fmt: skip
+LONGEST_NAME = 200
+"""Fields that name something, and most characters of a name."""
+
 _BOUNDED: dict[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind) if field.name in OF_FIELD) for kind in get_args(AnyBody)
+}
+_NAMED: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind) if field.name in NAMES) for kind in get_args(AnyBody)
 }
 
 
 def out_of_range(body: AnyBody) -> str:
-    """The first number of a body that cannot be, in words; empty if there is none."""
+    """The first number or name of a body that cannot be, in words; empty if there is none."""
     for name in _BOUNDED[type(body)]:
         low, high = OF_FIELD[name]
         for value in _numbers(getattr(body, name)):
             if not low <= value <= high:
                 return f"{name} is {value}; it can be {low} to {high}"
+    for name in _NAMED[type(body)]:
+        if len(getattr(body, name) or "") > LONGEST_NAME:
+            return f"{name} has more than {LONGEST_NAME} characters"
     return ""
 
 

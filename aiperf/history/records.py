@@ -146,7 +146,7 @@ _LINKS = {1: "has a link, which its version does not know", 2: "has no link to t
 
 _PROGRESS_LINE = re.compile(
     rb'\{"version":[12],"writer":"[\w-]+","sequence":\d+,"time":"([\dT:.Z-]{24})","monotonic_ms":-?\d+,'
-    rb'"data":\{"type":"progress","trial":(\d{1,10}),"epoch":(\d{1,7}),"images_trained":(\d{1,15}),'
+    rb'"data":\{"type":"progress","trial":(\d{1,15}),"epoch":(\d{1,15}),"images_trained":(\d{1,15}),'
     rb'"images_evaluated":(\d{1,15})\}(?:,"previous":"[0-9a-f]{64}")?,"crc32":"([0-9a-f]{8})"\}'
 )
 """A progress report, byte for byte as `encode_record` writes it."""

@@ -64,7 +64,7 @@ def read_rows(file: Path) -> dict[int, NDArray[Any]]:
         raise RunDirectoryError(f"{file}: is not evidence: {len(data)} bytes are not whole rows of {ROW.itemsize}")
     rows = np.frombuffer(data, ROW)
     epochs = rows["epoch"]
-    if not np.all((epochs >= 0) & (epochs <= MOST_EPOCHS) & (epochs == np.floor(epochs))):
+    if not np.all((epochs >= 0) & (epochs <= MOST_EPOCHS)) or np.any(epochs % 1):
         raise RunDirectoryError(f"{file}: is not evidence: a row has no epoch")
     ordered = rows[np.argsort(epochs, kind="stable")]
     numbers, starts = np.unique(ordered["epoch"], return_index=True)

@@ -103,9 +103,11 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
 
 
 def _files(paths: RunPaths) -> Iterator[Path]:
+    names = sorted(files_below(paths.root))
     for entry in ENTRIES:
         if entry.submitted:
-            yield from (file for file in sorted(paths.root.glob(entry.glob)) if file.is_file())
+            found = (paths.root / name for name in names if re.fullmatch(entry.name, name))
+            yield from (file for file in found if file.is_file())
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

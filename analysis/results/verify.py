@@ -12,6 +12,7 @@ import numpy as np
 from aiperf.errors import RunDirectoryError
 from aiperf.outside.folders import files_below
 from aiperf.outside.reading import json_object, read_outside, reason_of, shortened
+from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
 from aiperf.run_directory.seals import is_broken
 from analysis.reading.run_data import read_run
@@ -30,6 +31,12 @@ def verify(paths: RunPaths) -> list[str]:
         *_archives(paths),
         *_foreign(paths),
     ]
+
+
+def notes_of(paths: RunPaths) -> list[str]:
+    """Facts of an intact run that a referee should know. Raises RunDirectoryError."""
+    note = version_note(read_manifest(paths))
+    return [note] if note is not None else []
 
 
 def _sealed(paths: RunPaths) -> Iterator[str]:
