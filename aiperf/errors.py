@@ -106,6 +106,10 @@ class RecordDamagedError(AiperfError):
     """
 
 
+class RecordOutOfRangeError(RecordDamagedError):
+    """A line of the history list has a number that no run can reach. Raised with the others."""
+
+
 class RunDirectoryError(UsageError):
     """A path is not a run directory, or holds another run.
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
+from aiperf.cli.lines import warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.run_directory.manifest import read_manifest, write_manifest
+from aiperf.run_directory.manifest import read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
 from primary import preflight
@@ -55,8 +56,10 @@ def _resume(arguments: argparse.Namespace) -> int:
     ignore_hangups()
     paths = open_run(arguments.directory)
     check_hands(paths.root)
-    config = read_manifest(paths).config
-    return _conduct(arguments, config, paths, SystemClock(), lambda run: run.resume(arguments.new_clock))
+    manifest = read_manifest(paths)
+    if note := version_note(manifest):
+        warn(note)
+    return _conduct(arguments, manifest.config, paths, SystemClock(), lambda run: run.resume(arguments.new_clock))
 
 
 def _conduct(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from aiperf.history.files import HistoryWriter
 from aiperf.history.records import Record
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import sealed
 from primary.display.state import Display
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
@@ -148,5 +148,5 @@ class SystemFile:
         Raises OSError; the next call tries again then.
         """
         if self._changed:
-            write_atomically(self._path, json.dumps(self._nodes, indent=2).encode() + b"\n")
+            write_atomically(self._path, sealed(self._nodes, indent=2) + b"\n")
             self._changed = False

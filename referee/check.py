@@ -20,6 +20,7 @@ from analysis.reading.nodes import read_system
 from analysis.results.compliance import Compliance, check_result
 from analysis.results.signatures import SignatureResult, verify_signature
 from analysis.results.source import opened_run
+from analysis.results.verify import notes_of
 
 if TYPE_CHECKING:
     from referee.replay import ReplayResult
@@ -58,6 +59,7 @@ def _check(arguments: argparse.Namespace) -> int:
         replayed = _replay(folder, arguments.replay) if compliance.recomputed else None
         signature = verify_signature(folder, arguments.signers, compliance.report) if arguments.signers else None
         software = list(_other_versions(folder)) if replayed is not None and replayed.checked else []
+        notes = notes_of(RunPaths(folder)) if compliance.recomputed else []
     good = compliance.recomputed and compliance.valid and not compliance.damages
     good = good and (replayed is None or not replayed.differences) and (signature is None or signature.valid)
     if arguments.format == "json":
@@ -66,7 +68,7 @@ def _check(arguments: argparse.Namespace) -> int:
             document["signature"] = asdict(signature)
         say_json(json.dumps(document, indent=2))
     else:
-        _print(compliance, replayed, [*software, *_signature_lines(signature)], good)
+        _print(compliance, replayed, [*notes, *software, *_signature_lines(signature)], good)
     return EXIT_DONE if good else EXIT_FAILED
 
 

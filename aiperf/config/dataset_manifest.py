@@ -6,14 +6,15 @@ Written by `aiperf dataset`, read by every trainer.
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
+from aiperf.outside.reading import MIB, Limits, read_outside
 
 MANIFEST_NAME = "dataset.json"
 
@@ -23,6 +24,15 @@ SPLITS: tuple[Split, ...] = ("train", "validation")
 _HEXADECIMAL = "^[0-9a-f]{64}$"
 
 
+MOST_IMAGES = 10**12
+MOST_CLASSES = 10**6
+
+INDEX_LIMITS = Limits(size=1024 * MIB, depth=1 << 30)
+"""Of a list of images."""
+
+_LIMITS = Limits(size=256 * MIB)
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,10 +40,10 @@ class _Part(BaseModel):
 class FileEntry(_Part):
     """One file of a split: a shard of TFRecords, or the index of a split of an image folder."""
 
-    name: str
-    images: int = Field(ge=0)
-    size_bytes: int = Field(ge=0)
-    sha256: str
+    name: str = Field(pattern=r"^[^/\x00-\x1f]{1,255}$")
+    images: int = Field(ge=0, le=MOST_IMAGES)
+    size_bytes: int = Field(ge=0, le=1 << 60)
+    sha256: str = Field(max_length=64)
 
 
 class SplitEntry(_Part):
@@ -57,7 +67,7 @@ class DatasetManifest(_Part):
     source: str
     image_size: int = Field(ge=8, le=4096)
     """Side of the square crop that is trained, in pixels."""
-    class_names: tuple[str, ...] = Field(min_length=2)
+    class_names: tuple[str, ...] = Field(min_length=2, max_length=MOST_CLASSES)
     train: SplitEntry
     validation: SplitEntry
     fingerprint: str | None = Field(default=None, pattern=_HEXADECIMAL)
@@ -67,6 +77,8 @@ class DatasetManifest(_Part):
     def _is_that_of_the_splits(self) -> Self:
         if self.fingerprint != overall_fingerprint(self.train.fingerprint, self.validation.fingerprint):
             raise ValueError("its fingerprint is not that of its splits")
+        if self.format == "folder" and {len(self.train.files), len(self.validation.files)} != {1}:
+            raise ValueError("a folder has one index for each split")
         return self
 
     def split(self, name: Split) -> SplitEntry:
@@ -92,10 +104,29 @@ def read_dataset_manifest(data_dir: Path) -> DatasetManifest:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, modified_ns: int, size: int) -> DatasetManifest:
-    try:
-        return DatasetManifest.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise DatasetError(f"{path}: is not a description of a data set: {error}") from None
+    return read_outside(path, DatasetManifest.model_validate_json, _LIMITS, DatasetError, "a description of a data set")
+
+
+def read_index(data_dir: Path, manifest: DatasetManifest, split: Split) -> list[tuple[str, int]]:
+    """The images that the index of a split lists: paths below the directory, and labels from 1.
+
+    Raises DatasetError if it is not such a list.
+    """
+    classes = len(manifest.class_names)
+
+    def row(line: str) -> tuple[str, int]:
+        name, label = line.split("\t")
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+            raise ValueError(f"{name!r} is not a file below the directory")
+        if not 1 <= int(label) <= classes:
+            raise ValueError(f"{label!r} is not one of {classes} classes")
+        return name, int(label)
+
+    def parse(data: bytes) -> list[tuple[str, int]]:
+        return [row(line) for line in data.decode().splitlines()]
+
+    path = data_dir / manifest.split(split).files[0].name
+    return read_outside(path, parse, INDEX_LIMITS, DatasetError, "an index of images")
 
 
 def write_dataset_manifest(data_dir: Path, manifest: DatasetManifest) -> None:

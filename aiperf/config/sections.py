@@ -93,7 +93,7 @@ class RunSection(Section):
     """Availability of the system, for MLPerf's system description: `on-premise` and `cloud` (can be
     bought or rented), `preview` (soon), or `research` (research, development or internal).
     """
-    duration: Duration = 43200.0
+    duration: Duration = Field(43200.0, le=3_600_000)
     """Wall time from the release of the replicas to the deadline: `90s`, `5m`, `1h30m`."""
     replicas: int = Field(1, ge=1, le=100_000)
     """Number of replicas."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from aiperf.outside.reading import shortened
+
 DamageKind = Literal[
     "record", "chain", "sequence", "conflict", "time", "bounds", "witness", "architecture", "missing", "data", "facts",
     "evidence",
@@ -17,6 +19,10 @@ morphs do not make. missing: a file that is not there. data: images that are not
 facts: a trainer that says other things than the run. evidence: rows of steps that are not those of
 their epoch.
 """
+
+
+MOST_SHOWN = 600
+"""Characters of each part of a damage in a message: records may hold longer texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +39,6 @@ class Damage:
     expected: str = ""
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file} line {self.line}"
-        return f"{place}: {self.found}" + (f"; expected {self.expected}" if self.expected else "")
+        file, found, expected = (shortened(text, MOST_SHOWN) for text in (self.file, self.found, self.expected))
+        place = file if self.line is None else f"{file} line {self.line}"
+        return f"{place}: {found}" + (f"; expected {expected}" if expected else "")

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Self
 
 from aiperf.clock import Clock
-from aiperf.errors import RecordDamagedError
+from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
 from aiperf.files import sync_directory
 from aiperf.history.bodies import AnyBody
 from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor
-from aiperf.history.damage import Damage
+from aiperf.history.damage import Damage, DamageKind
 from aiperf.history.records import Record, decode_record, encode_record
+from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
 
 log = logging.getLogger(__name__)
@@ -188,10 +189,11 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
         try:
             record = decode_record(line)
             if record.writer != writer:
-                raise RecordDamagedError(f"the record is {record.writer}'s, not this file's")
+                raise RecordDamagedError(f"the record is {shortened(record.writer)}'s, not this file's")
             records.append(record)
         except RecordDamagedError as error:
-            damages.append(Damage(f"history/{file}", number, "record", str(error)))
+            kind: DamageKind = "bounds" if isinstance(error, RecordOutOfRangeError) else "record"
+            damages.append(Damage(f"history/{file}", number, kind, str(error)))
     return Batch(tuple(records), tuple(damages))
 
 

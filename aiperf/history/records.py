@@ -16,8 +16,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from aiperf.clock import format_utc, parse_utc
-from aiperf.errors import RecordDamagedError
+from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
 from aiperf.history.bodies import AnyBody, EpochCompleted, ProgressMade
+from aiperf.history.ranges import LAST_MS, out_of_range
+from aiperf.outside.reading import shortened
 
 VERSION = 2
 """With a chain. Version 1 had none."""
@@ -101,12 +103,23 @@ def decode_record(line: bytes) -> Record:
     except ValidationError as error:
         raise RecordDamagedError(_describe(error)) from None
     except ValueError as error:
-        raise RecordDamagedError(f"is not a record: {error!r}") from None
+        raise RecordDamagedError(shortened(f"is not a record: {error!r}")) from None
     if (found["version"] == VERSION) != ("previous" in found):
         raise RecordDamagedError(f"a record of version {found['version']} {_LINKS[found['version']]}")
+    if problem := _out_of_range(found, time_ms):
+        raise RecordOutOfRangeError(f"a record cannot say this: {problem}")
     return Record(
         found["writer"], found["sequence"], time_ms, found["monotonic_ms"], found["data"], found.get("previous")
     )
+
+
+def _out_of_range(found: _Line, time_ms: int) -> str:
+    for name, value in (("sequence", found["sequence"]), ("time", time_ms)):
+        if not 0 <= value <= LAST_MS:
+            return f"{name} is {value}"
+    if not -LAST_MS <= found["monotonic_ms"] <= LAST_MS:
+        return f"monotonic_ms is {found['monotonic_ms']}"
+    return out_of_range(found["data"])
 
 
 _HUGE = re.compile(rb"[\[:,\s]-?\d{19}")
@@ -133,8 +146,8 @@ _LINKS = {1: "has a link, which its version does not know", 2: "has no link to t
 
 _PROGRESS_LINE = re.compile(
     rb'\{"version":[12],"writer":"[\w-]+","sequence":\d+,"time":"([\dT:.Z-]{24})","monotonic_ms":-?\d+,'
-    rb'"data":\{"type":"progress","trial":(\d+),"epoch":(\d+),"images_trained":(\d+),'
-    rb'"images_evaluated":(\d+)\}(?:,"previous":"[0-9a-f]{64}")?,"crc32":"([0-9a-f]{8})"\}'
+    rb'"data":\{"type":"progress","trial":(\d{1,15}),"epoch":(\d{1,15}),"images_trained":(\d{1,15}),'
+    rb'"images_evaluated":(\d{1,15})\}(?:,"previous":"[0-9a-f]{64}")?,"crc32":"([0-9a-f]{8})"\}'
 )
 """A progress report, byte for byte as `encode_record` writes it."""
 
@@ -154,7 +167,11 @@ def scan_progress(line: bytes) -> ScannedProgress | None:
     time, trial, epoch, trained, evaluated, checksum = found.groups()
     if b"%08x" % zlib.crc32(line[:-_TAIL_BYTES]) != checksum:
         return None
-    return int(trial), parse_utc(time.decode()), (int(epoch), int(trained), int(evaluated))
+    try:
+        time_ms = parse_utc(time.decode())
+    except ValueError:
+        return None
+    return int(trial), time_ms, (int(epoch), int(trained), int(evaluated))
 
 
 def _describe(error: ValidationError) -> str:
@@ -162,8 +179,8 @@ def _describe(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     version = next((item["input"] for item in problems if item["loc"] == ("version",)), None)
     if version is not None and not isinstance(version, dict):
-        return f"record version {version!r}; this program reads versions 1 to {VERSION}"
-    return f"is not a record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}"
+        return f"record version {shortened(repr(version), 40)}; this program reads versions 1 to {VERSION}"
+    return shortened(f"is not a record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}")
 
 
 def _split_checksum(line: bytes) -> tuple[bytes, bytes]:

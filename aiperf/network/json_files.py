@@ -18,9 +18,16 @@ from pydantic import TypeAdapter, ValidationError
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer
+from aiperf.outside.reading import read_outside, reason_of, shortened
 
 SCHEMA = "aiperf-architecture"
 VERSION = 1
+
+MOST_DIGITS = 12
+"""Of a size in a network: a product of several is still a finite float."""
+
+MOST_MESSAGE = 1000
+"""Characters of a problem, which may repeat a name from the file."""
 
 _ADAPTERS: dict[str, TypeAdapter[Layer]] = {kind: TypeAdapter(layer) for kind, layer in LAYER_TYPES.items()}
 
@@ -48,6 +55,13 @@ def from_json(text: str, source: str = "architecture") -> Architecture:
     Raises ArchitectureError with the place of the first problem, also if a recorded hash does not
     fit.
     """
+    try:
+        return _from_json(text, source)
+    except (ArchitectureError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ArchitectureError(shortened(str(error) or type(error).__name__, MOST_MESSAGE)) from None
+
+
+def _from_json(text: str, source: str) -> Architecture:
     document = _document(text, source)
     nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))
     if not nodes:
@@ -66,10 +80,7 @@ def from_json(text: str, source: str = "architecture") -> Architecture:
 
 def read_architecture(path: Path) -> Architecture:
     """Read an architecture file. Raises ArchitectureError naming file and place."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArchitectureError(f"{path}: cannot be read as text: {error}") from None
+    text = read_outside(path, bytes.decode, error=ArchitectureError, what="text")
     return from_json(text, str(path))
 
 
@@ -87,9 +98,9 @@ def read_requested(path: Path, wanted_hash: str | None) -> Architecture:
 
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also numbers of too many digits
-        raise ArchitectureError(f"{source}: is not JSON: {error}") from None
+        document = json.loads(text, parse_int=_whole_number)
+    except (ValueError, RecursionError) as error:
+        raise ArchitectureError(f"{source}: is not JSON: {reason_of(error)}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ArchitectureError(f'{source}: is not an architecture file: needs an object with "schema": "{SCHEMA}"')
     if document.get("version") != VERSION:
@@ -102,6 +113,12 @@ def _document(text: str, source: str) -> dict[str, Any]:
     if not isinstance(document.get("nodes"), list):
         raise ArchitectureError(f"{source}: nodes must be a list")
     return document
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits; at most {MOST_DIGITS} are read")
+    return int(digits)
 
 
 @lru_cache(maxsize=4096)

@@ -17,8 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
+from aiperf.outside.reading import read_bounded
 
 ROW = np.dtype([("epoch", "<f4"), ("step", "<f4"), ("loss", "<f4"), ("gradient_norm", "<f4")])
+
+
+MOST_BYTES, MOST_EPOCHS = 1 << 29, 1 << 20
+"""More than a training has: of the rows of a trial, and of its epochs."""
 
 
 def rows_of(epoch: int, losses: NDArray[Any], norms: NDArray[Any]) -> NDArray[Any]:
@@ -54,13 +59,14 @@ def append_rows(file: Path, rows: NDArray[Any]) -> None:
 
 def read_rows(file: Path) -> dict[int, NDArray[Any]]:
     """The rows of a trial by epoch. Raises RunDirectoryError if the file is not evidence."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise RunDirectoryError(f"{file} cannot be read: {error.strerror}") from None
+    data = read_bounded(file, MOST_BYTES)
     if len(data) % ROW.itemsize:
         raise RunDirectoryError(f"{file}: is not evidence: {len(data)} bytes are not whole rows of {ROW.itemsize}")
     rows = np.frombuffer(data, ROW)
-    if not np.all(np.isfinite(rows["epoch"])):
+    epochs = rows["epoch"]
+    if not np.all((epochs >= 0) & (epochs <= MOST_EPOCHS)) or np.any(epochs % 1):
         raise RunDirectoryError(f"{file}: is not evidence: a row has no epoch")
-    return {int(epoch): rows[rows["epoch"] == epoch] for epoch in np.unique(rows["epoch"])}
+    ordered = rows[np.argsort(epochs, kind="stable")]
+    numbers, starts = np.unique(ordered["epoch"], return_index=True)
+    parts = np.split(ordered, starts[1:])
+    return {int(number): part for number, part in zip(numbers, parts, strict=False)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import re
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -11,9 +14,13 @@ from aiperf.config.settings import RunConfig
 from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
+from aiperf.outside.reading import read_outside, shortened
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import git_state, source_hash
+
+SCHEMA_VERSION: Literal[1] = 1
+"""Of `run.json`. It grows when an older program would misread the file."""
 
 
 class Manifest(BaseModel):
@@ -21,7 +28,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: int = 1
+    schema_version: Literal[1] = SCHEMA_VERSION
     rules_version: str = RULES_VERSION
     aiperf_version: str = __version__
     python_version: str = platform.python_version()
@@ -30,27 +37,50 @@ class Manifest(BaseModel):
     """True if the source differs from that revision; None outside git, and in earlier versions."""
     source_hash: str | None = None
     """Of `aiperf.source_code`; None in earlier versions."""
+    space_hash: str | None = None
+    """SHA-256 of the space of hyperparameters; None without one, and in earlier versions."""
     config: RunConfig
 
 
 def write_manifest(paths: RunPaths, config: RunConfig) -> None:
-    """Write run.json. Raises OSError."""
+    """Write run.json, after the space of hyperparameters. Raises OSError."""
+    space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if paths.space.exists() else None
     revision, dirty = git_state()
-    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash())
+    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
+                        space_hash=space)  # fmt: skip
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 
 def read_manifest(paths: RunPaths) -> Manifest:
     """Read run.json. Raises RunDirectoryError if it is not one, or of another rules version."""
-    try:
-        manifest = Manifest.model_validate_json(paths.run.read_bytes(), strict=False)
-    except OSError as error:
-        raise RunDirectoryError(f"{paths.run}: is not a run of this program: {error}") from None
-    except ValidationError as error:
-        found = describe_problems(error, RunConfig, below=("config",)) or ["it is not the JSON of a manifest"]
-        raise RunDirectoryError(f"{paths.run}: is not a run of this program: {'; '.join(found)}") from None
+    manifest = read_outside(paths.run, _parse, what="a run of this program")
     if manifest.rules_version != RULES_VERSION:
         raise RunDirectoryError(
-            f"{paths.run}: rules version is {manifest.rules_version!r}; this program knows {RULES_VERSION!r}"
+            f"{paths.run}: rules version is {shortened(repr(manifest.rules_version))}; this program knows "
+            f"{RULES_VERSION!r}"
         )
     return manifest
+
+
+def _parse(data: bytes) -> Manifest:
+    newer = _NEWER.search(data)  # before the keys that only such a version has are complained of
+    if newer is not None and int(newer[1]) > SCHEMA_VERSION:
+        raise ValueError(
+            f"it was written by a newer version of aiperf (schema {int(newer[1])}; this program knows "
+            f"{SCHEMA_VERSION}): read it with that one"
+        )
+    try:
+        return Manifest.model_validate_json(data, strict=False)
+    except ValidationError as error:
+        found = describe_problems(error, RunConfig, below=("config",)) or ["it is not the JSON of a manifest"]
+        raise ValueError("; ".join(found)) from None
+
+
+_NEWER = re.compile(rb'"schema_version"\s*:\s*(\d{1,9})\b')
+
+
+def version_note(manifest: Manifest) -> str | None:
+    """A sentence about a run that another version of the program began; None if this one did."""
+    if manifest.aiperf_version == __version__:
+        return None
+    return f"the run was begun by aiperf {shortened(manifest.aiperf_version, 40)}; this is {__version__}"

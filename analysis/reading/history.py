@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.history.chain import first_link
+from aiperf.history.damage import Damage
 from aiperf.history.files import decode_lines, read_from
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import scan_progress
@@ -20,6 +21,15 @@ from analysis.reading.workers import Workers
 LONG_RUN_MS = 3_600_000
 BUCKET_MS = GRID_MS // 4
 """Resolution of progress in runs of an hour and more. It divides the timeline's grid: exact there.
+"""
+
+
+MOST_BYTES = 1 << 30
+"""Of a writer's file: several times that of a primary of 4,096 replicas in twelve hours."""
+
+FEW_LINES = 10_000
+"""Damaged lines that are listed. A file with more of them, without the shape of records, is not a
+history: it may have a line for each of its bytes.
 """
 
 
@@ -102,11 +112,28 @@ def select_lines(
     A line that is not an intact progress report stays, for the decoder to judge. `first_link` is
     that of the first record; `wanted` are the sequence numbers whose hashes are asked for.
     """
-    *lines, rest = read_from(file).split(b"\n")
+    data = read_from(file)
+    name = f"history/{file.name}"
+    if refusal := _refusal(data):
+        facts = LineFacts(damages=(Damage(name, None, "record", f"the file is not read: {refusal}"),))
+        return Lines([], [], False, facts)
+    *lines, rest = data.split(b"\n")
     needless = _needless(lines, thinning) if thinning is not None else frozenset[int]()
     kept = [number for number in range(1, len(lines) + 1) if number not in needless]
-    facts = check_lines(f"history/{file.name}", lines, first_link, wanted)
+    facts = check_lines(name, lines, first_link, wanted)
     return Lines(kept, [lines[number - 1] for number in kept], bool(rest), facts)
+
+
+def _refusal(data: bytes) -> str:
+    """The reason why a file cannot be a history and is not cut into lines; empty if it may be."""
+    if len(data) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES:,} bytes"
+    lines = data.count(b"\n")
+    if lines > FEW_LINES:
+        strange = lines - data.count(b'\n{"version":') - 1
+        if strange > FEW_LINES:
+            return f"{strange:,} of its {lines:,} lines are not records"
+    return ""
 
 
 def _needless(lines: list[bytes], thinning: ProgressThinning) -> set[int]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from aiperf.errors import RunDirectoryError
+from aiperf.outside.reading import MIB, Limits, json_object, read_outside
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import is_broken, without_seal
 
 Fact = str | int | float | None
 
 MOST_CPUS, MOST_ACCELERATORS, MOST_BYTES = 4096, 1024, 1 << 50
 """More than any node has. A claim beyond them makes the description of all nodes unreadable."""
+
+
+SYSTEM_LIMITS = Limits(size=64 * MIB)
+"""Of a description of all nodes."""
 
 
 class NodeFacts(BaseModel):
@@ -51,10 +58,27 @@ _NODES: TypeAdapter[dict[str, NodeFacts]] = TypeAdapter(dict[str, NodeFacts])
 def read_system(paths: RunPaths) -> dict[str, NodeFacts]:
     """The node of each replica, by replica.
 
-    Empty if the file is missing, as in a run that never started, or damaged, which `aiperf verify`
-    reports.
+    Empty if the file is missing, as in a run that never started, or damaged
+    (`damage_of_system`).
     """
     try:
-        return _NODES.validate_json(paths.system.read_bytes())
-    except (OSError, ValidationError):
+        return read_outside(paths.system, _parse, SYSTEM_LIMITS)
+    except RunDirectoryError:
         return {}
+
+
+def damage_of_system(paths: RunPaths) -> str:
+    """The damage of the file, in words; empty if it is intact, or is missing."""
+    if not paths.system.exists():
+        return ""
+    try:
+        read_outside(paths.system, _parse, SYSTEM_LIMITS)
+    except RunDirectoryError as error:
+        return str(error).removeprefix(f"{paths.system}: ")
+    return ""
+
+
+def _parse(data: bytes) -> dict[str, NodeFacts]:
+    if is_broken(data):
+        raise ValueError("its checksum does not fit: the file was changed or torn")
+    return _NODES.validate_python(without_seal(json_object(data)))

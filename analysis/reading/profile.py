@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from aiperf.errors import RunDirectoryError
+from aiperf.outside.reading import read_outside
 
 
 class ProfiledOperation(BaseModel):
@@ -69,7 +69,4 @@ class Profile(BaseModel):
 
 def read_profile(file: Path) -> Profile:
     """Read a profile.json. Raises RunDirectoryError if it is not one."""
-    try:
-        return Profile.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise RunDirectoryError(f"{file} is not a profile: {error}") from None
+    return read_outside(file, Profile.model_validate_json, what="a profile")

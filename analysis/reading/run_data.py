@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aiperf.history.bodies import TrialStarted
+from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.network.operations import NOTHING
@@ -19,12 +20,9 @@ from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsR
 from analysis.reading.history import history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
-from analysis.reading.nodes import NodeFacts, read_system
+from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
-
-LONGEST_MS = 366 * 86_400_000
-"""A run that claims to be longer is damaged, and would take as long to report."""
 
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""
@@ -114,7 +112,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
-        damages = in_order([*missing, *inspection.damages(set(found), workers)])
+        damages = in_order([*missing, *inspection.damages(set(found), workers), *_described(paths, manifest)])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,
@@ -133,6 +131,21 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     )
 
 
+def _described(paths: RunPaths, manifest: Manifest) -> Iterator[Damage]:
+    """Damages of the files that describe the nodes and the space of hyperparameters."""
+    if problem := damage_of_system(paths):
+        yield Damage(paths.system.name, None, "record", problem)
+    if manifest.space_hash is None:
+        return
+    try:
+        found = hash_of(paths.space.read_bytes())
+    except OSError:
+        yield Damage(paths.space.name, None, "missing", "the space of hyperparameters is missing")
+        return
+    if found != manifest.space_hash:
+        yield Damage(paths.space.name, None, "record", f"its hash is {found}", f"{manifest.space_hash}, as in run.json")
+
+
 def _architectures(writer: WriterRecords) -> Iterator[str]:
     """Those that are trained; in a chained file also those that they are made from."""
     for record in writer.records:
@@ -148,5 +161,5 @@ def _end(ledger: Ledger, now_ms: int | None) -> tuple[int, str]:
     else:
         end_ms, ended = ledger.last_ms if now_ms is None else now_ms, "unfinished"
     if ledger.released is not None:
-        end_ms = min(end_ms, ledger.released.time_ms + min(LONGEST_MS, ledger.released.body.duration_ms))
+        end_ms = min(end_ms, ledger.released.time_ms + ledger.released.body.duration_ms)
     return end_ms, ended

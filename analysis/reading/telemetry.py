@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.clock import parse_utc
+from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import is_broken, is_sealed
 from analysis.reading.workers import Workers
 
 Series = NDArray[np.float64]
@@ -37,10 +39,16 @@ COLUMNS = (
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
 
-FileSamples = tuple[str, Series, int]
-"""Host, samples, and the number of lines that could not be read."""
+FileSamples = tuple[str, str, Series, int]
+"""Name of the file, host, samples, and the number of lines that could not be read."""
 
 MJ_PER_J = 1000
+
+MOST_LINE_BYTES = 1 << 20
+"""A longer line is read as several, none of which is a sample."""
+
+MOST_UNREADABLE = 1000
+"""Lines of a file that are not samples, after which the rest of it is not read."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,13 @@ class Telemetry:
     """Samples of all nodes of a run."""
 
     nodes: tuple[NodeSeries, ...]
-    unreadable_lines: int
+    unreadable: Mapping[str, int]
+    """Lines that cannot be read, by the name of the file."""
+
+    @property
+    def unreadable_lines(self) -> int:
+        """Lines of all files that cannot be read."""
+        return sum(self.unreadable.values())
 
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
         """Joules up to each moment, of all accelerators and of all CPUs; None if unknown."""
@@ -135,9 +149,10 @@ def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Wo
 def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
     """All samples by node. Lines that cannot be read are counted and left out."""
     by_host: dict[str, list[Series]] = {}
-    unreadable = 0
-    for host, samples, bad in (future.result() for future in read):
-        unreadable += bad
+    unreadable: dict[str, int] = {}
+    for name, host, samples, bad in (future.result() for future in read):
+        if bad:
+            unreadable[name] = bad
         if len(samples):
             by_host.setdefault(host, []).append(samples)
     nodes = []
@@ -151,24 +166,28 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
     host, offset_ms, bad = "?", 0, 0
     rows: list[list[float]] = []
     for document in _lines(file):
+        if bad > MOST_UNREADABLE:
+            break
         try:
             if document is None:
                 bad += 1
             elif "version" in document:
-                host, offset_ms = str(document["host"]), offsets_ms.get(str(document["writer"]), 0)
+                host, offset_ms = shortened(str(document["host"])), offsets_ms.get(str(document["writer"]), 0)
             else:
                 rows.append(_row(document, offset_ms))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             bad += 1
-    return host, np.array(rows, dtype=np.float64), bad
+    return file.name, host, np.array(rows, dtype=np.float64), bad
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
+    seals = False
     try:
         with file.open("rb") as stream:
-            for line in stream:
+            while line := stream.readline(MOST_LINE_BYTES):
+                seals = seals or is_sealed(line)
                 try:
-                    document = json.loads(line)
+                    document = json.loads(line) if seals == is_sealed(line) and not is_broken(line) else None
                 except (ValueError, RecursionError):
                     document = None
                 yield document if isinstance(document, dict) else None

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import io
 import json
-import shutil
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +17,9 @@ from pathlib import Path, PurePosixPath
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import read_bounded, reason_of, shortened
+from aiperf.outside.tar import Member, Stream, tar_members
 from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 
 CHECKSUMS = "SHA256SUMS"
@@ -28,9 +31,22 @@ STATEMENT, SIGNATURE = "STATEMENT", "STATEMENT.sig"
 SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
 
-MOST_BYTES = 64 * 2**30
-MOST_MEMBERS = 2_000_000
-"""Limits of a package, so that checking one cannot fill the disk."""
+MOST_BYTES = 4 * 2**30
+MOST_RATIO = 100
+"""Most bytes of an unpacked package: in all, and for each packed one. Records shrink to a tenth."""
+
+LEAST_LIMIT = 1 << 20
+"""Bytes that any package may have: a tar archive of nothing is blocks of zeros."""
+
+MOST_MEMBERS = 250_000
+MOST_NAME, MOST_FOLDERS = 255, 4
+"""Most files of a package; characters of a name in it, and folders on its way."""
+
+MOST_CHECKSUMS = 64 * 2**20
+"""Bytes of the list of checksums."""
+
+COPIED_BYTES = 1 << 20
+SHOWN_PROBLEMS = 5
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -57,17 +73,19 @@ def unsealed(checksums: bytes) -> Mapping[str, bytes]:
 def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal: Seal = unsealed) -> int:
     """Pack a run with its report; return the number of files. The same run gives the same bytes.
 
-    Raises EnvironmentNotReadyError if the archive cannot be written.
+    Raises EnvironmentNotReadyError if the archive cannot be written, or nobody would unpack it.
     """
     name = target.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
-    sums: list[str] = []
+    files, sums = list(_files(paths)), list[str]()
+    if (total := sum(file.stat().st_size + tarfile.BLOCKSIZE for file in files)) > MOST_BYTES:
+        raise EnvironmentNotReadyError([f"{paths.root}: {total:,} bytes; a package may have {MOST_BYTES:,} unpacked"])
     try:
         with (
             atomic_file(target) as raw,
             gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
-            for file in _files(paths):
+            for file in files:
                 inside = str(file.relative_to(paths.root))
                 content = file.read_bytes()
                 _add(archive, f"{name}/{inside}", content)
@@ -85,9 +103,11 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
 
 
 def _files(paths: RunPaths) -> Iterator[Path]:
+    names = sorted(files_below(paths.root))
     for entry in ENTRIES:
         if entry.submitted:
-            yield from (file for file in sorted(paths.root.glob(entry.glob)) if file.is_file())
+            found = (paths.root / name for name in names if re.fullmatch(entry.name, name))
+            yield from (file for file in found if file.is_file())
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -99,14 +119,13 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 def open_archive(archive: Path, folder: Path) -> Path:
     """Unpack a package into a folder, check every file, and return the run directory.
 
-    Raises RunDirectoryError if it is not a package, is damaged, or holds more or fewer files than
-    its checksums name.
+    Raises RunDirectoryError if it is not a package, is damaged, is larger than one may be, or holds
+    more or fewer files than its checksums name.
     """
     try:
-        with tarfile.open(archive, "r:gz") as opened:
-            _unpack(opened, folder, archive)
-    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
-        raise RunDirectoryError(f"{archive} cannot be unpacked: {error}") from None
+        _unpack(archive, folder)
+    except (EOFError, zlib.error, OSError, ValueError) as error:
+        raise RunDirectoryError(f"{archive} cannot be unpacked: {reason_of(error)}") from None
     roots = list(folder.iterdir())
     if len(roots) != 1 or not (roots[0] / CHECKSUMS).is_file():
         raise RunDirectoryError(
@@ -114,46 +133,64 @@ def open_archive(archive: Path, folder: Path) -> Path:
         )
     problems = differences_to_checksums(roots[0])
     if problems:
-        raise RunDirectoryError(*(f"{archive}: {problem}" for problem in problems))
+        shown = problems[:SHOWN_PROBLEMS]
+        more = [f"and {len(problems) - SHOWN_PROBLEMS} more"] if len(problems) > SHOWN_PROBLEMS else []
+        raise RunDirectoryError(*(f"{archive}: {shortened(problem)}" for problem in [*shown, *more]))
     return open_run(roots[0]).root
 
 
-def _unpack(opened: tarfile.TarFile, folder: Path, archive: Path) -> None:
-    total = 0
-    for number, member in enumerate(opened):
-        total += member.size
-        if total > MOST_BYTES or number >= MOST_MEMBERS:
-            raise RunDirectoryError(f"{archive} is not a submission package: it would fill the disk")
-        if not member.isdir():
-            _write(opened, member, folder, archive)
+def _unpack(archive: Path, folder: Path) -> None:
+    # As a stream: what follows a refused member is never unpacked, nor is a gap between two.
+    limit = min(MOST_BYTES, max(LEAST_LIMIT, MOST_RATIO * archive.stat().st_size))
+    with gzip.open(archive) as unpacked:
+        for number, member in enumerate(tar_members(unpacked, limit)):
+            if number >= MOST_MEMBERS:
+                raise RunDirectoryError(f"{archive} is not a submission package: it has too many files")
+            if not member.folder:
+                _write(unpacked, member, folder, archive)
 
 
-def _write(opened: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
-    """Write a member, which must be a plain file inside the folder and come once.
-
-    Not by `extract`: before Python 3.11.4 it knows no filter, and links are not needed.
-    """
+def _write(unpacked: Stream, member: Member, folder: Path, archive: Path) -> None:
+    """Write a member, which must be of a run or seal its package, and come once."""
     name = PurePosixPath(member.name)
-    source = opened.extractfile(member) if member.isreg() else None
-    if source is None or name.is_absolute() or ".." in name.parts:
-        raise RunDirectoryError(f"{archive} is not a submission package: {member.name!r} is not a plain file in it")
+    inside = "/".join(name.parts[1:])
+    if name.is_absolute() or ".." in name.parts or not _is_packed(inside):
+        raise RunDirectoryError(
+            f"{archive} is not a submission package: {shortened(member.name)!r} is not a file of one"
+        )
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source, target.open("xb") as stream:
-        shutil.copyfileobj(source, stream)
+    left = member.size
+    with target.open("xb") as stream:
+        while left:
+            data = unpacked.read(min(left, COPIED_BYTES))
+            if not data:
+                raise EOFError("it ends before its end")
+            stream.write(data)
+            left -= len(data)
+
+
+def _is_packed(name: str) -> bool:
+    """True if `write_archive` may have packed a file of this name, relative to the run."""
+    if name in (CHECKSUMS, STATEMENT, SIGNATURE, SYSTEMS):
+        return True
+    known = any(entry.submitted and re.fullmatch(entry.name, name) for entry in ENTRIES)
+    return known and name.isprintable() and len(name) <= MOST_NAME and name.count("/") <= MOST_FOLDERS
 
 
 def differences_to_checksums(root: Path) -> list[str]:
     """Files of an unpacked package that are not as its checksums say. Raises OSError."""
     named = {}
-    for line in (root / CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_bounded(root / CHECKSUMS, MOST_CHECKSUMS).decode(errors="replace").splitlines():
         digest, _, name = line.partition("  ")
         named[name] = digest
-    there = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
+    there = set(files_below(root))
     there -= {CHECKSUMS, STATEMENT, SIGNATURE}
     problems = [f"{name} is missing" for name in sorted(named.keys() - there)]
     problems += [f"{name} is not in {CHECKSUMS}" for name in sorted(there - named.keys())]
     for name in sorted(there & named.keys()):
-        if hashlib.sha256((root / name).read_bytes()).hexdigest() != named[name]:
+        with (root / name).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != named[name]:
             problems.append(f"{name} is not what {CHECKSUMS} says")
     return problems

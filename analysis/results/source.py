@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.history.damage import Damage
+from aiperf.outside.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.outside.text import cut
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -21,6 +23,9 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.archive import is_archive, open_archive
 from analysis.results.identity import run_identity
+
+REPORT_LIMITS = Limits(size=512 * MIB)
+"""Of a report.json, which lists all trials."""
 
 
 @dataclass(frozen=True)
@@ -79,28 +84,48 @@ def opened_run(path: Path) -> Iterator[Path]:
     if not is_archive(path):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="aiperf-") as folder:
+    with _unwound_by_signals(), tempfile.TemporaryDirectory(prefix="aiperf-") as folder:
         yield open_archive(path, Path(folder))
+
+
+@contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP leave this block as an exception does, which removes what it made."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # the main thread has the signals
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def leave(number: int, _: object) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def read_report_file(path: Path) -> Report:
     """Read a report.json. Raises RunDirectoryError if it is damaged, foreign, or of other rules."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} is not a run directory, archive or report.json: {error}") from None
-    if not isinstance(document, dict) or "rules_version" not in document:
+    data = read_bounded(path, REPORT_LIMITS.size)
+    document = parse_outside(
+        data, str(path), json_object, REPORT_LIMITS, what="a run directory, archive or report.json"
+    )
+    if "rules_version" not in document:
         raise RunDirectoryError(f"{path} is JSON, but not a report of aiperf: it has no rules_version")
     if document["rules_version"] != RULES_VERSION:
-        raise RunDirectoryError(f"{path}: its rules are {document['rules_version']!r}, not {RULES_VERSION!r}")
+        found = shortened(repr(document["rules_version"]))
+        raise RunDirectoryError(f"{path}: its rules are {found}, not {RULES_VERSION!r}")
     try:
         return Report.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RunDirectoryError(f"{path} is not a report of this version: {where}: {first['msg']}") from None
+    except (ValidationError, ValueError, RecursionError, OverflowError) as error:
+        raise RunDirectoryError(f"{path} is not a report of this version: {reason_of(error)}") from None
 
 
 def try_result(path: Path, repeat: Repeat | None = None) -> RunResult | str:

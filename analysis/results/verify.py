@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from aiperf.errors import RunDirectoryError
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import json_object, read_outside, reason_of, shortened
+from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
+from aiperf.run_directory.seals import is_broken
 from analysis.reading.run_data import read_run
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
@@ -22,9 +26,32 @@ def verify(paths: RunPaths) -> list[str]:
     return [
         *map(str, data.damages),
         *(f"{name}: ends in an unfinished line" for name in data.unfinished_lines),
+        *(f"telemetry/{name}: {count} line(s) cannot be read" for name, count in data.telemetry.unreadable.items()),
+        *_sealed(paths),
         *_archives(paths),
         *_foreign(paths),
     ]
+
+
+def notes_of(paths: RunPaths) -> list[str]:
+    """Facts of an intact run that a referee should know. Raises RunDirectoryError."""
+    note = version_note(read_manifest(paths))
+    return [note] if note is not None else []
+
+
+def _sealed(paths: RunPaths) -> Iterator[str]:
+    """Files that only a resumption needs, and that are not what was written."""
+    for file in (*sorted(paths.candidates.glob("*.json")), *([paths.nni] if paths.nni.exists() else [])):
+        try:
+            read_outside(file, _sealed_object)
+        except RunDirectoryError as error:
+            yield f"{_relative(paths, file)}: {str(error).removeprefix(f'{file}: ')}"
+
+
+def _sealed_object(data: bytes) -> dict[str, object]:
+    if is_broken(data):
+        raise ValueError("its checksum does not fit: the file was changed or torn")
+    return json_object(data)
 
 
 def _archives(paths: RunPaths) -> Iterator[str]:
@@ -33,28 +60,25 @@ def _archives(paths: RunPaths) -> Iterator[str]:
             with np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:
                     archive[name]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
             if not _is_simulated(file):
-                yield f"{_relative(paths, file)}: cannot be read: {error}"
+                yield f"{_relative(paths, file)}: cannot be read: {reason_of(error)}"
 
 
 def _is_simulated(file: Path) -> bool:
     """The simulated trainer's checkpoints are lists of accuracies."""
     try:
-        return isinstance(json.loads(file.read_bytes()), list)
-    except ValueError:
+        return isinstance(read_outside(file, json.loads), list)
+    except RunDirectoryError:
         return False
 
 
 def _foreign(paths: RunPaths) -> Iterator[str]:
-    for file in sorted(paths.root.rglob("*")):
-        name = _relative(paths, file)
-        if file.is_dir():
-            continue
+    for name in sorted(files_below(paths.root)):
         if TEMPORARY.fullmatch(name):
-            yield f"{name}: a temporary file left behind"
+            yield f"{shortened(name)}: a temporary file left behind"
         elif not belongs(name):
-            yield f"{name}: does not belong to the run"
+            yield f"{shortened(name)}: does not belong to the run"
 
 
 def _relative(paths: RunPaths, file: Path) -> str:

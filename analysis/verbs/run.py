@@ -20,7 +20,7 @@ from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left
-from analysis.results.verify import verify
+from analysis.results.verify import notes_of, verify
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +137,9 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    problems = verify(open_run(arguments.directory))
+    paths = open_run(arguments.directory)
+    problems = verify(paths)
+    warn(*(f"note: {note}" for note in notes_of(paths)))
     say(*problems, f"{arguments.directory}: {len(problems)} problem(s)")
     return EXIT_FAILED if problems else EXIT_DONE
 

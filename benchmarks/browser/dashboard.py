@@ -1,6 +1,7 @@
 """The live dashboard and the report page in Chromium: first paint, and an epoch's way to the page.
 
-python -m benchmarks.browser.dashboard [--epochs N] [--replicas N] [--trials N] [--rounds N] [--format json]
+python -m benchmarks.browser.dashboard [--epochs N] [--replicas N] [--trials N] [--rounds N]
+    [--format json]
 
 First a run in progress with the simulated trainer: the first contentful paint of its page, and for
 N epochs the seconds from the time of the record to its epoch in the table of trials. Then a run of

@@ -34,6 +34,7 @@ from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.run_directory.claim import Claim, is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import sealed
 from primary import preflight
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PRELOADED
@@ -83,7 +84,7 @@ class NniRun:
         """Carry out a new run. Raises EnvironmentNotReadyError, RunFailedError."""
         experiment = Experiment(experiment_config(self._config, self._paths))
         note = {"experiment": experiment.id, "port": self._config.nni.port}
-        write_atomically(self._paths.nni, json.dumps(note).encode() + b"\n")
+        write_atomically(self._paths.nni, sealed(note) + b"\n")
         return self._accompany(experiment, lambda: experiment.run(self._config.nni.port, wait_completion=False))
 
     def resume(self, new_clock: bool) -> EndReason:

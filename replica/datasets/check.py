@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,12 @@ from aiperf.config.dataset_manifest import (
     FileEntry,
     Split,
     read_dataset_manifest,
+    read_index,
 )
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import shortened as shortened_text
 from replica.datasets.content import About, Contents, FileContent, write_description
 from replica.datasets.examine import Findings, examine_folder, examine_shards, shortened
 from replica.datasets.naming import SHARD_PATTERN, sha256_of
@@ -26,6 +28,13 @@ from replica.datasets.sources import Place, open_folders
 
 IMAGE_SIZE = 224
 """The trained crop of files that are described for the first time, unless it is given."""
+
+
+MOST_SHOWN = 5
+"""Problems of files that cannot be described."""
+
+MOST_CLASSES = 1_000_000
+"""Labels are numbers of classes, and every class has a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +99,10 @@ def stray_files(data_dir: Path, manifest: DatasetManifest) -> tuple[str, ...]:
     own = {MANIFEST_NAME} | {entries_name(split) for split in SPLITS}
     own.update(entry.name for split in SPLITS for entry in manifest.split(split).files)
     if manifest.format == "folder":
-        own.update(name for split in SPLITS for name, _ in _index(data_dir, manifest.split(split).files[0]))
-    # Not Path.rglob: ImageNet's folders have a million files.
-    found = (
-        os.path.relpath(os.path.join(folder, name), data_dir)  # noqa: PTH118
-        for folder, _, names in os.walk(data_dir)
-        for name in names
-    )
-    strays = [f"{name}: does not belong to the data set" for name in sorted(name for name in found if name not in own)]
+        own.update(name for split in SPLITS for name, _ in read_index(data_dir, manifest, split))
+    found = sorted(name for name in files_below(data_dir) if name not in own)
+    strays = [f"{shortened_text(name)}: does not belong to the data set" for name in found]
     return shortened(str(data_dir), strays)
-
-
-def _index(data_dir: Path, entry: FileEntry) -> list[tuple[str, int]]:
-    """The images that the index of a split lists, with their labels."""
-    rows = (line.split("\t") for line in (data_dir / entry.name).read_text(encoding="utf-8").splitlines())
-    return [(name, int(label)) for name, label in rows]
 
 
 def _differences(entry: FileEntry, found: Findings, classes: int) -> Iterator[str]:
@@ -121,7 +119,7 @@ def _check_folder(data_dir: Path, manifest: DatasetManifest, report: Progress, w
     places: dict[Split, list[Place]] = {}
     for split in SPLITS:
         entry = manifest.split(split).files[0]
-        rows = _index(data_dir, entry)
+        rows = read_index(data_dir, manifest, split)
         if len(rows) != entry.images:
             problems.append(f"{entry.name}: lists {len(rows)} images, not {entry.images}")
         places[split] = [Place(name, label, data_dir / name) for name, label in rows]
@@ -148,9 +146,12 @@ def describe(data_dir: Path, image_size: int | None, report: Progress, workers: 
     problems = [problem for findings in found.values() for problem in findings.problems]
     if problems or not all(shards.values()):
         missing = [f"no {split} shards" for split in SPLITS if not shards[split]]
-        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join([*missing, *problems])}")
+        shown = "; ".join([*missing, *problems][:MOST_SHOWN])
+        raise DatasetError(f"{data_dir}: cannot be described: {shown}")
     classes = max(findings.largest_label for findings in found.values())
     contents = {split: [found[path.name].content for path in shards[split]] for split in SPLITS}
+    if not 2 <= classes <= MOST_CLASSES:
+        raise DatasetError(f"{data_dir}: cannot be described: its labels are 1 to {classes}; 2 classes are needed")
     names = tuple(f"class {number}" for number in range(1, classes + 1))
     about = _known(data_dir, contents) or About("shards made elsewhere", IMAGE_SIZE, names)
     return write_description(data_dir, "tfrecord", _sized(about, image_size), contents)
@@ -179,8 +180,12 @@ def _describe_folder(data_dir: Path, image_size: int | None, report: Progress, w
     }
     found = examine_folder(places, report, workers)
     problems = [problem for split in SPLITS for problem in found[split].problems]
+    problems += [
+        f"{shortened_text(place.name)}: has control characters, or is not UTF-8"
+        for split in SPLITS for place in places[split] if not place.name.isprintable()
+    ]  # fmt: skip
     if problems:
-        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems)}")
+        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")
     contents: dict[Split, list[FileContent]] = {}
     for split in SPLITS:
         index = data_dir / f"{split}.index"

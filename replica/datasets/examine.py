@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from aiperf.outside.reading import reason_of
 from replica.datasets.content import FileContent
 from replica.datasets.naming import sha256_of
 from replica.datasets.prepare import Progress
@@ -74,11 +75,11 @@ def examine_shard(path: Path) -> Findings:
                 problems.append(f"{path.name}, image {count()}: label {label}; labels count from 1")
             try:
                 _decode(encoded)
-            except (tf.errors.InvalidArgumentError, ValueError) as error:
+            except (tf.errors.OpError, ValueError) as error:
                 problems.append(f"{path.name}, image {count()}: {_reason(error)}")
             entries += image_entry(encoded, label)
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        problems.append(f"{path.name}: damaged after image {count()}: {str(error.message).splitlines()[0][:200]}")
+    except tf.errors.OpError as error:
+        problems.append(f"{path.name}: damaged after image {count()}: {reason_of(ValueError(error.message))}")
     entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
     return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
 
@@ -122,7 +123,7 @@ def examine_files(places: Sequence[Place]) -> FolderFindings:
             entries += image_entry(encoded, place.label)
             names.append(place.name)
             _decode(encoded)
-        except (OSError, tf.errors.InvalidArgumentError, ValueError) as error:
+        except (OSError, tf.errors.OpError, ValueError) as error:
             problems.append(f"{place.name}: {_reason(error)}")
     return FolderFindings(bytes(entries), tuple(names), shortened("folder", problems))
 

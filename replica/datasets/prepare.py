@@ -13,9 +13,10 @@ from pathlib import Path
 
 from pydantic import Base64Bytes, BaseModel, ValidationError
 
-from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, FileEntry, Split
+from aiperf.config.dataset_manifest import INDEX_LIMITS, SPLITS, DatasetManifest, FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
+from aiperf.outside.reading import read_outside
 from replica.datasets.content import About, FileContent, write_description
 from replica.datasets.naming import shard_name
 from replica.datasets.sources import ImageSource, Place
@@ -114,7 +115,7 @@ def write_job(job: ShardJob) -> ShardResult:
         for place in job.places:
             try:
                 yield Image(place.name, place.label, as_rgb_jpeg(place.read()))
-            except tf.errors.InvalidArgumentError:
+            except (tf.errors.OpError, ValueError):
                 bad.append(place.name)
 
     return ShardResult(write_shard(job.path, images()), tuple(bad))
@@ -141,7 +142,8 @@ def _journal(output: Path, identity: str) -> dict[str, FileContent]:
     if not path.exists():
         path.write_text(identity + "\n", encoding="utf-8")
         return {}
-    first, *lines = path.read_text(encoding="utf-8").splitlines()
+    text = read_outside(path, bytes.decode, INDEX_LIMITS, DatasetError, "the journal of a preparation")
+    first, *lines = text.splitlines() or [""]
     if first != identity:
         raise DatasetError(f"{output}: holds an unfinished preparation of other data; remove it or name another folder")
     return {content.entry.name: content for content in map(_finished, lines) if content is not None}
@@ -156,7 +158,7 @@ def _finished(line: str) -> FileContent | None:
     """The shard of a line; None if the line was cut off, or holds no entries: it is made again."""
     try:
         read = _Line.model_validate_json(line)
-    except ValidationError:
+    except (ValidationError, ValueError, RecursionError):
         return None
     if len(read.images) != read.shard.images * ENTRY_BYTES:
         return None

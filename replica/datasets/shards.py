@@ -62,7 +62,7 @@ def _example(image: Image) -> bytes:
     features = {
         "image/encoded": text(image.encoded),
         "image/format": text(b"JPEG"),
-        "image/filename": text(image.name.encode()),
+        "image/filename": text(image.name.encode(errors="backslashreplace")),
         "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[image.label])),
     }
     example = tf.train.Example(features=tf.train.Features(feature=features))

@@ -6,22 +6,21 @@ A source lists places and needs no TensorFlow.
 from __future__ import annotations
 
 import os
-import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import scipy.io
-
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
+from aiperf.outside.reading import reason_of, shortened
+from aiperf.outside.tar import tar_members
+from replica.datasets.devkit.synsets import validation_synsets
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif"})
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
 DEVKIT_TAR = "ILSVRC2012_devkit_t12.tar.gz"
-_GROUND_TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
-_META = "ILSVRC2012_devkit_t12/data/meta.mat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ def open_folders(source: Path) -> ImageSource:
                 f"{source}: has neither {TRAIN_TAR} nor the folders train/ and validation/ with one folder a class"
             )
     names = tuple(sorted(entry.name for entry in os.scandir(source / "train") if entry.is_dir()))
+    if unfit := [name for name in (str(source), *names) if not name.isprintable()]:
+        raise DatasetError(f"{shortened(unfit[0])}: has a name with control characters, or that is not UTF-8")
     strange = sorted({entry.name for entry in os.scandir(validation) if entry.is_dir()} - set(names))
     if strange:
         raise DatasetError(f"{validation}: classes that {source / 'train'} does not have: {', '.join(strange[:10])}")
@@ -114,41 +115,32 @@ def open_imagenet(source: Path) -> ImageSource:
         names = tuple(sorted({synset for synset, _ in train}))
         label = {name: number for number, name in enumerate(names, start=1)}
         ordered = tuple(Place(p.name, label[synset], p.path, p.offset, p.size_bytes) for synset, p in train)
-        truth = _validation_synsets(source / DEVKIT_TAR)
+        truth = validation_synsets(source / DEVKIT_TAR)
         members = sorted(_members(source / VALIDATION_TAR), key=lambda place: place.name)
         if len(members) != len(truth):
             raise DatasetError(f"{source}: {len(members)} validation images, but {len(truth)} labels")
+        if strange := set(truth) - label.keys():
+            raise DatasetError(f"{source}: {len(strange)} classes of validation images have no training images")
         validation = tuple(
             Place(p.name, label[synset], p.path, p.offset, p.size_bytes)
             for p, synset in zip(members, truth, strict=True)
         )
-    except (tarfile.TarError, KeyError, OSError, ValueError) as error:
-        raise DatasetError(f"{source}: is not ILSVRC2012 as published: {error}") from None
+    except (EOFError, OSError, ValueError, zlib.error) as error:
+        raise DatasetError(f"{source}: is not ILSVRC2012 as published: {reason_of(error)}") from None
     return ImageSource(f"ILSVRC2012 archives {source}", names, ordered, validation)
 
 
-def _members(path: Path, start: int = 0) -> list[Place]:
+def _members(path: Path, start: int = 0, end: int | None = None) -> list[Place]:
+    """The files of the archive that is `path`, or a stretch of it."""
     with path.open("rb") as stream:
-        stream.seek(start)
-        # tarfile reads from the current position; its offsets are those of the stream.
-        with tarfile.open(fileobj=stream, mode="r:") as archive:
-            return [Place(m.name, 0, path, m.offset_data, m.size) for m in archive if m.isfile()]
+        found = tar_members(stream, path.stat().st_size if end is None else end, start)
+        return [Place(m.name, 0, path, m.offset, m.size) for m in found if not m.folder]
 
 
 def _train_members(path: Path) -> list[tuple[str, Place]]:
     """The archive of archives: one for each class, named by its synset."""
-    return [(Path(inner.name).stem, place) for inner in _members(path) for place in _members(path, inner.offset)]
-
-
-def _validation_synsets(devkit: Path) -> list[str]:
-    """The synset of every validation image, in the order of their names.
-
-    The kit numbers classes in its own way.
-    """
-    with tarfile.open(devkit) as archive:
-        meta = archive.extractfile(_META)
-        truth = archive.extractfile(_GROUND_TRUTH)
-        assert meta is not None and truth is not None
-        synsets = scipy.io.loadmat(meta, squeeze_me=True)["synsets"]
-        by_id = {int(entry["ILSVRC2012_ID"]): str(entry["WNID"]) for entry in synsets}
-        return [by_id[int(line)] for line in truth.read().split()]
+    return [
+        (Path(inner.name).stem, place)
+        for inner in _members(path)
+        for place in _members(path, inner.offset, inner.offset + (inner.size_bytes or 0))
+    ]

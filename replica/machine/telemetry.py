@@ -7,7 +7,6 @@ the log.
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import threading
@@ -22,6 +21,7 @@ import pynvml
 from aiperf.cli.units import MIB
 from aiperf.clock import Clock, format_utc
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import sealed
 from replica.machine.accelerators import text_of
 
 log = logging.getLogger(__name__)
@@ -147,8 +147,8 @@ class Telemetry:
     def _run(self) -> None:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(self._header) + "\n")
+            with self._file.open("ab") as stream:
+                stream.write(sealed(self._header) + b"\n")
                 stream.flush()
                 self.sample()  # starts the sources that count since their last call
                 # An event instead of the clock's pause: the end of the run must not wait for the
@@ -160,7 +160,7 @@ class Telemetry:
             log.warning("no telemetry any more: %s", error)
 
     def _write(self, stream: Any) -> None:
-        stream.write(json.dumps(self.sample()) + "\n")
+        stream.write(sealed(self.sample()) + b"\n")
         stream.flush()
 
     def sample(self) -> Fields:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Annotated
@@ -13,7 +12,9 @@ from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
 from aiperf.files import write_atomically
 from aiperf.history.cursor import Cursor
+from aiperf.outside.reading import read_bounded
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import sealed
 from replica.search.choices import Plan
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import Lane
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 
 
 Head = tuple[Annotated[int, Field(ge=0)], Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+
+
+MOST_BYTES = 64 << 20
+"""Of a candidate's file, which names all writers."""
 
 
 class Candidate(BaseModel):
@@ -70,7 +75,7 @@ class Candidates:
             cursor=dict(plan.cursor.heads),
         )
         path = self._paths.candidate(self._replica, round_number)
-        write_atomically(path, json.dumps(candidate.model_dump()).encode() + b"\n")
+        write_atomically(path, sealed(candidate.model_dump()) + b"\n")
 
     def load(self, round_number: int, parents: Mapping[str, Hyperparameters]) -> Plan | None:
         """The candidate of a round, if there is one that can be used; another one is logged.
@@ -80,8 +85,10 @@ class Candidates:
         and was proposed since the replica started its last trial.
         """
         path = self._paths.candidate(self._replica, round_number)
+        if not path.exists():
+            return None
         try:
-            candidate = Candidate.model_validate_json(path.read_bytes())
+            candidate = Candidate.model_validate_json(read_bounded(path, MOST_BYTES))
             proposal = self._proposal(candidate, parents)
             if candidate.hyperparameters != parents[candidate.parent]:
                 raise ValueError("its hyperparameters are not the best ones of its parent")
@@ -89,8 +96,6 @@ class Candidates:
             if not self._knowledge.is_current(cursor, self._replica):
                 raise ValueError("it was not proposed since this replica's last start of a trial")
             return Plan(proposal, parents[candidate.parent], cursor=cursor)
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, TypeError, AiperfError) as error:
             log.error("candidate %s is not used: %s", path, error)
             return None

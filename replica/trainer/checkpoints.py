@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from aiperf.clock import Clock
 from aiperf.files import atomic_file
 from aiperf.messages import Begin
+from aiperf.outside.reading import reason_of
 from aiperf.run_directory.paths import earlier_checkpoint
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import CompiledSteps
@@ -106,8 +106,8 @@ class Checkpoints:
                 best = [archive[name] for name in names if name.startswith("best-")]
                 qualities = [float(value) for value in archive["accuracies"]]
             self._steps.restore(state)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            log.warning("checkpoint %s cannot be used: %s", file, error)
+        except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
+            log.warning("checkpoint %s cannot be used: %s", file, reason_of(error))
             return None
         return Checkpoint(qualities, best or None)
 

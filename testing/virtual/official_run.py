@@ -26,6 +26,7 @@ from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, Train
 from aiperf.rules.rounds import out_of_patience
 from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import without_seal
 from aiperf.source_code import source_hash
 from replica.search.planner import Memory
 from replica.trial.trainer import Trainer
@@ -171,7 +172,7 @@ def _host(replica: int) -> str:
 
 def _describe_nodes(paths: RunPaths) -> None:
     """Give each replica a node of its own with accelerators, in place of this machine."""
-    nodes = json.loads(paths.system.read_text())
+    nodes = without_seal(json.loads(paths.system.read_text()))
     for replica, facts in nodes.items():
         facts.update(
             host=_host(int(replica)), accelerators=DEVICES, accelerator=DEVICE,

@@ -18,6 +18,7 @@ from aiperf.history.bodies import (
 )
 from aiperf.history.records import Record
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import without_seal
 from testing.forging import Change, rewrite, unchain
 from testing.forging.changes import both, of
 from tests.forgeries.claims import AN_EPOCH, FIRST, PRIMARY, SECOND
@@ -58,7 +59,7 @@ def removed_and_repaired(paths: RunPaths) -> None:
 
 def describe(paths: RunPaths, **facts: Any) -> None:
     """Change the description of each node."""
-    nodes = json.loads(paths.system.read_text())
+    nodes = without_seal(json.loads(paths.system.read_text()))
     paths.system.write_text(json.dumps({replica: {**node, **facts} for replica, node in nodes.items()}))
 
 

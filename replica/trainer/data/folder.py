@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from aiperf.config.dataset_manifest import DatasetManifest, Split, read_dataset_manifest
+from aiperf.config.dataset_manifest import DatasetManifest, read_dataset_manifest, read_index
 from aiperf.config.datasets import Dataset
-from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import Batches, RankShare
@@ -28,22 +27,14 @@ class FolderSource:
         self.dataset = dataset
         self._folder = folder
         self._request = request
-        self._train = self._index(manifest, "train")
-        self._validation = self._index(manifest, "validation")
+        self._train = np.array(read_index(folder, manifest, "train"))
+        self._validation = np.array(read_index(folder, manifest, "validation"))
 
     @classmethod
     def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
         """Open a directory that its dataset.json describes. Raises DatasetError."""
         folder = data_directory(request)
         return cls(dataset, folder, read_dataset_manifest(folder), request)
-
-    def _index(self, manifest: DatasetManifest, split: Split) -> NDArray[Any]:
-        path = self._folder / manifest.split(split).files[0].name
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return np.array([line.split("\t") for line in lines])
-        except (OSError, ValueError) as error:
-            raise DatasetError(f"{path}: is not an index of images: {error}") from None
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once, shuffled over the whole set."""

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import resource
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import keras
+import psutil
 
 from aiperf.errors import UsageError
 from aiperf.network.json_files import read_architecture
+from aiperf.outside.reading import MIB, Limits, parse_outside, reason_of
 from replica.trainer.model.builder import build_model
 
 KERAS_SUFFIX = ".keras"
+
+MEMBERS = ("config.json", "metadata.json", "model.weights.h5")
+
+CONFIG_LIMITS = Limits(size=64 * MIB, depth=200)
+"""Of the description of the layers."""
+
+MOST_NUMBER, OBJECT_ID = 10**10, "shared_object_id"
+"""Greatest whole number in it but for the addresses of objects: seeds are smaller."""
+
+SPARE_BYTES, COPIES = 8 << 30, 4
+"""Address space for reading a model, and for each byte of its weights."""
+
+MOST_BYTES, MOST_RATIO = 64 << 30, 100
+"""Unpacked bytes of a file in it, in all and for each packed one. Keras does not pack them."""
 
 
 def load_any(path: Path) -> Any:
@@ -23,9 +44,56 @@ def load_any(path: Path) -> Any:
 
 
 def load_keras_file(path: Path) -> Any:
-    """Read a .keras file, refusing code in it. Raises UsageError."""
+    """Read a .keras file, refusing code in it, and content that is more than a network's.
+
+    Raises UsageError.
+    """
     try:
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{path}: cannot be read as a Keras model: {first}") from None
+        weights_bytes = _check_members(path)
+        with _memory(SPARE_BYTES + COPIES * weights_bytes):
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:  # of any kind: Keras raises what it comes across
+        raise UsageError(f"{path}: cannot be read as a Keras model: {reason_of(error)}") from None
+
+
+@contextmanager
+def _memory(more: int) -> Iterator[None]:
+    """Let this process have this many bytes more: a few words describe a layer of any size."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = psutil.Process().memory_info().vms + more
+    if before[0] == resource.RLIM_INFINITY or limit < before[0]:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _check_members(path: Path) -> int:
+    """The bytes of the weights. Raises ValueError for an archive that is not Keras's, or a bomb."""
+    with zipfile.ZipFile(path) as archive:
+        names = [member.filename for member in archive.infolist()]
+        if sorted(names) != sorted(MEMBERS):
+            raise ValueError(f"its files are {', '.join(names[:5])}; they must be {', '.join(MEMBERS)}")
+        for member in archive.infolist():
+            if member.file_size > min(MOST_BYTES, MOST_RATIO * max(member.compress_size, 1)):
+                raise ValueError(f"{member.filename} would fill the memory: {member.file_size:,} bytes")
+        config = archive.getinfo("config.json")
+        if config.file_size > CONFIG_LIMITS.size:
+            raise ValueError(f"config.json has {config.file_size:,} bytes")
+        parse_outside(archive.read(config), "config.json", _check_numbers, CONFIG_LIMITS, UsageError)
+        return archive.getinfo("model.weights.h5").file_size
+
+
+def _check_numbers(configuration: bytes) -> None:
+    """Raise ValueError for a number that no layer has."""
+
+    def check(found: dict[str, Any]) -> dict[str, Any]:
+        for key, value in found.items():
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, int) and abs(number) > MOST_NUMBER and key != OBJECT_ID:
+                    raise ValueError(f"{key} is {number}")
+        return found
+
+    if not isinstance(json.loads(configuration, object_hook=check), dict):
+        raise ValueError("it is not a JSON object")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from aiperf.files import atomic_file
 from aiperf.messages import InheritedWeights
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
+from aiperf.outside.reading import reason_of
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data
 
@@ -66,8 +66,8 @@ def epoch_of(path: Path) -> int | None:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return int(archive[EPOCH]) if EPOCH in archive.files else None
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise TrialFailedError("weights", f"{path} cannot be read: {error}") from None
+    except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
+        raise TrialFailedError("weights", f"{path} cannot be read: {reason_of(error)}") from None
 
 
 def load(path: Path, architecture: Architecture) -> Weights:
@@ -82,8 +82,8 @@ def load(path: Path, architecture: Architecture) -> Weights:
                 for node in architecture.nodes
                 if architecture.weight_shapes(node)
             }
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise TrialFailedError("weights", f"{path} cannot be read: {error}") from None
+    except Exception as error:  # as above
+        raise TrialFailedError("weights", f"{path} cannot be read: {reason_of(error)}") from None
     for node in architecture.nodes:
         for name, shape in architecture.weight_shapes(node).items():
             found = weights[node.name][name].shape

@@ -121,7 +121,7 @@ def test_an_archive_may_hold_no_other_file_than_the_two(
     (folder / "STATEMENT.txt").write_text("more")
     packed = tmp_path / "more.tar.gz"
     subprocess.run(["tar", "-czf", packed, "-C", folder.parent, folder.name], check=True)
-    with pytest.raises(RunDirectoryError, match=r"STATEMENT.txt is not in SHA256SUMS"):
+    with pytest.raises(RunDirectoryError, match=r"STATEMENT.txt. is not a file of one"):
         open_archive(packed, tmp_path / "again")
 
 

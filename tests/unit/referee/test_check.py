@@ -14,6 +14,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import without_seal
 from testing.forging import of_trial, rewrite
 from tests.integration.runs.test_golden import unpacked
 
@@ -65,7 +66,7 @@ def test_a_run_without_a_chain_says_that_nothing_is_replayed(
 
 
 def test_other_software_is_named(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = json.loads(run.system.read_text())
+    nodes = without_seal(json.loads(run.system.read_text()))
     run.system.write_text(json.dumps({replica: {**node, "scipy": "0.1"} for replica, node in nodes.items()}))
     main(["check", str(run.root), "--replay", "1"])
     assert "plans are equal only with the same software: scipy 0.1 on replicas 0, 1" in capsys.readouterr().out

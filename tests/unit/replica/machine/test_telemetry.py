@@ -64,7 +64,7 @@ def test_a_sampler_writes_a_header_and_samples_and_survives_sources_that_fail(
     sampler.stop()
     header, sample = map(json.loads, file.read_text().splitlines())
     assert header["writer"] == "replica-0000-1"
-    assert sample.keys() == {"time", "memory_used_bytes", "memory_total_bytes"}
+    assert sample.keys() == {"time", "memory_used_bytes", "memory_total_bytes", "crc32"}
 
 
 def test_a_full_disk_ends_the_sampling_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

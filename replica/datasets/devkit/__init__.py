@@ -1,0 +1,1 @@
+"""ILSVRC2012's development kit."""
