@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EnvironmentNotReadyError
+from aiperf.errors import EnvironmentNotReadyError, RunHeldError
 from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from primary.allocations import allocation_of
@@ -36,7 +36,8 @@ def conduct(
 ) -> EndReason:
     """Conduct a run to its end.
 
-    Raises EnvironmentNotReadyError if its directory can no longer be written.
+    Raises EnvironmentNotReadyError if its directory can no longer be written, and RunHeldError,
+    when its processes have ended, if another primary has taken the run over.
     """
     logging.basicConfig(
         filename=paths.primary_log,
@@ -47,6 +48,8 @@ def conduct(
         with HistoryWriter(paths, "primary", clock) as writer:
             if start.resumption is not None:
                 writer.append(start.resumption)
+            elif writer.name != "primary-1":
+                raise RunHeldError(f"{paths.root}: another primary has begun this run at the same time")
             for closing in start.closings:
                 writer.append(closing)
             display = FailSafeDisplay(open_display(clock))
@@ -69,7 +72,10 @@ async def _dispatch(context: RunContext, companion: Companion | None) -> EndReas
         loop.add_signal_handler(number, dispatcher.interrupt)
     accompanying = asyncio.create_task(companion(dispatcher)) if companion is not None else None
     try:
-        return await dispatcher.run()
+        reason = await dispatcher.run()
+        if context.claim.lost is not None:
+            raise context.claim.lost
+        return reason
     finally:
         if accompanying is not None:
             accompanying.cancel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from math import inf
 
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import RunEnded, RunReleased
@@ -63,7 +62,8 @@ class Dispatcher:
                 reason = await self._until_end(replicas)
             elif not self._milestones.stopping.is_set():
                 reason = "no_replicas"
-            self._record_end(reason)
+            if self._context.keep_claim(self._milestones):  # else the end is another primary's to record
+                self._record_end(reason)
         finally:
             self._milestones.stopping.set()
             try:
@@ -75,7 +75,8 @@ class Dispatcher:
 
     def _close(self, reason: EndReason) -> None:
         self._heads.last()
-        self._tidy(reason)
+        if self._context.claim.lost is None:
+            self._tidy(reason)
         self._context.manager.closed(reason)
         self._context.display.refresh(self._view)
         self._context.display.close()
@@ -102,7 +103,9 @@ class Dispatcher:
         except TimeoutError:
             late = len(self._servers) - len(milestones.answered)
             self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
-        return bool(self._ready_replicas()) and not milestones.stopping.is_set()
+        return (
+            self._context.keep_claim(milestones) and bool(self._ready_replicas()) and not milestones.stopping.is_set()
+        )
 
     def _ready_replicas(self) -> tuple[int, ...]:
         return tuple(view.replica for view in self._view.replicas if view.state == "ready")
@@ -166,18 +169,15 @@ class Dispatcher:
 
     async def _tick(self) -> None:
         """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
-        clock, touched_s = self._context.clock, -inf
         while True:
-            if clock.monotonic_s() - touched_s > TOUCH_INTERVAL_S:
-                touched_s = clock.monotonic_s()
-                self._context.claim.touch()
-            if self._release_ms:
+            self._context.keep_claim(self._milestones, TOUCH_INTERVAL_S)
+            if self._release_ms and self._context.claim.lost is None:
                 self._view.elapsed_s = self._elapsed_s()
                 self._heads.look(self._elapsed_s())
                 self._check_placement()
                 self._system.try_to_write()
             self._context.display.refresh(self._view)
-            await clock.sleep(REFRESH_S)
+            await self._context.clock.sleep(REFRESH_S)
 
     def _check_placement(self) -> None:
         present = (view.replica for view in self._view.replicas if view.state in ("ready", "working"))
