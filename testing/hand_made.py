@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -182,7 +181,7 @@ class HandMadeRun(_Primary):
     def resume(self, new_clock: bool = False, claim: int | None = None) -> HandMadeRun:
         """Have another primary resume the run, which closes the trials in progress.
 
-        With a claim, what others record from now on does not count, if they are not its own.
+        With a claim it also fences the one before.
         """
         reader = HistoryReader(self.paths)
         reader.read_new()
@@ -191,15 +190,6 @@ class HandMadeRun(_Primary):
         for replica in sorted(self._open):
             self._close(replica, "lost")
         return self
-
-    def as_it_is(self) -> HandMadeRun:
-        """The primary and the replicas of now, which go on beside a successor."""
-        twin = copy(self)
-        twin.replicas, twin._jobs, twin._open = dict(self.replicas), dict(self._jobs), dict(self._open)
-        twin._next, twin.clock = dict(self._next), copy(self.clock)
-        for writer in (twin.primary, *twin.replicas.values()):
-            writer.clock = twin.clock
-        return twin
 
     def rejoin(self, replica: int = 0) -> HandMadeRun:
         """Start a replica again."""

@@ -137,8 +137,7 @@ def explore(before: dict[str, Holder], mortal: int | None, lies: bool = False, o
     return found
 
 
-@pytest.mark.parametrize("name", BEFORE)
-@pytest.mark.parametrize("mortal", [None, 2])
+@pytest.mark.parametrize(("name", "mortal"), [("no claim", None), ("a dead holder", 2), ("a released claim", None)])
 def test_one_of_three_takers_has_the_run_whatever_the_order(name: str, mortal: int | None) -> None:
     found = explore(BEFORE[name], mortal)
     assert found.successes == set(range(TAKERS))

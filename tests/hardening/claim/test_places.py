@@ -1,4 +1,4 @@
-"""Takers in other PID namespaces, with another idea of the boot time, and in crowds of real processes."""
+"""Takers as real processes: in PID namespaces, with another boot time, and in crowds."""
 
 from __future__ import annotations
 
@@ -143,10 +143,9 @@ def test_of_many_processes_that_take_a_dead_claim_one_gets_it(tmp_path: Path) ->
         wait_for(lambda: dead.poll() is not None)
     script = TAKES.replace("claim = Claim", "sys.stdin.readline(); claim = Claim", 1)
     words = [sys.executable, "-c", script, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": ROOT}
     crowd = [
-        subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ROOT}
-        )  # fmt: skip
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(8)
     ]
     for process in crowd:

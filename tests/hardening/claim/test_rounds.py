@@ -1,4 +1,4 @@
-"""Takers with slow files, deaths and stepping clocks: never two holders, and never a run for nobody."""
+"""Takers with slow files, deaths and stepping clocks: never two holders, nor none for ever."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,16 @@ from aiperf.history.ledger import Ledger
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from testing.hand_made import T0_MS, HandMadeRun
+
+
+def as_it_is(run: HandMadeRun) -> HandMadeRun:
+    """The primary and the replicas of now, which go on beside a successor."""
+    twin = copy(run)
+    twin.replicas, twin._jobs, twin._open = dict(run.replicas), dict(run._jobs), dict(run._open)
+    twin._next, twin.clock = dict(run._next), copy(run.clock)
+    for writer in (twin.primary, *twin.replicas.values()):
+        writer.clock = twin.clock
+    return twin
 
 
 def begun(root: Path) -> HandMadeRun:
@@ -46,7 +57,7 @@ def read(run: HandMadeRun) -> RunData:
 def test_the_work_of_the_loser_does_not_count_and_nothing_is_damaged(tmp_path: Path) -> None:
     alone = rest(resumed(begun(tmp_path / "alone")))
     run = begun(tmp_path / "both")
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     resumed(run)
     loser_works(loser)
     rest(run)
@@ -66,7 +77,7 @@ def test_the_work_of_the_loser_does_not_count_and_nothing_is_damaged(tmp_path: P
 
 def test_without_a_fence_the_same_records_are_a_conflict(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     run.at(30).resume().at(31).rejoin(0).rejoin(1)
     loser_works(loser)
     rest(run)
@@ -75,7 +86,7 @@ def test_without_a_fence_the_same_records_are_a_conflict(tmp_path: Path) -> None
 
 def test_a_replica_that_the_loser_starts_later_is_not_foreign_and_does_not_count(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     resumed(run)
     loser.at(33).lose(1).at(34).rejoin(1)
     assert loser.replicas[1].name == "replica-0001-3"
@@ -87,9 +98,9 @@ def test_a_replica_that_the_loser_starts_later_is_not_foreign_and_does_not_count
 
 def test_the_last_claim_decides_among_three(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    first = run.as_it_is()
+    first = as_it_is(run)
     resumed(run)
-    second = run.as_it_is()
+    second = as_it_is(run)
     run.at(30.5).resume(claim=3).at(31).rejoin(0).rejoin(1)
     loser_works(first)
     second.at(45).start_trial(3, resumes=1).at(65).epoch(3, 2, correct=360)
@@ -102,7 +113,7 @@ def test_the_last_claim_decides_among_three(tmp_path: Path) -> None:
 
 def test_the_fold_is_the_same_in_any_order_if_the_fence_is_known(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     resumed(run)
     loser_works(loser)
     rest(run)
@@ -122,7 +133,7 @@ def test_the_fold_is_the_same_in_any_order_if_the_fence_is_known(tmp_path: Path)
 
 def test_the_end_that_the_loser_records_is_not_the_runs(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     resumed(run)
     loser.at(36).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 36_000))
     assert read(rest(run)).ended == "deadline"
@@ -132,7 +143,7 @@ def test_the_end_that_the_loser_records_is_not_the_runs(tmp_path: Path) -> None:
 def test_a_second_try_at_a_part_of_the_run_is_damage(tmp_path: Path, minutes: int) -> None:
     """A primary looks at its claim every 15 s: one that works on for long is no accident."""
     run = begun(tmp_path)
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     resumed(run)
     for minute in range(minutes):
         loser.at(60 * minute + 59).epoch(1, 2 + minute)
@@ -145,7 +156,7 @@ def test_a_fence_does_not_make_the_clock_start_anew(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"training.trainer": "simulated"}).at(0)
     run._configure(run_duration=600, run_replicas=1)
     run.tell(RunEnded(reason="interrupted", end_ms=T0_MS))
-    loser = run.as_it_is()
+    loser = as_it_is(run)
     run.at(1).resume(claim=2)
     loser.at(2).tell(RunReleased(duration_ms=600_000, ready=(0,)))
     run.at(100).release(600).at(101).start_trial(1).at(120).epoch(1, 1).end(700)
