@@ -79,6 +79,8 @@ class Job(Message):
     resumes: int | None = None
     """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch.
     """
+    claim: int | None = None
+    """Number of the primary's claim: an agent refuses a job of a superseded primary."""
 
 
 class Cancel(Message):

@@ -62,7 +62,7 @@ class View:
                 sizes.append((file.name, facts.st_size, facts.st_mtime_ns))
         status = self.answer.status if self.answer is not None else None
         passed = None if status is not None and status.state == "ended" else now_ms // LONGEST_MS
-        return sizes, find_holder(self.paths.claim, now_ms), passed
+        return sizes, find_holder(self.paths.claims, now_ms), passed
 
 
 class Feed:

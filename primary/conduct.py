@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
+from aiperf.errors import RunHeldError
 from aiperf.run_directory.paths import RunPaths
 from primary.allocations import allocation_of
 from primary.context import RunContext, RunWriter
@@ -38,7 +39,8 @@ def conduct(
 ) -> EndReason:
     """Conduct a run to its end.
 
-    Raises RunStorageError if its directory can no longer be written.
+    Raises RunStorageError if its directory can no longer be written, and RunHeldError, when its
+    processes have ended, if another primary has taken the run over.
     """
     logging.basicConfig(
         filename=paths.primary_log,
@@ -49,6 +51,8 @@ def conduct(
     with RunWriter(paths, clock) as writer:
         if start.resumption is not None:
             writer.append(start.resumption)
+        elif writer.name != "primary-1":
+            raise RunHeldError(f"{paths.root}: another primary has begun this run at the same time")
         for closing in start.closings:
             writer.append(closing)
         display = PatientDisplay(FailSafeDisplay(open_display(clock)))
@@ -69,7 +73,10 @@ async def _dispatch(context: RunContext, companion: Companion | None) -> EndReas
     loop.set_exception_handler(partial(_report_unhandled, context))
     accompanying = asyncio.create_task(_accompany(companion, dispatcher)) if companion is not None else None
     try:
-        return await dispatcher.run()
+        reason = await dispatcher.run()
+        if context.claim.lost is not None:
+            raise context.claim.lost
+        return reason
     finally:
         if accompanying is not None:
             accompanying.cancel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from math import inf
 from typing import Any
 
 from aiperf.clock import wait_awake
@@ -34,8 +33,9 @@ LATE_S = 5.0
 class _Upkeep:
     """What is due once a second while a run is in progress."""
 
-    def __init__(self, context: RunContext, view: RunView, system: SystemFile) -> None:
+    def __init__(self, context: RunContext, milestones: Milestones, view: RunView, system: SystemFile) -> None:
         self._context = context
+        self._milestones = milestones
         self._view = view
         self._system = system
         self._heads = HeadLines(context)
@@ -60,11 +60,9 @@ class _Upkeep:
 
     async def tick(self) -> None:
         """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
-        clock, touched_s = self._context.clock, -inf
+        clock = self._context.clock
         while True:
-            if clock.monotonic_s() - touched_s > TOUCH_INTERVAL_S:
-                touched_s = clock.monotonic_s()
-                self._context.claim.touch()
+            self._context.keep_claim(self._milestones, TOUCH_INTERVAL_S)
             try:
                 self._show()
             except AiperfError:
@@ -76,7 +74,7 @@ class _Upkeep:
             self._note_lateness(clock.monotonic_s() - slept_s - REFRESH_S)
 
     def _show(self) -> None:
-        if self.release_ms:
+        if self.release_ms and self._context.claim.lost is None:
             self._view.elapsed_s = self.elapsed_s()
             self._heads.look(self.elapsed_s())
             self.check_placement()
@@ -108,7 +106,7 @@ class Dispatcher:
         self._system = SystemFile(context.paths.system)
         self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
-        self._upkeep = _Upkeep(context, self._view, self._system)
+        self._upkeep = _Upkeep(context, self._milestones, self._view, self._system)
         self._hurry = asyncio.Event()
         self._error: BaseException | None = None
         """Ends the run: the first error of a replica's server, or of the ticks, that got out."""
@@ -138,7 +136,8 @@ class Dispatcher:
                 reason = "no_replicas"
             if self._error is not None:
                 raise self._error
-            self._record_end(reason)
+            if self._context.keep_claim(self._milestones):  # else the end is another primary's to record
+                self._record_end(reason)
         finally:
             self._milestones.stopping.set()
             try:
@@ -160,7 +159,8 @@ class Dispatcher:
             self._milestones.changed.set()
 
     def _close(self, reason: EndReason) -> None:
-        self._tidy(reason)
+        if self._context.claim.lost is None:
+            self._tidy(reason)
         self._context.manager.closed(reason)
         self._upkeep.close()
 
@@ -183,7 +183,9 @@ class Dispatcher:
         except TimeoutError:
             late = len(self._servers) - len(milestones.answered)
             self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
-        return bool(self._ready_replicas()) and not milestones.stopping.is_set()
+        return (
+            self._context.keep_claim(milestones) and bool(self._ready_replicas()) and not milestones.stopping.is_set()
+        )
 
     async def _all_answered(self) -> None:
         milestones = self._milestones

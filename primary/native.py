@@ -54,7 +54,7 @@ class NativeRun:
             return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms()))
 
     def _claim(self) -> Claim:
-        return Claim(self._paths.claim, self._clock.utc_ms())
+        return Claim(self._paths.claims, self._clock)
 
     def _conduct(self, start: Start) -> EndReason:
         return conduct(self._config, self._paths, start, NativeManager(), self._clock)

@@ -129,7 +129,8 @@ class _Jobs:
         self._view.state = "finished"
 
     async def _training(self, link: ReplicaLink) -> Finished:
-        self._job = job = self._context.work.next_job(self._replica)
+        job = self._context.work.next_job(self._replica)
+        self._job = job = job.model_copy(update={"claim": self._context.claim.number})
         self._view.round = job.round
         self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type"})))
         self._witness.issued(job.trial)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
-from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed
+from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
 from aiperf.history.cursor import Cursor
 from aiperf.history.damage import Damage
-from aiperf.history.files import HistoryReader
+from aiperf.history.files import Batch, HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.records import Record
-from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.paths import RunPaths
 from primary.work import WorkList, open_work
 
@@ -53,11 +53,15 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     """
     remove_temporaries(paths.root)
     reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
-    witnessed = set[int]()
+    witnessed, ends = set[int](), dict[str, int]()
     for batch in reader.read_files():
-        ledger.add(batch.records)
+        claim.touch(TOUCH_INTERVAL_S)
+        records = _of_known_jobs(batch, ledger, ends)
+        ledger.add(records)
         damages += batch.damages
-        witnessed.update(r.body.trial for r in batch.records if isinstance(r.body, JobIssued) and r.previous)
+        witnessed.update(
+            r.body.trial for r in records if isinstance(r.body, JobIssued) and r.previous and not ledger.fences.drops(r)
+        )
     if damages:
         raise UsageError(
             f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
@@ -65,12 +69,33 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
         )
     if not new_clock:
         _check_deadline(paths, config, ledger, now_ms)
-    resumption = RunResumed(new_clock=new_clock)
+    claim.outnumber(ledger.fences.claim)
+    if not claim.alone:
+        ledger.fences.leave_trials_out()
+    cursor = reader.cursor()
+    heads = {name: (ends.get(name, place), digest) for name, (place, digest) in cursor.heads.items()}
+    until = Cursor({name: head for name, head in heads.items() if head[0] >= 0})
+    resumption = RunResumed(new_clock=new_clock, claim=claim.number, until=until.text)
     # From here on trials that were in progress count as dead, as for every later reader.
-    ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, resumption)])
+    ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, RunResumed(new_clock=new_clock))])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
-    closings = tuple(_closings(ledger, witnessed, reader.cursor()))
+    closings = tuple(_closings(ledger, witnessed, cursor))
     return Start(claim, open_work(config, ledger), released_ms, resumption, closings)
+
+
+def _of_known_jobs(batch: Batch, ledger: Ledger, ends: dict[str, int]) -> tuple[Record, ...]:
+    """The records of a file up to the first trial that no primary has issued, as far as was read.
+
+    A primary that still works may have issued one since its own file was read. Notes in `ends` the
+    last record of a file that is cut there.
+    """
+    for number, record in enumerate(batch.records):
+        if isinstance(record.body, TrialStarted | TrialFailed) and record.previous is not None:
+            known = ledger.trials.get(record.body.trial)
+            if known is None or known.issued is None:
+                ends[record.writer] = record.sequence - 1
+                return batch.records[:number]
+    return batch.records
 
 
 def _closings(ledger: Ledger, witnessed: set[int], cursor: Cursor) -> Iterator[TrialClosed]:

@@ -127,6 +127,7 @@ def _document(compliance: Compliance, replayed: ReplayResult | None, good: bool)
         "score_ops": report.score_ops if good else None,
         "regulated_score_ops": report.regulated_score_ops if good else None,
         "error": report.error,
+        "notices": list(report.notices),
         "damages": [asdict(damage) for damage in compliance.damages],
         "replayed": {"checked": replayed.checked, "equal": replayed.equal} if replayed else {"checked": 0, "equal": 0},
         "official": compliance.official and good,
@@ -140,6 +141,7 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
         table.add_row(rule.rule, "PASSED" if rule.passed else "FAILED", rule.found[:300], rule.required)
     console.print(table)
     lines = [f"not as recorded: {difference}" for difference in compliance.differences]
+    lines += [f"notice: {notice}" for notice in report.notices]
     lines += _shown("damaged: ", [str(damage) for damage in compliance.damages])
     if not compliance.recomputed:
         lines.append("not recomputed: a report.json has no records; check its run directory or archive")

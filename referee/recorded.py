@@ -11,6 +11,7 @@ from aiperf.errors import RecordDamagedError
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
 from aiperf.history.cursor import Cursor, parse_cursor
+from aiperf.history.fencing import Fences, reading_order
 from aiperf.history.files import Batch, decode_lines, read_from
 from aiperf.history.records import Record
 from aiperf.run_directory.paths import RunPaths
@@ -47,6 +48,9 @@ class RecordedHistory:
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._writers = {file.stem: _read(file) for file in paths.history_files()}
+        self._fences = Fences()
+        for writer in self._writers.values():
+            self._fences.learn(writer.records)
 
     @property
     def head(self) -> Cursor:
@@ -55,11 +59,11 @@ class RecordedHistory:
         return Cursor(found)
 
     def starts(self) -> Iterator[Start]:
-        """Every start of a trial, file by file."""
+        """Every start of a trial that counts, file by file."""
         for name, writer in self._writers.items():
             before: dict[int, int] = {}
             for place, record in zip(writer.places, writer.records, strict=True):
-                if isinstance(body := record.body, TrialStarted):
+                if isinstance(body := record.body, TrialStarted) and not self._fences.drops(record):
                     yield Start(name, place, body, record.previous is not None, before.get(body.replica))
                     before[body.replica] = place
 
@@ -128,7 +132,7 @@ class RecordsUpTo:
 
     def read_files(self) -> Iterator[Batch]:
         """Records up to the end that were not read before, writer by writer."""
-        for writer, (place, _) in sorted(self._cursor.heads.items()):
+        for writer, (place, _) in sorted(self._cursor.heads.items(), key=lambda item: reading_order(item[0])):
             yield self._history.between(writer, self._read.get(writer, -1), place)
             self._read[writer] = place
 

@@ -178,10 +178,15 @@ class HandMadeRun(_Primary):
         self.clock.now_ms = T0_MS + round(t_s * 1000)
         return self
 
-    def resume(self, new_clock: bool = False) -> HandMadeRun:
-        """Have another primary resume the run, which closes the trials in progress."""
+    def resume(self, new_clock: bool = False, claim: int | None = None) -> HandMadeRun:
+        """Have another primary resume the run, which closes the trials in progress.
+
+        With a claim it also fences the one before.
+        """
+        reader = HistoryReader(self.paths)
+        reader.read_new()
         self.primary = HistoryWriter(self.paths, "primary", self.clock)
-        self.tell(RunResumed(new_clock=new_clock))
+        self.tell(RunResumed(new_clock=new_clock, claim=claim, until=reader.cursor().text if claim else None))
         for replica in sorted(self._open):
             self._close(replica, "lost")
         return self

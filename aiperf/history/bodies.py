@@ -56,6 +56,12 @@ class RunResumed:
 
     type: Literal["run_resumed"] = "run_resumed"
     new_clock: bool = False
+    claim: int | None = None
+    """Number of the primary's claim; None, here and in jobs, in records of earlier versions."""
+    until: str | None = None
+    """The last records of earlier primaries and their replicas that count, as a cursor
+    (`aiperf.history.fencing`).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -80,6 +86,8 @@ class JobIssued:
     point: int = 0
     base: int | None = None
     resumes: int | None = None
+    claim: int | None = None
+    """Number of the claim of the primary that issued it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

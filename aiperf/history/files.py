@@ -22,6 +22,7 @@ from aiperf.history.bodies import AnyBody
 from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor
 from aiperf.history.damage import Damage, DamageKind
+from aiperf.history.fencing import reading_order
 from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
@@ -152,8 +153,12 @@ class HistoryReader:
         )
 
     def read_files(self) -> Iterator[Batch]:
-        """As `read_new`, writer by writer: a long history need not be in memory at once."""
-        for file in sorted(file for role in self._roles for file in self._paths.history_files(role)):
+        """As `read_new`, writer by writer: a long history need not be in memory at once.
+
+        Files come in the order of `reading_order`.
+        """
+        files = {file for role in self._roles for file in self._paths.history_files(role)}
+        for file in sorted(files, key=lambda file: reading_order(file.stem)):
             position = self._positions.setdefault(file.name, _Position())
             lines = _new_lines(file, position)
             first = position.lines + 1

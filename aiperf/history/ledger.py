@@ -1,4 +1,8 @@
-"""The state of a run as a fold over its records: idempotent, and independent of their order."""
+"""The state of a run as a fold over its records: idempotent, and independent of their order.
+
+But for fences (`aiperf.history.fencing`): they must be known before the records that they drop, as
+they are if files are read in `reading_order`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ from aiperf.history.bodies import (
     TrialStarted,
 )
 from aiperf.history.damage import Damage
+from aiperf.history.fencing import Fences
 from aiperf.history.records import Record
 from aiperf.network.operations import Operations
 from aiperf.rules.score import TrialWork
@@ -138,6 +143,7 @@ class Ledger:
     conflicts: list[Damage] = field(default_factory=list)
     latest_progress_only: bool = False
     """Keep only the furthest progress report of each trial: a long run has millions of them."""
+    fences: Fences = field(default_factory=Fences)
     _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
 
     @property
@@ -154,7 +160,11 @@ class Ledger:
 
     def add(self, records: Iterable[Record]) -> None:
         """Fold records in; a record that was seen before changes nothing."""
+        records = tuple(records)
+        self.fences.learn(records)
         for record in records:
+            if self.fences.drops(record):
+                continue
             if self._seen.setdefault(record.writer, _Sequences()).add(record.sequence):
                 self.last_ms = max(self.last_ms, record.time_ms)
                 last_ms = self.last_of_writer_ms.get(record.writer, record.time_ms)

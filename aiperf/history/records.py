@@ -84,7 +84,7 @@ def _data_of(body: AnyBody) -> dict[str, Any]:
 _LATER = frozenset(
     {
         "correct", "measured_quality", "evidence", "weights", "trainer", "input", "dataset", "fingerprint",
-        "memory_bytes", "cursor", "cursor_hash",
+        "memory_bytes", "cursor", "cursor_hash", "claim", "until",
     }
 )  # fmt: skip
 """Left out if None: they say nothing then, and the first version does not know them."""

@@ -1,112 +1,270 @@
 """The claim to a run: one primary at a time, on any node that sees the run directory.
 
-A claim is a file that is created exclusively and touched at intervals; network file systems have no
-dependable locks.
+Claims are files with rising numbers. Each is written whole to a temporary name and published with a
+hard link, which network file systems make for only one of several takers. The number is one above
+that of the last claim, whose holder must be over: released, dead, or untouched while the taker
+watched. A claim is never removed, so that of all takers of one claim only one finds the next number
+free, however old its view of the folder is. Network file systems have no dependable locks.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
+import re
 import secrets
-import socket
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import psutil
-
-from aiperf.clock import format_utc
+from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
+from aiperf.files import sync_directory
+from aiperf.run_directory.holder import Holder, Machine, parse_holder
 
 SILENCE_S = 90.0
-"""A claim of another node that was not touched for this long is dead."""
+"""A holder that cannot be seen from here is over if its claim is not touched for this long."""
 
 TOUCH_INTERVAL_S = 15.0
+LOOK_INTERVAL_S = 1.0
+"""From one look at a claim that is watched to the next."""
+
+RETRY_S = 0.2
+"""Until the next look after another taker was faster."""
+
+_NAME = re.compile(r"(\d{6,12})\.json")
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Errors of file systems that have no hard links."""
+
+Stamp = tuple[int, ...]
+"""Changes whenever a file is written or touched."""
+
+
+class Disk:
+    """The file operations of a claim; each is one step, between which other takers may act.
+
+    Raises OSError.
+    """
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder; none if it does not exist."""
+        try:
+            return [path.name for path in folder.iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: Path) -> tuple[bytes, Stamp] | None:
+        """Content and stamp of a file; None if it does not exist.
+
+        It is opened each time: only then network file systems ask the server for news.
+        """
+        try:
+            with path.open("rb") as stream:
+                facts = os.fstat(stream.fileno())
+                return stream.read(), (facts.st_mtime_ns, facts.st_ino, facts.st_size)
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a new file durably."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def link(self, path: Path, target: Path) -> None:
+        """Give a file a second name, which must be new."""
+        os.link(path, target)
+        sync_directory(target.parent)
+
+    def links(self, path: Path) -> int:
+        """The number of names of a file; 0 if it does not exist."""
+        try:
+            return path.stat().st_nlink
+        except FileNotFoundError:
+            return 0
+
+    def replace(self, path: Path, target: Path) -> None:
+        """Rename a file over another."""
+        path.replace(target)
+        sync_directory(target.parent)
+
+    def touch(self, path: Path) -> None:
+        """Change the time of a file, by the file server's clock."""
+        os.utime(path)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The claim with the highest number; 0 is that of an earlier version."""
+
+    number: int
+    path: Path
+    holder: Holder
+    stamp: Stamp
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(f"aiperf: {text}\n")
+    sys.stderr.flush()
 
 
 class Claim:
-    """The claim on one run, from construction to `release`.
+    """The claim on one run, from construction to `release`. `folder` is that of the run's claims.
 
-    Raises RunHeldError if a living primary has it, naming its process, its node and since when.
+    Waits up to `SILENCE_S` if the last holder cannot be seen from here, and says so (`show`).
+    Raises RunHeldError if a living primary has the run, naming its process, its node and since
+    when; OSError if the run directory cannot be written.
     """
 
-    def __init__(self, path: Path, now_ms: int) -> None:
-        self._path = path
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        disk: Disk | None = None,
+        machine: Machine | None = None,
+        show: Callable[[str], None] = _show,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._disk = disk or Disk()
+        self._machine = machine or Machine()
+        self._show = show
         self._token = secrets.token_hex(8)
-        holder = {
-            "token": self._token,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process_started": psutil.Process().create_time(),
-            "since": format_utc(now_ms),
-        }
-        while not self._create(json.dumps(holder).encode() + b"\n"):
-            self._remove_if_dead()
+        self.number = 0
+        """Above that of every earlier claim on the run."""
+        self.alone = True
+        """False if an earlier holder was only silent, and may be at work again."""
+        self._touched_s = clock.monotonic_s()
+        self.lost: RunHeldError | None = None
+        """Names the primary that has taken the run over since."""
+        while not self._take(_last(self._disk, folder)):
+            clock.pause(RETRY_S)
 
-    def _create(self, data: bytes) -> bool:
-        try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            return False
-        try:
-            os.write(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def _take(self, last: _Found | None) -> bool:
+        """Publish the claim that follows the last one; False if another taker was faster."""
+        if last is not None:
+            certain = self._await_end(last)
+            if certain is None:
+                return False
+            self.alone = certain and last.holder.alone
+        return self._publish(last.number + 1 if last is not None else 1)
+
+    def _await_end(self, last: _Found) -> bool | None:
+        """Wait until the last holder is over: True for certain, False if it is only silent.
+
+        None if its claim is not the last one any more. Raises RunHeldError if it lives.
+        """
+        if last.holder.released:
+            return True
+        lives = self._machine.lives(last.holder)
+        if lives is None:
+            return self._watch(last)
+        if lives:
+            raise _held(self._folder, last.holder)
         return True
 
-    def _remove_if_dead(self) -> None:
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
-            return
-        holder = _parse(data)
-        if not self._is_dead(holder):
-            raise RunHeldError(
-                f"{self._path.parent}: another primary has this run: process {holder.get('pid')} on "
-                f"{holder.get('host')}, since {holder.get('since')}; end it first"
-            )
-        # Renamed first: if another primary took it over in between, its claim is put back.
-        aside = self._path.with_name(f".{self._path.name}.{self._token}.tmp")
-        try:
-            self._path.rename(aside)
-        except FileNotFoundError:
-            return
-        if aside.read_bytes() != data:
-            os.link(aside, self._path)
-        aside.unlink()
+    def _watch(self, last: _Found) -> bool | None:
+        self._show(f"waiting up to {SILENCE_S:.0f} s to see whether this run's primary is alive: {last.holder.named}")
+        began_s = self._clock.monotonic_s()
+        while self._clock.monotonic_s() - began_s <= SILENCE_S:
+            self._clock.pause(LOOK_INTERVAL_S)
+            now = _last(self._disk, self._folder)
+            if now is None or now.number != last.number or now.holder != last.holder:
+                return None
+            if now.stamp != last.stamp:
+                raise _held(self._folder, last.holder)
+        return False
 
-    def _is_dead(self, holder: dict[str, Any]) -> bool:
-        if holder.get("host") == socket.gethostname():
-            return not _lives(holder)
-        return self._untouched_s() > SILENCE_S
-
-    def _untouched_s(self) -> float:
-        """By the file server's clock, so that clocks of nodes do not matter."""
-        probe = self._path.with_name(f".{self._path.name}.{self._token}.tmp")
+    def _publish(self, number: int) -> bool:
+        """Publish the claim under a number; False if it is taken."""
+        path = _path(self._folder, number)
+        temporary = path.with_name(f".{path.name}.{self._token}.{secrets.token_hex(3)}.tmp")
+        data = self._machine.describe(self._token, self._clock.utc_ms(), self.alone).encode()
+        self._disk.write(temporary, data)
         try:
-            probe.write_bytes(b"")
-            return probe.stat().st_mtime - self._path.stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
+            won = self._link(temporary, path, data)
         finally:
-            probe.unlink(missing_ok=True)
+            self._disk.remove(temporary)
+        if won:
+            self.number = number
+        return won
 
-    def touch(self) -> None:
-        """Show that the primary lives. No-op if the file system refuses."""
+    def _link(self, temporary: Path, path: Path, data: bytes) -> bool:
         try:
-            os.utime(self._path)
+            self._disk.link(temporary, path)
+        except FileNotFoundError:
+            return False  # a primary that starts removes temporary files: try again
+        except OSError as error:
+            # NFS may report the failure of a link that it has made: its request was sent twice.
+            if self._disk.links(temporary) == 2 or self._is_own(path):
+                return True
+            if isinstance(error, FileExistsError) or self._disk.read(path) is not None:
+                return False
+            if error.errno not in _NO_LINKS:
+                raise
+            return _create(self._disk, path, data)
+        return True
+
+    def _is_own(self, path: Path) -> bool:
+        found = self._disk.read(path)
+        return found is not None and parse_holder(found[0]).token == self._token
+
+    def outnumber(self, number: int) -> None:
+        """Take a number above this one, which the records know, if the own one is not.
+
+        It is if no claim was removed. Raises RunHeldError if another primary is faster.
+        """
+        if self.number > number:
+            return
+        self.alone = False  # whoever had the claims that were removed
+        if not self._publish(number + 1):
+            raise _held(self._folder, Holder())
+
+    def touch(self, every_s: float = 0.0) -> None:
+        """Show that the primary lives, unless it has within `every_s`.
+
+        A claim that was removed is published again.
+
+        No-op if the file system refuses, or if another primary has taken the run over since
+        (`lost`): this one must stop.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s - self._touched_s < every_s:
+            return
+        self._touched_s = now_s
+        try:
+            last = _last(self._disk, self._folder)
+            if last is None or last.number < self.number:
+                self._publish(self.number)
+                last = _last(self._disk, self._folder)
+            if last is None or last.holder.token == self._token:
+                self._disk.touch(_path(self._folder, self.number))
+                return
         except OSError:
             return
+        found = f"another primary has taken this run over: {last.holder.named}; this one ends"
+        self.lost = RunHeldError(f"{self._folder.parent}: {found}")
 
     def release(self) -> None:
-        """Give the run up; a claim of another primary stays."""
+        """Give the run up; a claim of another primary stays as it is."""
+        path = _path(self._folder, self.number)
+        temporary = path.with_name(f".{path.name}.{self._token}.tmp")
         try:
-            if _parse(self._path.read_bytes()).get("token") == self._token:
-                self._path.unlink()
+            found = self._disk.read(path)
+            if found is None or (holder := parse_holder(found[0])).token != self._token:
+                return
+            self._disk.write(temporary, replace(holder, released=True).encode())
+            self._disk.replace(temporary, path)
         except OSError:
-            return
+            return  # a process that has ended holds nothing, either
 
     def __enter__(self) -> Self:
         return self
@@ -115,9 +273,38 @@ class Claim:
         self.release()
 
 
+def _create(disk: Disk, path: Path, data: bytes) -> bool:
+    """Without hard links: others may see the claim half-written, and take it for alive."""
+    try:
+        disk.write(path, data)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _held(folder: Path, holder: Holder) -> RunHeldError:
+    return RunHeldError(f"{folder.parent}: another primary has this run: {holder.named}; end it first")
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.json"
+
+
+def _last(disk: Disk, folder: Path) -> _Found | None:
+    """The claim with the highest number, or that of an earlier version; None without one.
+
+    Raises OSError.
+    """
+    numbers = [int(match[1]) for name in disk.names(folder) if (match := _NAME.fullmatch(name))]
+    number = max(numbers, default=0)
+    path = _path(folder, number) if number else folder.with_name("primary.claim")
+    found = disk.read(path)
+    return None if found is None else _Found(number, path, parse_holder(found[0]), found[1])
+
+
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """The primary that has, or had, a run."""
+class SeenHolder:
+    """The primary that has, or had, a run, as others see it."""
 
     host: str
     pid: int
@@ -130,40 +317,28 @@ class Holder:
         return f"process {self.pid} on {self.host}"
 
 
-def find_holder(path: Path, now_ms: int) -> Holder | None:
-    """The primary that a claim names; None without a claim. Writes nothing."""
+def find_holder(folder: Path, now_ms: int) -> SeenHolder | None:
+    """The primary that has a run; None if it was released or never claimed. Writes nothing.
+
+    For display: silence is measured by this node's clock.
+    """
+    machine = Machine()
     try:
-        holder = _parse(path.read_bytes())
-        silent_s = now_ms / 1000 - path.stat().st_mtime
-        host, pid = str(holder["host"]), int(holder["pid"])
-    except (OSError, KeyError, ValueError, TypeError):  # also a half-written claim
+        last = _last(Disk(), folder)
+    except OSError:
         return None
-    here = host == socket.gethostname()
-    return Holder(host, pid, _lives(holder) if here else silent_s <= SILENCE_S, here)
+    if last is None or last.holder.released or not last.holder.pid:
+        return None
+    lives = machine.lives(last.holder)
+    silent = now_ms / 1000 - last.stamp[0] / 1e9 > SILENCE_S
+    return SeenHolder(last.holder.host, last.holder.pid, not silent if lives is None else lives,
+                      machine.is_here(last.holder))  # fmt: skip
 
 
-def is_held_here(path: Path) -> bool:
+def is_held_here(folder: Path) -> bool:
     """True if a living process of this node has the claim."""
     try:
-        return _lives(_parse(path.read_bytes()))
+        last = _last(Disk(), folder)
     except OSError:
         return False
-
-
-def _lives(holder: dict[str, Any]) -> bool:
-    try:
-        process = psutil.Process(int(holder["pid"]))
-        # A process that its parent has not waited for yet is dead, too.
-        ended = process.status() == psutil.STATUS_ZOMBIE
-        return bool(not ended and process.create_time() == holder["process_started"])
-    except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
-        return False
-
-
-def _parse(data: bytes) -> dict[str, Any]:
-    """A half-written claim is one without a living holder on this node."""
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return {"host": socket.gethostname()}
-    return document if isinstance(document, dict) else {}
+    return last is not None and not last.holder.released and Machine().lives(last.holder) is True

@@ -76,9 +76,9 @@ class RunPaths:
         return self.root / "nni"
 
     @property
-    def claim(self) -> Path:
-        """Claim of the primary that drives the run now."""
-        return self.root / "primary.claim"
+    def claims(self) -> Path:
+        """Directory of the claims of all primaries; the highest number holds the run."""
+        return self.root / "claims"
 
     @property
     def telemetry(self) -> Path:
@@ -194,6 +194,7 @@ ENTRIES = (
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),
     Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
     Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
+    Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),

@@ -62,7 +62,9 @@ def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """Every rule that is not met, then the stable final line."""
+    """Notices, damage, every rule that is not met, then the stable final line."""
+    for notice in report.notices:
+        yield f"notice: {notice}"
     for damage in report.damages:
         yield f"damaged record: {damage}"
     for violation in report.violations:

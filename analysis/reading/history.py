@@ -65,8 +65,10 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     """
     link = first_link(paths)
     own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
-    for file in own:
-        yield _records(file, select_lines(file, None, link))
+    primaries = [_records(file, select_lines(file, None, link)) for file in own]
+    for read in primaries:  # fences must be known before the records that they drop
+        ledger.fences.learn(read.records)
+    yield from primaries
     others = [file for file in paths.history_files() if file not in own]
     selected = deque(
         workers.submit(select_lines, file, _thinning(ledger, file.stem), link, frozenset(primary.wanted(file.stem)))

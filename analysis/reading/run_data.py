@@ -21,6 +21,7 @@ from analysis.reading.history import history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
 
@@ -37,6 +38,8 @@ class RunData:
     architectures: dict[str, ArchitectureFacts]
     damages: tuple[Damage, ...]
     """Everything that is not as an honest run leaves it (`analysis.reading.integrity`)."""
+    notices: tuple[str, ...]
+    """What readers should know and is no damage: work that does not count."""
     chained: bool
     """True if every record carries the hash of the one before."""
     unfinished_lines: tuple[str, ...]
@@ -101,10 +104,11 @@ def _no_garbage_collection() -> Iterator[None]:
 def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     manifest = read_manifest(paths)
     ledger, unfinished = Ledger(), list[str]()
-    inspection = Inspection(paths, manifest, ledger)
+    inspection, superseded = Inspection(paths, manifest, ledger), Superseded()
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
         architectures = ArchitectureFactsReader(paths, workers)
-        for writer in read_history(paths, workers, ledger, inspection.view.primary):
+        for read in read_history(paths, workers, ledger, inspection.view.primary):
+            writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
@@ -112,13 +116,15 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
-        damages = in_order([*missing, *inspection.damages(set(found), workers), *_described(paths, manifest)])
+        also = [*_described(paths, manifest), *check_superseded(superseded)]
+        damages = in_order([*missing, *inspection.damages(set(found), workers), *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,
         ledger=ledger,
         architectures=found,
         damages=damages,
+        notices=superseded.notices(),
         chained=inspection.view.chained,
         unfinished_lines=tuple(unfinished),
         start_ms=ledger.released.time_ms if ledger.released else None,

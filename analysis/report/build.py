@@ -113,6 +113,7 @@ def _surroundings(data: RunData) -> dict[str, Any]:
         ),
         "versions": _versions(data),
         "damages": tuple(map(str, data.damages)),
+        "notices": data.notices,
         "unfinished_lines": data.unfinished_lines,
     }
 

@@ -292,6 +292,8 @@ class Report(Part):
     """
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
+    notices: tuple[str, ...] = ()
+    """What readers should know and is no damage, such as work of a superseded primary."""
     unfinished_lines: tuple[str, ...]
     """History files whose last line is incomplete, since their writer died; it never counts."""
 

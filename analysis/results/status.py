@@ -6,7 +6,7 @@ import shlex
 from typing import Literal
 
 from aiperf.history.ledger import when
-from aiperf.run_directory.claim import Holder, find_holder
+from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
@@ -65,9 +65,9 @@ class RunStatus(Part):
     """The command that follows: status, resume, or report."""
 
 
-def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, Holder | None]:
+def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, SeenHolder | None]:
     """The state of a run, and the primary that claims it."""
-    holder, unfinished = find_holder(paths.claim, now_ms), data.ended == "unfinished"
+    holder, unfinished = find_holder(paths.claims, now_ms), data.ended == "unfinished"
     if unfinished and holder is not None and holder.alive:
         return ("starting" if data.start_ms is None else "running"), holder
     if data.ended == "deadline" or seconds_left(data, now_ms) == 0:

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         paths = open_run(arguments.run)
         config = read_manifest(paths).config
         manager = NniManager(output.send)
-        with Claim(paths.claim, clock.utc_ms()) as claim:
+        with Claim(paths.claims, clock) as claim:
             start = begin_or_resume(paths, config, claim, clock.utc_ms())
             reason = conduct(config, paths, start, manager, clock, partial(_listen, manager))
     except AiperfError as error:

@@ -97,7 +97,7 @@ class NniRun:
         if self._config.nni.directory is not None:
             check_hands(Path(self._config.nni.directory))
         # Only a check: the primary that NNI starts claims the run for itself.
-        with Claim(self._paths.claim, self._clock.utc_ms()) as claim:
+        with Claim(self._paths.claims, self._clock) as claim:
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)
         try:
@@ -144,7 +144,7 @@ class NniRun:
         while not self._asked_to_stop:
             self._relay()
             status = _status(experiment)
-            held = is_held_here(self._paths.claim)
+            held = is_held_here(self._paths.claims)
             begun = begun or held
             if status in (None, "ERROR", "STOPPING", "STOPPED"):
                 return
@@ -162,7 +162,7 @@ class NniRun:
         else:
             with _output_to(self._paths.nni_output):
                 experiment.stop()
-        self._wait_while(lambda: is_held_here(self._paths.claim), self._config.run.stop_grace + START_TIMEOUT_S)
+        self._wait_while(lambda: is_held_here(self._paths.claims), self._config.run.stop_grace + START_TIMEOUT_S)
         self._relay()
 
     def _relay(self) -> None:

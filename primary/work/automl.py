@@ -22,7 +22,7 @@ class AutomlRounds:
 
     def __init__(self, config: RunConfig, ledger: Ledger) -> None:
         self._config = config
-        self._last_trial = max(ledger.trials, default=0)
+        self._last_trial = max((ledger.fences.last_trial, *ledger.trials))
         self._assignments = _next_assignments(config, ledger)
         """The next assignment of each replica's own schedule."""
         self._interrupted = deque(_interrupted_jobs(ledger))

@@ -92,6 +92,11 @@ class Knowledge:
                 start = (record.body.trial, record.writer, record.sequence)
                 self._last_starts[record.body.replica] = max(start, self._last_starts.get(record.body.replica, start))
 
+    def is_superseded(self, claim: int | None) -> bool:
+        """True if a primary with a higher claim has recorded anything."""
+        with self._lock:
+            return claim is not None and claim < self._ledger.fences.claim
+
     def cursor(self) -> Cursor:
         """The records that are known."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiperf.config.settings import RunConfig
+from aiperf.errors import TrialFailedError
 from aiperf.messages import Job
 from aiperf.run_directory.paths import RunPaths
 from replica.search.candidates import Candidates
@@ -56,12 +57,15 @@ class Planner:
         return self._choices.limits.memory_bytes
 
     def plan(self, job: Job) -> Plan:
-        """The training of a job (`Choices.training`). Raises TrialFailedError ("search"), OSError.
+        """The training of a job (`Choices.training`). Raises TrialFailedError, OSError.
 
+        The kind is "search", or "superseded" if the job is of a primary that has a successor.
         A round's own training takes the architecture that was proposed ahead if it is still new.
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
+            if self._knowledge.is_superseded(job.claim):
+                raise TrialFailedError("superseded", f"another primary has the run: claim {job.claim} is not the last")
             plan = self._choices.training(job, self._prepared)
             self._knowledge.save(plan.proposal.architecture)
             return replace(plan, repeats=plan.training in self._knowledge.trainings())
@@ -73,6 +77,8 @@ class Planner:
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
+            if self._knowledge.is_superseded(job.claim):
+                return False
             is_initial = plan.proposal.architecture == self._choices.initial
             if job.point == 0 and job.resumes is None and (is_initial or self._choices.initial_is_due(job)):
                 return is_initial and self._choices.initial_is_due(job)

@@ -28,7 +28,7 @@ def conduct_virtually(
 
     async def conduct(loop: VirtualLoop) -> EndReason:
         clock = VirtualClock(loop)
-        with Claim(paths.claim, clock.utc_ms()) as claim, RunWriter(paths, clock) as writer:
+        with Claim(paths.claims, clock) as claim, RunWriter(paths, clock) as writer:
             context = RunContext(
                 config=config, paths=paths, launcher=InProcessLauncher(config, paths, loop, machine), writer=writer,
                 display=LineDisplay(io.StringIO() if shown is None else shown, clock), work=open_work(config),

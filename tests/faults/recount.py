@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections import defaultdict
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,26 @@ def died(began_ms: int, started: dict[str, Any], by_type: dict[str, list[Line]],
     return not ends and (silent or any(began_ms <= ms <= end_ms for ms in losses))
 
 
+def last_that_counts(raw: list[dict[str, Any]], writer: str) -> float:
+    """The last record of a writer that a later primary had read when it resumed; else no limit."""
+    primaries = [r["writer"] for r in raw if r["data"]["type"] == "replica_ready" and r["data"]["writer"] == writer]
+    owner = int((primaries[0] if primaries else writer).rpartition("-")[2])
+    limit = float("inf")
+    for r in raw:
+        number = int(r["writer"].rpartition("-")[2])
+        if r["data"]["type"] == "run_resumed" and r["data"].get("until") is not None and number > owner:
+            limit = min(limit, places(r["data"]["until"]).get(writer, -1))
+    return limit
+
+
+@cache
+def places(text: str) -> dict[str, int]:
+    """The last record of each writer, from a cursor."""
+    if text.startswith("z"):
+        text = zlib.decompress(base64.b64decode(text[1:])).decode()
+    return {word.rpartition(":")[0]: int(word.rpartition(":")[2]) for word in text.split()}
+
+
 def read_lines(output: Path) -> list[Line]:
     """All whole lines, in the order of the primary's clock."""
     raw = [
@@ -69,6 +92,8 @@ def read_lines(output: Path) -> list[Line]:
         for line in file.read_text().splitlines()
         if line.endswith('"}')
     ]
+    last = {writer: last_that_counts(raw, writer) for writer in {r["writer"] for r in raw}}
+    raw = [r for r in raw if r["sequence"] <= last[r["writer"]]]
     offsets = {r["data"]["writer"]: r["data"]["clock_offset_ms"] for r in raw if r["data"]["type"] == "replica_ready"}
     lines = [
         (round(datetime.fromisoformat(r["time"]).timestamp() * 1000) - offsets.get(r["writer"], 0), r["data"])

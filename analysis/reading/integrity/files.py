@@ -1,17 +1,19 @@
-"""Files of the history list that are missing or foreign, and records that a plan invents."""
+"""Files of the history list that are missing or foreign; records that a plan or a fence invents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from aiperf.errors import RecordDamagedError
+from aiperf.history.bodies import JobIssued, RunResumed
 from aiperf.history.chain import hash_of
 from aiperf.history.cursor import Cursor, parse_cursor
 from aiperf.history.damage import Damage
 from aiperf.history.files import read_from
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.view import RunView, TrialIndex
+from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex
 from analysis.reading.workers import Workers
 
 MOST_LOOKUPS = 50_000
@@ -115,7 +117,7 @@ def check_foreign(view: RunView) -> Iterator[Damage]:
     if view.unfinished:
         return  # a replica may have come since the primary's file was read
     for writer, file in sorted(view.writers.items()):
-        if file.lines and writer not in view.primary.arrivals:
+        if file.lines and writer not in view.primary.arrivals and not view.ledger.fences.named(writer):
             yield Damage(file.file, None, "conflict", "no replica_ready of a primary names this writer",
                          "one: the file is foreign")  # fmt: skip
 
@@ -134,3 +136,35 @@ def check_versions(view: RunView) -> Iterator[Damage]:
         if not file.chained and since is not None and file.start > since:
             found = "the records carry no hash of the one before"
             yield Damage(file.file, 1, "chain", found, f"a chain, as in {file.role}-{since}.jsonl before it")
+
+
+def check_fences(view: RunView) -> Iterator[Damage]:
+    """Resumptions that speak of records that are not there, and claims that do not grow."""
+    lines = {file.writer: file.lines for file in view.all_files()}
+    for place in view.primary.beginnings:
+        if not isinstance(place.body, RunResumed) or place.body.until is None:
+            continue
+        try:
+            places = parse_cursor(place.body.until)
+        except RecordDamagedError as error:
+            yield place.damage("chain", f"the end of the earlier records {error}")
+            continue
+        for writer, sequence in sorted(places.items()):
+            if sequence >= lines.get(writer, 0):
+                yield place.damage("chain", f"the run is resumed after record {sequence} of {writer}",
+                                   "a record that is there")  # fmt: skip
+                break
+    yield from _claims(view.primary)
+
+
+def _claims(primary: PrimaryRecords) -> Iterator[Damage]:
+    numbered = [
+        (writer, place, place.body.claim)
+        for writer, place in primary.events
+        if isinstance(place.body, RunResumed | JobIssued) and place.body.claim is not None
+    ]
+    for (before, _, last), (writer, place, claim) in pairwise(numbered):
+        if writer == before and claim != last:
+            yield place.damage("conflict", f"a primary with claim {last} has claim {claim}", "one claim")
+        elif writer != before and claim <= last:
+            yield place.damage("conflict", f"claim {claim} follows claim {last}", "numbers that grow")

@@ -13,7 +13,7 @@ from analysis.reading.integrity.bounds import check_ends, check_predictions, che
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
 from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, claims_of
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
-from analysis.reading.integrity.files import check_cursors, check_foreign, check_missing, check_versions
+from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
 from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
 from analysis.reading.integrity.lines import DRIFT_MS
 from analysis.reading.integrity.traces import TrialTrace, traces_of
@@ -33,7 +33,7 @@ TRIAL_CHECKS: tuple[Callable[[TrialTrace, RunView], Iterator[Damage]], ...] = (
 """Checks of a trial's records, against those of the primary."""
 
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
-    check_moments, check_arrivals, check_jobs, check_turns, check_ends, check_unclosed, check_late,
+    check_moments, check_arrivals, check_jobs, check_turns, check_ends, check_unclosed, check_late, check_fences,
 )  # fmt: skip
 """Checks of a run whose files are all read."""
 
@@ -41,9 +41,10 @@ RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
 class Inspection:
     """Takes in the files of a run, the primaries' first, and finds all damages.
 
-    The ledger must have the records of a file before it is added. Records without a chain are those
-    of an earlier version, which kept less: only their lines, their numbers and their files are
-    checked.
+    The ledger must have the records of a file before it is added. Records that do not count
+    (`analysis.reading.superseded`) are left out before, their lines are not. Records without a
+    chain are those of an earlier version, which kept less: only their lines, their numbers and
+    their files are checked.
     """
 
     def __init__(self, paths: RunPaths, manifest: Manifest, ledger: Ledger) -> None:

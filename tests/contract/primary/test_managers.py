@@ -30,7 +30,7 @@ from aiperf.messages import (
     Stop,
 )
 from aiperf.network.operations import count
-from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.claim import Claim, find_holder
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from primary.conduct import Companion
@@ -171,7 +171,7 @@ def run(
                 await accompanying
         return reason
 
-    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claim, 0) as claim:
+    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claims, SystemClock()) as claim:
         reason = asyncio.run(scenario(writer, claim))
     return reason, [record.body for record in HistoryReader(paths).read_new().records]
 
@@ -255,7 +255,7 @@ def test_a_run_that_has_reached_its_deadline_is_not_resumed(name: str, tmp_path:
     with pytest.raises(UsageError, match="has reached its deadline; there is nothing to resume"):
         MANAGERS.load(name)(config, paths, SystemClock()).resume(new_clock=False)
     assert HistoryReader(paths).read_new().records == before
-    assert not paths.claim.exists()
+    assert find_holder(paths.claims, 0) is None
 
 
 def test_without_room_in_nni_nothing_is_issued_and_the_run_ends_in_time(tmp_path: Path) -> None:

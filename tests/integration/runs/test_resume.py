@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.history.bodies import RunEnded
+from aiperf.run_directory.claim import find_holder
 from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 from tests.faults.campaign import campaign
@@ -59,7 +60,7 @@ def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> 
         _, err = process.communicate(timeout=240)
     assert re.search(rf"^next: resume the run, for the \S+ that are left: aiperf resume {output}$", err, re.MULTILINE)
     assert err.splitlines()[-1].startswith("next: open the page in a browser: file:///")
-    assert not (output / "primary.claim").exists()
+    assert find_holder(output / "claims", 0) is None
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_run_whose_deadline_has_passed_stays_failed(tmp_path: Path) -> None:
     assert "the deadline passed" in result.stderr
     assert "--new-clock" in result.stderr
     assert history(run.paths.root) == before
-    assert not run.paths.claim.exists()
+    assert find_holder(run.paths.claims, 0) is None
     assert aiperf("report", run.paths.root).stdout.splitlines()[-1].endswith("status=FAILED")
 
 

@@ -23,7 +23,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.status import RunStatus, next_command, run_status
 from analysis.verbs.run import STATUS, _status_line
-from testing.hand_made import T0_MS, HandMadeRun, aiperf
+from testing.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
 
 
 def in_progress(root: Path) -> HandMadeRun:
@@ -39,20 +39,22 @@ def status_of(run: HandMadeRun, at_s: float) -> RunStatus:
 
 def claimed_by_a_dead_process(run: HandMadeRun) -> int:
     script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
-    script += "Claim(Path(sys.argv[1]), 0); print(os.getpid(), flush=True); os._exit(9)"
-    words = [sys.executable, "-c", script, str(run.paths.claim)]
+    script += "from aiperf.clock import SystemClock; "
+    script += "Claim(Path(sys.argv[1]), SystemClock()); print(os.getpid(), flush=True); os._exit(9)"
+    words = [sys.executable, "-c", script, str(run.paths.claims)]
     return int(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
 
 
 def claimed_elsewhere(run: HandMadeRun, at_s: float) -> None:
-    Claim(run.paths.claim, T0_MS)
-    run.paths.claim.write_text(json.dumps({**json.loads(run.paths.claim.read_bytes()), "host": "n7"}))
-    os.utime(run.paths.claim, (T0_MS / 1000 + at_s,) * 2)
+    Claim(run.paths.claims, ManualClock())
+    (file,) = run.paths.claims.iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), "host": "n7", "boot": "another"}))
+    os.utime(file, (T0_MS / 1000 + at_s,) * 2)
 
 
 def test_a_run_whose_primary_lives_is_running(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
-    with Claim(run.paths.claim, T0_MS):
+    with Claim(run.paths.claims, ManualClock()):
         status = status_of(run, 60)
         assert status_of(run, 101).state == "running", "its primary is about to record the end"
     assert (status.state, status.ended, status.elapsed_s, status.left_s) == ("running", None, 60.0, 40.0)
@@ -110,7 +112,7 @@ def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
 
 def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
-    with Claim(run.paths.claim, T0_MS):
+    with Claim(run.paths.claims, ManualClock()):
         shown = aiperf("status", tmp_path, "--format", "json")
     status = RunStatus.model_validate_json(shown.stdout)
     assert status.state == "running"

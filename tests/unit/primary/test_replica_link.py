@@ -110,7 +110,7 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
     paths = RunPaths(tmp_path / "odd $name")
     paths.create()
     clock = SystemClock()
-    with HistoryWriter(paths, "primary", clock) as writer, Claim(paths.claim, 0) as claim:
+    with HistoryWriter(paths, "primary", clock) as writer, Claim(paths.claims, SystemClock()) as claim:
         context = RunContext(
             config,
             paths,

@@ -10,7 +10,7 @@ from aiperf.errors import UsageError
 from aiperf.history.bodies import JobIssued, RunEnded, TrialClosed
 from aiperf.run_directory.claim import Claim
 from primary.resumption import Start, begin_or_resume, prepare_resumption
-from testing.hand_made import T0_MS, HandMadeRun
+from testing.hand_made import T0_MS, HandMadeRun, ManualClock
 
 
 def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:
@@ -21,7 +21,7 @@ def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:
 
 def resume(run: HandMadeRun, at_s: float, new_clock: bool = False) -> Start:
     now_ms = T0_MS + round(at_s * 1000)
-    with Claim(run.paths.claim, now_ms) as claim:
+    with Claim(run.paths.claims, ManualClock(now_ms)) as claim:
         return prepare_resumption(run.paths, run.config, claim, new_clock, now_ms)
 
 
@@ -42,7 +42,7 @@ def test_a_longer_duration_in_run_json_does_not_move_the_deadline(tmp_path: Path
 
 def test_a_primary_under_nni_looks_at_the_clock_too(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
-    with Claim(run.paths.claim, T0_MS) as claim:
+    with Claim(run.paths.claims, ManualClock()) as claim:
         assert begin_or_resume(run.paths, run.config, claim, T0_MS + 50_000).resumption is not None
         with pytest.raises(UsageError, match="the deadline passed"):
             begin_or_resume(run.paths, run.config, claim, T0_MS + 100_000)

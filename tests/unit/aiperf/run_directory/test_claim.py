@@ -2,77 +2,253 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.errors import RunHeldError
-from aiperf.run_directory.claim import SILENCE_S, Claim
+from aiperf.run_directory.claim import SILENCE_S, Claim, Disk, find_holder, is_held_here
+from aiperf.run_directory.holder import Holder, Machine, parse_holder
+from testing.hand_made import ManualClock
 from testing.processes import lives
 from testing.runs import wait_for
 
+DIES = (
+    "import os, sys; from pathlib import Path; from aiperf.clock import SystemClock; "
+    "from aiperf.run_directory.claim import Claim; Claim(Path(sys.argv[1]), SystemClock()); os._exit(9)"
+)
+
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "primary.claim"
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "claims"
 
 
-def test_a_living_holder_is_respected_and_named(path: Path) -> None:
-    held = rf"process {os.getpid()} on .*, since 1970-01-01T00:00:00"
-    with Claim(path, 0), pytest.raises(RunHeldError, match=held):
-        Claim(path, 1)
-    Claim(path, 2).release()
-    assert list(path.parent.iterdir()) == []
+def last(folder: Path) -> Path:
+    return max(folder.iterdir())
 
 
-def test_a_dead_holder_is_detected(path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
-    script += "Claim(Path(sys.argv[1]), 0); os._exit(9)"
-    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
-    assert path.exists()
-    Claim(path, 1).release()
+def rewrite(folder: Path, **facts: Any) -> None:
+    file = last(folder)
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **facts}))
 
 
-def test_a_dead_holder_that_is_still_a_zombie_is_detected(path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
-    script += "Claim(Path(sys.argv[1]), 0); os._exit(9)"
-    with subprocess.Popen([sys.executable, "-c", script, str(path)]) as process:
+class Touching(ManualClock):
+    """Time in which another machine touches a file now and then."""
+
+    def __init__(self, file: Path, every_s: float = 15) -> None:
+        super().__init__()
+        self._file, self._every_ms, self._due_ms = file, round(every_s * 1000), self.now_ms
+
+    def pause(self, seconds: float) -> None:
+        super().pause(seconds)
+        if self.now_ms >= self._due_ms:
+            self._due_ms += self._every_ms
+            os.utime(self._file, (1000.0, self._due_ms / 1000 - 5_000_000))  # by a clock that is far behind
+
+
+def test_a_living_holder_is_respected_and_named(folder: Path) -> None:
+    held = rf"another primary has this run: process {os.getpid()} on .*, since 1970-01-01T00:00:00"
+    with Claim(folder, ManualClock(0)) as first, pytest.raises(RunHeldError, match=held):
+        Claim(folder, ManualClock())
+    with Claim(folder, ManualClock()) as second:
+        assert (first.number, second.number, second.alone) == (1, 2, True)
+        assert is_held_here(folder)
+    assert not is_held_here(folder)
+    assert find_holder(folder, 0) is None
+    assert [file.name for file in sorted(folder.iterdir())] == ["000001.json", "000002.json"]
+
+
+def test_a_dead_holder_is_detected(folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", DIES, str(folder)], check=False)
+    assert not is_held_here(folder)
+    assert Claim(folder, ManualClock()).number == 2
+
+
+def test_a_dead_holder_that_is_still_a_zombie_is_detected(folder: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", DIES, str(folder)]) as process:
         wait_for(lambda: not lives(process.pid))
-        assert path.exists()
-        Claim(path, 1).release()
+        assert Claim(folder, ManualClock()).number == 2
 
 
-def test_another_process_with_the_id_of_the_dead_one_is_not_the_holder(path: Path) -> None:
-    claim = Claim(path, 0)
-    holder = json.loads(path.read_bytes())
-    holder["process_started"] -= 100
-    path.write_text(json.dumps(holder))
-    second = Claim(path, 1)
-    claim.release()
-    assert path.exists(), "the first one's release leaves the second one's claim"
+def test_another_process_with_the_id_of_the_dead_one_is_not_the_holder(folder: Path) -> None:
+    first = Claim(folder, ManualClock())
+    rewrite(folder, started_ticks=parse_holder(last(folder).read_bytes()).started_ticks - 1)
+    second = Claim(folder, ManualClock())
+    first.release()
+    assert is_held_here(folder), "the first one's release leaves the second one's claim"
     second.release()
 
 
-def test_a_silent_holder_on_another_node_is_dead(path: Path) -> None:
-    Claim(path, 0)
-    holder = {**json.loads(path.read_bytes()), "host": "elsewhere"}
-    path.write_text(json.dumps(holder))
-    with pytest.raises(RunHeldError, match="on elsewhere"):
-        Claim(path, 1)
-    silent_s = time.time() - SILENCE_S - 5
-    os.utime(path, (silent_s, silent_s))
-    claim = Claim(path, 1)
-    os.utime(path, (silent_s, silent_s))
+@pytest.mark.parametrize(
+    "facts", [{"boot": "another"}, {"namespaces": "pid:[1]"}, {"started_ticks": 0}, {"pid": -1}], ids=str
+)
+def test_a_holder_that_cannot_be_seen_is_watched(folder: Path, facts: dict[str, Any]) -> None:
+    Claim(folder, ManualClock())
+    rewrite(folder, **facts)
+    shown: list[str] = []
+    with pytest.raises(RunHeldError, match="another primary has this run"):
+        Claim(folder, Touching(last(folder)), show=shown.append)
+    clock = ManualClock()
+    began_s = clock.monotonic_s()
+    claim = Claim(folder, clock, show=shown.append)
+    assert clock.monotonic_s() - began_s > SILENCE_S
+    assert not claim.alone, "it may be at work again"
+    assert shown[-1].startswith("waiting up to 90 s to see whether this run's primary is alive: ")
+
+
+def test_what_cannot_be_read_is_alive_until_it_is_untouched(folder: Path) -> None:
+    folder.mkdir()
+    for damaged in (b"", b'{"tok', b"[]", b"\xff", b"[" * 100_000, b'{"pid": "1", "boot": 7}'):
+        file = folder / f"{len(list(folder.iterdir())) + 1:06d}.json"
+        file.write_bytes(damaged)
+        with pytest.raises(RunHeldError, match="a primary that cannot be identified"):
+            Claim(folder, Touching(file), show=lambda _: None)
+        clock = ManualClock()
+        Claim(folder, clock, show=lambda _: None).release()
+        assert clock.now_ms - ManualClock().now_ms > SILENCE_S * 1000
+
+
+def test_a_claim_of_an_earlier_version_is_watched(folder: Path, tmp_path: Path) -> None:
+    old = tmp_path / "primary.claim"
+    facts = {"token": "t", "host": Machine().host, "pid": os.getpid(), "process_started": 1.5, "since": "2026-01-01"}
+    old.write_text(json.dumps(facts))
+    with pytest.raises(RunHeldError, match=rf"process {os.getpid()} on .*, since 2026-01-01"):
+        Claim(folder, Touching(old), show=lambda _: None)
+    assert Claim(folder, ManualClock(), show=lambda _: None).number == 1
+
+
+def test_a_holder_that_is_released_while_it_is_watched_has_a_successor_at_once(folder: Path) -> None:
+    first = Claim(folder, ManualClock())
+
+    class Releasing(ManualClock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            first.release()
+
+    first._machine.boot = "another"  # as seen from another machine
+    rewrite(folder, boot="another")
+    clock = Releasing()
+    second = Claim(folder, clock, show=lambda _: None)
+    assert (second.number, second.alone) == (2, True)
+    assert clock.now_ms - ManualClock().now_ms < 5_000
+
+
+def test_the_holder_stops_if_another_one_has_its_run(folder: Path) -> None:
+    first = Claim(folder, ManualClock())
+    first.touch()
+    assert first.lost is None
+    rewrite(folder, released=True)
+    Claim(folder, ManualClock())
+    first.touch()
+    assert f"another primary has taken this run over: process {os.getpid()} on" in str(first.lost)
+    first.release()
+    assert is_held_here(folder)
+
+
+def test_a_holder_looks_at_its_claim_at_intervals(folder: Path) -> None:
+    clock = ManualClock()
+    claim = Claim(folder, clock)
+    os.utime(last(folder), (0, 0))
+    clock.pause(14)
+    claim.touch(15)
+    assert last(folder).stat().st_mtime == 0
+    clock.pause(1)
+    claim.touch(15)
+    assert last(folder).stat().st_mtime > 0
+
+
+def test_a_claim_that_somebody_removed_is_published_again_unless_another_primary_came(folder: Path) -> None:
+    first = Claim(folder, ManualClock())
+    last(folder).unlink()
+    first.touch()
+    assert first.lost is None
+    assert is_held_here(folder)
+    last(folder).unlink()
+    second = Claim(folder, ManualClock())
+    first.touch()
+    assert first.lost is not None
+    assert second.lost is None
+
+
+def test_a_number_that_the_records_know_is_never_used_again(folder: Path) -> None:
+    claim = Claim(folder, ManualClock())
+    claim.outnumber(0)
+    assert (claim.number, claim.alone) == (1, True)
+    claim.outnumber(7)
+    assert (claim.number, claim.alone) == (8, False)
     claim.touch()
-    assert path.stat().st_mtime > silent_s + SILENCE_S
+    assert claim.lost is None
     claim.release()
+    assert Claim(folder, ManualClock()).number == 9
 
 
-def test_a_half_written_claim_is_dead(path: Path) -> None:
-    path.write_bytes(b'{"tok')
-    Claim(path, 0).release()
+class LyingLinks(Disk):
+    """A network file system that has sent the request for a link twice: the second one failed."""
+
+    def link(self, path: Path, target: Path) -> None:
+        super().link(path, target)
+        raise FileExistsError(errno.EEXIST, "it is there")
+
+
+class NoLinks(Disk):
+    """A file system without hard links."""
+
+    def link(self, path: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "no links")
+
+
+class Broken(Disk):
+    def link(self, path: Path, target: Path) -> None:
+        raise OSError(errno.EIO, "broken")
+
+
+@pytest.mark.parametrize("disk", [LyingLinks(), NoLinks()])
+def test_the_file_decides_who_has_won_and_not_the_answer_of_the_file_system(folder: Path, disk: Disk) -> None:
+    with Claim(folder, ManualClock(), disk) as claim:
+        assert claim.number == 1
+        with pytest.raises(RunHeldError):
+            Claim(folder, ManualClock(), disk)
+    assert Claim(folder, ManualClock(), disk).number == 2
+    assert not list(folder.glob(".*"))
+
+
+def test_a_disk_that_fails_is_no_claim(folder: Path) -> None:
+    with pytest.raises(OSError, match="broken"):
+        Claim(folder, ManualClock(), Broken())
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_that_moves_with_the_clock_is_read(folder: Path) -> None:
+    """`create_time` of psutil is made of /proc/stat, which a step of the clock moves."""
+    Claim(folder, SystemClock())
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2]); sys.argv[1:]; import builtins, io, os; from pathlib import Path\n"
+        "seen = []\n"
+        "sys.addaudithook(lambda name, args: seen.append(str(args[0])) if name == 'open' else None)\n"
+        "from aiperf.run_directory.claim import find_holder, is_held_here\n"
+        "seen.clear()\n"
+        "assert is_held_here(Path(sys.argv[1]))\n"
+        "assert any(name.endswith('/stat') for name in seen), seen\n"
+        "assert '/proc/stat' not in seen and '/proc/uptime' not in seen, seen\n"
+    )
+    root = str(Path(__file__).parents[4])
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(folder), root], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_a_holder_is_read_as_it_was_written() -> None:
+    machine = Machine()
+    holder = machine.describe("token", 0, alone=False)
+    assert parse_holder(holder.encode()) == holder
+    assert machine.lives(holder) is True
+    assert machine.lives(Holder()) is None

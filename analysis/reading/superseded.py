@@ -1,0 +1,79 @@
+"""Primaries that were superseded: what they recorded after their successor began does not count.
+
+This loses operations and never gains any, since the time is counted all the same. What could gain
+something is damage: to release the replicas again, or to be at work for longer than an honest
+primary takes to notice, which would be a second try at a part of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from aiperf.history.bodies import EpochCompleted, EpochWitnessed, JobIssued, RunReleased
+from aiperf.history.damage import Damage
+from aiperf.history.fencing import Fences
+from analysis.reading.integrity.view import Placed, WriterRecords
+
+MOST_MINUTES = 5
+"""Minutes in which superseded primaries of a run may have worked.
+
+One looks at its claim every 15 s (`aiperf.run_directory.claim`). A machine that sleeps does not
+work meanwhile.
+"""
+
+MINUTE_MS = 60_000
+
+
+@dataclass
+class Superseded:
+    """The records of a run that do not count."""
+
+    primaries: dict[str, int] = field(default_factory=dict)
+    """Records of each primary."""
+    epochs: int = 0
+    """Completed epochs."""
+    minutes: set[int] = field(default_factory=set)
+    """UTC minutes in which they issued a job or heard of an epoch."""
+    releases: list[Placed[object]] = field(default_factory=list)
+
+    def take_from(self, read: WriterRecords, fences: Fences) -> WriterRecords:
+        """Take the records that do not count out of a file."""
+        if fences.limit(read.writer) == float("inf"):
+            return read
+        counts = [not fences.drops(record) for record in read.records]
+        for place, kept in zip(read.placed(), counts, strict=True):
+            if not kept:
+                self._note(read.writer, place)
+        kept_records = tuple(record for record, kept in zip(read.records, counts, strict=True) if kept)
+        numbers = tuple(number for number, kept in zip(read.numbers, counts, strict=True) if kept)
+        return replace(read, records=kept_records, numbers=numbers)
+
+    def _note(self, writer: str, place: Placed[object]) -> None:
+        if writer.startswith("primary-"):
+            self.primaries[writer] = self.primaries.get(writer, 0) + 1
+        self.epochs += isinstance(place.body, EpochCompleted)
+        if isinstance(place.body, JobIssued | EpochWitnessed):
+            self.minutes.add(place.time_ms // MINUTE_MS)
+        if isinstance(place.body, RunReleased):
+            self.releases.append(place)
+
+    def notices(self) -> tuple[str, ...]:
+        """What the readers of a report should know; nothing of it is damage."""
+        found = [
+            f"{writer} was superseded by another primary and went on: its last {count} record(s) do not count"
+            for writer, count in sorted(self.primaries.items())
+        ]
+        if self.epochs:
+            found.append(f"{self.epochs} epoch(s) of superseded primaries do not count")
+        return tuple(found)
+
+
+def check_superseded(found: Superseded) -> Iterator[Damage]:
+    """Work of superseded primaries that an honest one does not do."""
+    for place in found.releases:
+        yield place.damage("time", "a superseded primary releases the replicas", "one release, which counts")
+    if len(found.minutes) > MOST_MINUTES:
+        name = min(found.primaries)
+        minutes = f"superseded primaries worked in {len(found.minutes)} minutes"
+        yield Damage(f"history/{name}.jsonl", None, "time", minutes, f"at most {MOST_MINUTES}")

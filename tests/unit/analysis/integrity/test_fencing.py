@@ -1,0 +1,180 @@
+"""A primary that goes on beside its successor costs its own work, and nothing of the run."""
+
+from __future__ import annotations
+
+import random
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.history.bodies import JobIssued, RunEnded, RunReleased
+from aiperf.history.files import HistoryReader
+from aiperf.history.ledger import Ledger
+from analysis.reading.run_data import RunData, read_run
+from analysis.report.build import build_report
+from testing.hand_made import T0_MS, HandMadeRun
+
+
+def as_it_is(run: HandMadeRun) -> HandMadeRun:
+    """The primary and the replicas of now, which go on beside a successor."""
+    twin = copy(run)
+    twin.replicas, twin._jobs, twin._open = dict(run.replicas), dict(run._jobs), dict(run._open)
+    twin._next, twin.clock = dict(run._next), copy(run.clock)
+    for writer in (twin.primary, *twin.replicas.values()):
+        writer.clock = twin.clock
+    return twin
+
+
+def begun(root: Path) -> HandMadeRun:
+    run = HandMadeRun(root, {"training.trainer": "simulated"}).at(0).release(600, replicas=2)
+    run.at(1).start_trial(1).at(2).start_trial(2, replica=1)
+    return run.at(20).epoch(1, 1, correct=200).at(21).epoch(2, 1, correct=210, replica=1)
+
+
+def resumed(run: HandMadeRun, claim: int = 2) -> HandMadeRun:
+    return run.at(30).resume(claim=claim).at(31).rejoin(0).rejoin(1)
+
+
+def rest(run: HandMadeRun) -> HandMadeRun:
+    """The work of the successor, which resumes trial 1 as trial 3."""
+    run.at(40).start_trial(3, resumes=1).at(60).epoch(3, 2, correct=300)
+    return run.end(600)
+
+
+def loser_works(loser: HandMadeRun, until_s: int = 75) -> None:
+    """The old primary hears of another epoch, and issues jobs of the same numbers."""
+    loser.at(35).epoch(1, 2, correct=359).fail_trial(1)
+    loser.at(50).start_trial(3, resumes=None).at(until_s).epoch(3, 1, correct=360)
+    loser.at(until_s + 1).close_all()
+
+
+def read(run: HandMadeRun) -> RunData:
+    return read_run(run.paths)
+
+
+def test_the_work_of_the_loser_does_not_count_and_nothing_is_damaged(tmp_path: Path) -> None:
+    alone = rest(resumed(begun(tmp_path / "alone")))
+    run = begun(tmp_path / "both")
+    loser = as_it_is(run)
+    resumed(run)
+    loser_works(loser)
+    rest(run)
+    found, expected = read(run), read(alone)
+    assert found.damages == expected.damages == ()
+    report, wanted = build_report(found), build_report(expected)
+    assert (report.score_ops, report.error, report.operations_total) == (
+        wanted.score_ops, wanted.error, wanted.operations_total,
+    )  # fmt: skip
+    assert report.status == wanted.status != "FAILED"
+    assert found.ledger.trials == expected.ledger.trials
+    assert expected.notices == ()
+    assert [notice.partition(":")[0] for notice in found.notices] == [
+        "primary-1 was superseded by another primary and went on", "2 epoch(s) of superseded primaries do not count",
+    ]  # fmt: skip
+
+
+def test_without_a_fence_the_same_records_are_a_conflict(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    loser = as_it_is(run)
+    run.at(30).resume().at(31).rejoin(0).rejoin(1)
+    loser_works(loser)
+    rest(run)
+    assert read(run).damages
+
+
+def test_a_replica_that_the_loser_starts_later_is_not_foreign_and_does_not_count(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    loser = as_it_is(run)
+    resumed(run)
+    loser.at(33).lose(1).at(34).rejoin(1)
+    assert loser.replicas[1].name == "replica-0001-3"
+    loser.at(40).start_trial(3, replica=1, resumes=2).at(50).epoch(3, 2, replica=1)
+    rest(run)
+    assert read(run).damages == ()
+    assert len(read(run).ledger.trials[3].epochs) == 1
+
+
+def test_the_last_claim_decides_among_three(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    first = as_it_is(run)
+    resumed(run)
+    second = as_it_is(run)
+    run.at(30.5).resume(claim=3).at(31).rejoin(0).rejoin(1)
+    loser_works(first)
+    second.at(45).start_trial(3, resumes=1).at(65).epoch(3, 2, correct=360)
+    rest(run)
+    data = read(run)
+    assert data.damages == ()
+    assert data.ledger.trials[3].epochs[2].body.correct == 300
+    assert data.ledger.fences.claim == 3
+
+
+def test_the_fold_is_the_same_in_any_order_if_the_fence_is_known(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    loser = as_it_is(run)
+    resumed(run)
+    loser_works(loser)
+    rest(run)
+    records = HistoryReader(run.paths).read_new().records
+    expected = Ledger()
+    expected.add(records)
+    for seed in range(10):
+        ledger = Ledger()
+        ledger.add(random.Random(seed).sample(records, len(records)))
+        assert ledger.trials == expected.trials
+        assert ledger.fences.last_trial == 3
+    by_file = Ledger()
+    for batch in HistoryReader(run.paths).read_files():
+        by_file.add(batch.records)
+    assert by_file.trials == expected.trials
+
+
+def test_the_end_that_the_loser_records_is_not_the_runs(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    loser = as_it_is(run)
+    resumed(run)
+    loser.at(36).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 36_000))
+    assert read(rest(run)).ended == "deadline"
+
+
+@pytest.mark.parametrize("minutes", [4, 9])
+def test_a_second_try_at_a_part_of_the_run_is_damage(tmp_path: Path, minutes: int) -> None:
+    """A primary looks at its claim every 15 s: one that works on for long is no accident."""
+    run = begun(tmp_path)
+    loser = as_it_is(run)
+    resumed(run)
+    for minute in range(minutes):
+        loser.at(60 * minute + 59).epoch(1, 2 + minute)
+    loser.close_all()
+    found = [damage for damage in read(rest(run)).damages if "superseded" in damage.found]
+    assert bool(found) == (minutes > 5)
+
+
+def test_a_fence_does_not_make_the_clock_start_anew(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.trainer": "simulated"}).at(0)
+    run._configure(run_duration=600, run_replicas=1)
+    run.tell(RunEnded(reason="interrupted", end_ms=T0_MS))
+    loser = as_it_is(run)
+    run.at(1).resume(claim=2)
+    loser.at(2).tell(RunReleased(duration_ms=600_000, ready=(0,)))
+    run.at(100).release(600).at(101).start_trial(1).at(120).epoch(1, 1).end(700)
+    assert "a superseded primary releases the replicas" in [damage.found for damage in read(run).damages]
+
+
+def test_a_fence_behind_records_that_are_not_there_is_damage(tmp_path: Path) -> None:
+    """Records that the successor had read were cut off since."""
+    run = rest(resumed(begun(tmp_path)))
+    file = run.paths.history_file("primary-1")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]))
+    assert f"the run is resumed after record {len(lines) - 1} of primary-1" in [d.found for d in read(run).damages]
+
+
+def test_claims_that_fall_are_damage(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run._jobs = {trial: replace(job, claim=4) for trial, job in run._jobs.items()}
+    run.tell(JobIssued(trial=7, replica=1, round=1, seed=1, claim=4))
+    found = [damage.found for damage in read(rest(resumed(run, claim=3))).damages]
+    assert "claim 3 follows claim 4" in found
