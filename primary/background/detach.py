@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 
+from aiperf.cli.lines import say, say_json
 from aiperf.clock import Clock
 from aiperf.processes import describe_exit
 from aiperf.run_directory.claim import find_holder
@@ -36,7 +37,7 @@ def detach(paths: RunPaths, clock: Clock, format_: str) -> int | None:
         for number in OUTPUTS:
             redirect(number, log)
         return None
-    while (holder := find_holder(paths.claim, clock.utc_ms())) is None or len(paths.history_files("primary")) == begun:
+    while (holder := find_holder(paths.claims, clock.utc_ms())) is None or len(paths.history_files("primary")) == begun:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return _show_failure(paths, shown_bytes, os.waitstatus_to_exitcode(status))
@@ -65,9 +66,11 @@ def _show_start(paths: RunPaths, pid: int, format_: str) -> None:
         "stop": f"aiperf stop {run}",
     }
     if format_ == "json":
-        print(json.dumps(facts, indent=2))  # noqa: T201
+        say_json(json.dumps(facts, indent=2))
         return
-    print(f"run directory: {paths.root}, process {pid}")  # noqa: T201
-    print(f"its output:    {paths.run_output}")  # noqa: T201
-    print(f"watch it:      {facts['status']}, or: {facts['dashboard']}")  # noqa: T201
-    print(f"stop it:       {facts['stop']}")  # noqa: T201
+    say(
+        f"run directory: {paths.root}, process {pid}",
+        f"its output:    {paths.run_output}",
+        f"watch it:      {facts['status']}, or: {facts['dashboard']}",
+        f"stop it:       {facts['stop']}",
+    )

@@ -7,12 +7,12 @@ import contextlib
 import os
 import shlex
 import signal
-import sys
 
 from aiperf.cli.command import Command, add_run
+from aiperf.cli.lines import say, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.run_directory.claim import Holder, find_holder
+from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths, open_run
 
 LOOK_INTERVAL_S = 0.1
@@ -28,15 +28,15 @@ def _stop(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{paths.root}: its primary is {holder}: stop it there, with: {command}")
     with contextlib.suppress(ProcessLookupError):
         os.kill(holder.pid, signal.SIGTERM)
-    sys.stderr.write(f"aiperf: {holder} is asked to end the run; repeat the command to end it without waiting\n")
+    warn(f"aiperf: {holder} is asked to end the run; repeat the command to end it without waiting")
     while (now := _living_holder(paths, clock)) is not None and now.pid == holder.pid:
         clock.pause(LOOK_INTERVAL_S)
-    print(f"{paths.root}: stopped")  # noqa: T201
+    say(f"{paths.root}: stopped")
     return EXIT_DONE
 
 
-def _living_holder(paths: RunPaths, clock: SystemClock) -> Holder | None:
-    holder = find_holder(paths.claim, clock.utc_ms())
+def _living_holder(paths: RunPaths, clock: SystemClock) -> SeenHolder | None:
+    holder = find_holder(paths.claims, clock.utc_ms())
     return holder if holder is not None and holder.alive else None
 
 
