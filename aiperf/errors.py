@@ -47,6 +47,14 @@ class EnvironmentNotReadyError(AiperfError):
         super().__init__("\n".join(problems))
 
 
+class StorageError(EnvironmentNotReadyError):
+    """The run directory is gone, or has refused to be written for `storage.patience`.
+
+    Raised by `aiperf.storage` and by writers of the history list; ends the process, since nothing
+    can be recorded. Resume the run when the directory can be written again.
+    """
+
+
 class ArchitectureError(UsageError):
     """A layer graph is not valid: raised when an `Architecture` is made or read. Never retry."""
 

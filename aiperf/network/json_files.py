@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from aiperf.errors import ArchitectureError, TrialFailedError
+from aiperf.files import read
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer
 
@@ -67,7 +68,7 @@ def from_json(text: str, source: str = "architecture") -> Architecture:
 def read_architecture(path: Path) -> Architecture:
     """Read an architecture file. Raises ArchitectureError naming file and place."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ArchitectureError(f"{path}: cannot be read as text: {error}") from None
     return from_json(text, str(path))

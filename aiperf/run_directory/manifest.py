@@ -10,7 +10,7 @@ from aiperf import __version__
 from aiperf.config.settings import RunConfig
 from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
-from aiperf.files import write_atomically
+from aiperf.files import read, write_atomically
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import git_state, source_hash
@@ -43,7 +43,7 @@ def write_manifest(paths: RunPaths, config: RunConfig) -> None:
 def read_manifest(paths: RunPaths) -> Manifest:
     """Read run.json. Raises RunDirectoryError if it is not one, or of another rules version."""
     try:
-        manifest = Manifest.model_validate_json(paths.run.read_bytes(), strict=False)
+        manifest = Manifest.model_validate_json(read(paths.run), strict=False)
     except OSError as error:
         raise RunDirectoryError(f"{paths.run}: is not a run of this program: {error}") from None
     except ValidationError as error:

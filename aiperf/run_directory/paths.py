@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
+from aiperf.files import make_folder
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class RunPaths:
     def claim(self) -> Path:
         """Claim of the primary that drives the run now."""
         return self.root / "primary.claim"
+
+    @property
+    def reserve(self) -> Path:
+        """Space that is kept for the last records."""
+        return self.root / ".reserve"
 
     @property
     def telemetry(self) -> Path:
@@ -155,7 +161,7 @@ class RunPaths:
     def create(self) -> None:
         """Make the directories of a new run. Raises OSError."""
         for directory in (self.history, self.models, self.candidates, self.logs):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,7 @@ ENTRIES = (
     Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
     Entry(r"logs/(primary|nni)\.out", "logs/*.out"),
     Entry(r"primary\.claim", "primary.claim"),
+    Entry(r"\.reserve", ".reserve"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),
 )
