@@ -28,8 +28,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 class Witness:
     """Witnesses the file of one replica, from one job to the next.
 
-    Every trial that was issued is closed once. All methods that record raise OSError if they
-    cannot.
+    Every trial that was issued is closed once. All methods that record raise StorageError if
+    they cannot.
     """
 
     def __init__(self, history: HistoryWriter, stopping: asyncio.Event) -> None:
@@ -126,9 +126,4 @@ class Witness:
         self._trial = None
 
     def _append(self, body: AnyBody) -> None:
-        try:
-            self._history.append(body)
-        except OSError:
-            # The run ends with this. What is left to record at its end must not wait as long again.
-            self._history.patience_s = 0.0
-            raise
+        self._history.append(body)
