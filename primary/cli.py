@@ -13,9 +13,13 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.storage.patience import PATIENCE
 from primary import preflight
 from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
+
+START_PATIENCE_S = 10.0
+"""Longest wait for the directory of a new run: a wrong one should not take long to say so."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +39,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     preflight.check(config, arguments.output)
     paths = RunPaths(arguments.output)
     try:
-        paths.create()
-        if config.search.space is not None:
-            write_atomically(paths.space, Path(config.search.space).read_bytes())
-        write_manifest(paths, config)
+        with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
+            paths.create()
+            if config.search.space is not None:
+                write_atomically(paths.space, Path(config.search.space).read_bytes())
+            write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
     return _exit_code(_open(config, paths, clock).begin())

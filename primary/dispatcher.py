@@ -83,7 +83,7 @@ class Dispatcher:
     def _tidy(self, reason: EndReason) -> None:
         """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
         try:
-            self._system.write()
+            self._system.try_to_write()
             remove_temporaries(self._context.paths.root)
             if reason == "deadline":
                 for checkpoint in self._context.paths.checkpoints():
@@ -110,7 +110,6 @@ class Dispatcher:
     def _release(self) -> None:
         duration_s, ready = self._config.run.duration, self._ready_replicas()
         self._check_placement()
-        self._system.write()
         if self._context.released_ms is None:
             body = RunReleased(duration_ms=round(duration_s * 1000), ready=ready)
             self._release_ms = self._context.writer.append(body).time_ms
@@ -147,6 +146,8 @@ class Dispatcher:
         end_ms = self._release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
         detail = lost_replicas(lost, len(self._servers))
+        if self._context.reserve is not None:
+            self._context.reserve.release()
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
 
@@ -175,7 +176,8 @@ class Dispatcher:
                 self._view.elapsed_s = self._elapsed_s()
                 self._heads.look(self._elapsed_s())
                 self._check_placement()
-                self._system.try_to_write()
+                await self._system.keep()
+            self._context.writer.look()
             self._context.display.refresh(self._view)
             await clock.sleep(REFRESH_S)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from aiperf.messages import (
     Ready,
     Recorded,
     Started,
+    StorageWait,
     ToPrimary,
     Unable,
 )
@@ -43,11 +44,13 @@ class ReplicaGoneError(AiperfError):
 
     Raised by `ReplicaLink`; the run continues without it.
 
-    `restart` is True if another attempt may help.
+    `restart` is True if another attempt may help, and `storage` if it may not before the run
+    directory can be written.
     """
 
-    def __init__(self, reason: str, restart: bool = True) -> None:
+    def __init__(self, reason: str, restart: bool = True, storage: bool = False) -> None:
         self.restart = restart
+        self.storage = storage
         super().__init__(reason)
 
 
@@ -77,6 +80,8 @@ class ReplicaLink:
         self._ready = False
         self._ended = False
         """True after the last message."""
+        self.on_storage: Callable[[str], object] = lambda _: None
+        """Called with the reason if the replica waits for storage, and with "" afterwards."""
 
     async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
         """Wait until the replica is ready and measure its clock."""
@@ -133,8 +138,10 @@ class ReplicaLink:
         while True:
             message = await self._next_message()
             if isinstance(message, Unable):
-                raise ReplicaGoneError(message.reason, restart=False)
-            if not isinstance(message, Alive):
+                raise ReplicaGoneError(message.reason, restart=message.storage, storage=message.storage)
+            if isinstance(message, StorageWait):
+                self.on_storage(message.reason)
+            elif not isinstance(message, Alive):
                 return message
 
     async def _next_message(self) -> ToPrimary:

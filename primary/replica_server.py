@@ -18,7 +18,7 @@ from aiperf.messages import (
     Stop,
 )
 from aiperf.processes import python_module
-from primary.context import Milestones, RunContext, SystemFile
+from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
 from primary.display.state import ReplicaView
 from primary.environment import on_node
 from primary.launchers import ReplicaSpec
@@ -52,6 +52,14 @@ def title_of(job: Job) -> str:
     return f"trial {job.trial} (round {job.round}{point}{resumed})"
 
 
+def log_epoch(view: ReplicaView, event: Progress) -> None:
+    """Log an epoch at its first report; every logged epoch must be in the history list."""
+    known = view.progress
+    last = known.epoch if known is not None and known.trial == event.trial else 0
+    if event.epoch > last:
+        log.info("replica %d: trial %d completed epoch %d", view.replica, event.trial, event.epoch)
+
+
 class ReplicaServer:
     """Serves one replica until the run ends. Its failures do not reach the other replicas."""
 
@@ -78,6 +86,8 @@ class ReplicaServer:
                 await self.conclude()
                 if self._milestones.stopping.is_set() or not error.restart or attempt == self._settings.restarts:
                     return
+                if error.storage:
+                    await until_writable(self._context, self._milestones)
             except LaunchError as error:
                 self._lose(str(error))
                 return
@@ -127,6 +137,7 @@ class ReplicaServer:
         )
         process = await self._context.launcher.start(spec)
         self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
+        self._link.on_storage = storage_notes(self._context, self._view)
         if self._milestones.stopping.is_set():
             await self.stop()
         return self._link
@@ -168,6 +179,7 @@ class ReplicaServer:
         self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type"})))
         self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
+        await self._context.writer.settled()
         await link.send(job)
         while True:
             self._witness.take(event := await link.next_event())
@@ -176,20 +188,13 @@ class ReplicaServer:
             if isinstance(event, Started):
                 self._context.manager.started(event)
             elif isinstance(event, Progress):
-                self._note_epoch(event)
+                log_epoch(self._view, event)
                 self._view.take(event)
         self._job = None
         self._context.manager.over(job.trial)
         self._context.work.finished(self._replica, job, event)
         self._announce_end(job, event)
         return event
-
-    def _note_epoch(self, event: Progress) -> None:
-        """Log an epoch at its first report; every logged epoch must be in the history list."""
-        known = self._view.progress
-        last = known.epoch if known is not None and known.trial == event.trial else 0
-        if event.epoch > last:
-            log.info("replica %d: trial %d completed epoch %d", self._replica, event.trial, event.epoch)
 
     def _announce_end(self, job: Job, event: Finished) -> None:
         name = f"replica {self._replica}: {title_of(job)}"

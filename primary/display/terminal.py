@@ -88,6 +88,8 @@ def table(view: RunView) -> Table:
 
 def _row(replica: ReplicaView) -> list[str | Text]:
     progress, state = replica.progress, Text(replica.state, STYLES[replica.state])
+    if replica.storage and replica.state in ("ready", "working"):
+        state = Text("waits for storage", "bold yellow")
     if progress is None:
         return [str(replica.replica), state, *["-"] * 6]
     return [

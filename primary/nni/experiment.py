@@ -33,6 +33,7 @@ from aiperf.history.ledger import Ledger
 from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.run_directory.claim import Claim, is_held_here
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.logs import open_log
 from primary import preflight
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK
@@ -233,7 +234,7 @@ def _output_to(log: Path) -> Iterator[None]:
     """Redirect the output of this process and of new children to a log."""
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
-    with log.open("ab") as stream:
+    with open_log(log) as stream:
         for number, _ in kept:
             os.dup2(stream.fileno(), number)
     try:
