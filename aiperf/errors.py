@@ -73,6 +73,14 @@ class EnvironmentNotReadyError(AiperfError):
         return self.problems
 
 
+class StorageError(EnvironmentNotReadyError):
+    """The run directory is gone, or has refused to be written for `storage.patience`.
+
+    Raised by `aiperf.storage` and by writers of the history list; ends the process, since nothing
+    can be recorded. Resume the run when the directory can be written again.
+    """
+
+
 class ArchitectureError(UsageError):
     """A layer graph is not valid: raised when an `Architecture` is made or read. Never retry."""
 
@@ -90,13 +98,6 @@ class UncountedLayerError(UsageError):
             "Nothing is counted as zero in silence: write a rule in aiperf/network/operations.py "
             '(see docs/operations.md, "Adding a layer").'
         )
-
-
-class RunStorageError(EnvironmentNotReadyError):
-    """The primary cannot record any more, which ends the run.
-
-    Raised by `primary.context.RunWriter`; resume the run when its storage is repaired.
-    """
 
 
 class RecordDamagedError(AiperfError):

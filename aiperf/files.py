@@ -1,13 +1,22 @@
-"""Writing files on a shared file system so that readers see all of them or nothing."""
+"""The writes of a run below its directory: readers see all of a file or nothing of it.
+
+All of them wait for storage that refuses (`aiperf.storage.patience`): never call them in an event
+loop that has other duties.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from aiperf.storage.names import sync_directory
+from aiperf.storage.patience import with_patience
 
 
 def keep_others_from_writing() -> None:
@@ -24,7 +33,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content appears at `path` when the block ends (fsync and rename).
 
     If the block or the file system fails, nothing is left behind and an old file stays. Raises
-    OSError.
+    OSError at once: a block cannot be repeated (`write_file`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
@@ -35,15 +44,69 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
 
 
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file, whole or not at all, with a function that may be called again.
+
+    Raises OSError; then nothing is left behind.
+    """
+
+    def attempt() -> None:
+        with atomic_file(path) as stream:
+            write(stream)
+
+    with_patience(attempt, path)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all. Raises OSError; then nothing is left behind."""
-    with atomic_file(path) as stream:
-        stream.write(data)
+    write_file(path, lambda stream: stream.write(data))
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file of this process, all or nothing. Raises OSError."""
+    with_patience(lambda: append_once(path, data), path)
+
+
+def append_once(path: Path, data: bytes) -> None:
+    """Add to the end of a file, all or nothing, without patience. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device (a short write)")
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path) -> bytes:
+    """The content of a file. Raises OSError."""
+    return with_patience(path.read_bytes, path)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; no-op if it is there. Raises OSError."""
+    with_patience(lambda: path.mkdir(parents=True, exist_ok=True), path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file; no-op if there is none. Raises OSError."""
+    with_patience(lambda: path.unlink(missing_ok=True), path)
+
+
+def move(path: Path, target: Path) -> None:
+    """Rename a file, in place of another one. Raises OSError, FileNotFoundError if it is gone."""
+    with_patience(lambda: path.replace(target), path)
 
 
 def remove_temporaries(folder: Path) -> int:
@@ -55,12 +118,17 @@ def remove_temporaries(folder: Path) -> int:
     return found
 
 
-def sync_directory(path: Path) -> None:
-    """Make new names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def can_write(folder: Path) -> bool:
+    """True if a file can be written below a folder now, and removed again."""
+    probe = folder / f".probe.{secrets.token_hex(6)}.tmp"
     try:
-        os.fsync(descriptor)
+        append_once(probe, b"\n" * PROBE_BYTES)
     except OSError:
-        pass  # some network file systems refuse fsync on directories; the rename is already visible
+        return False
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return True
+
+
+PROBE_BYTES = 4096

@@ -18,7 +18,8 @@ CANCELLED = "cancelled"
 UNFIT = "unfit"
 """Kind of the failure of a trial whose machine is not set up for any: its replica ends."""
 
-Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "idle"]
+Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "storage", "idle"]
+"""`storage`: the work of the replica waits for a file system that refuses."""
 
 
 class Message(BaseModel):
@@ -61,6 +62,8 @@ class Unable(Message):
 
     type: Literal["unable"] = "unable"
     reason: str
+    storage: bool = False
+    """True if it may work again as soon as the run directory can be written."""
 
 
 class Job(Message):
@@ -105,6 +108,13 @@ class Alive(Message):
     """Agent to primary: a heartbeat, so that a node that vanishes is noticed."""
 
     type: Literal["alive"] = "alive"
+
+
+class StorageWait(Message):
+    """Agent to primary: it waits for storage that refuses; an empty reason: it can write again."""
+
+    type: Literal["storage"] = "storage"
+    reason: str
 
 
 class Started(Message):
@@ -297,5 +307,5 @@ class TrainerFailed(Message):
 
 
 ToAgent = ClockRequest | Job | Cancel | Stop
-ToPrimary = Alive | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
+ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
 FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed

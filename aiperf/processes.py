@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import psutil
 
 from aiperf.message_lines import MAX_LINE_BYTES, encode
 from aiperf.messages import Message
+from aiperf.storage.logs import open_log
 
 LOG_TAIL_BYTES = 4000
 
@@ -48,10 +50,14 @@ class MessageOutput:
     def __init__(self) -> None:
         self._descriptor = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        self._whole = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Write a message; no-op if the reader is gone, since the end of the input reports that."""
-        with contextlib.suppress(BrokenPipeError):
+        """Write a message, in any thread.
+
+        No-op if the reader is gone, since the end of the input reports that.
+        """
+        with self._whole, contextlib.suppress(BrokenPipeError):
             data = encode(message)
             while data:
                 data = data[os.write(self._descriptor, data) :]
@@ -71,7 +77,7 @@ async def spawn(
 
     Raises OSError if the program or the log cannot be opened.
     """
-    with log.open("ab") as stream:
+    with await asyncio.to_thread(open_log, log) as stream:
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -90,7 +96,7 @@ async def spawn_silent(
 
     Raises OSError.
     """
-    with log.open("ab") as stream:
+    with await asyncio.to_thread(open_log, log) as stream:
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,

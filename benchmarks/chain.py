@@ -41,7 +41,7 @@ class Unchained(HistoryWriter):
         """Write a record of version 1."""
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         record = Record(self.name, self._sequence, self.clock.utc_ms_at(monotonic_ms), monotonic_ms, body)
-        self._write(encode_record(record))
+        self._file.append(encode_record(record))
         self._sequence += 1
         return record
 

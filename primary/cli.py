@@ -16,11 +16,15 @@ from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.storage.patience import PATIENCE
 from primary import preflight
 from primary.background.detach import detach
 from primary.background.outputs import ignore_hangups, replace_dead_outputs
 from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
+
+START_PATIENCE_S = 10.0
+"""Longest wait for the directory of a new run: a wrong one should not take long to say so."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +47,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     preflight.check(config, arguments.output)
     paths = RunPaths(arguments.output)
     try:
-        paths.create()
-        if config.search.space is not None:
-            write_atomically(paths.space, Path(config.search.space).read_bytes())
-        write_manifest(paths, config)
+        with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
+            paths.create()
+            if config.search.space is not None:
+                write_atomically(paths.space, Path(config.search.space).read_bytes())
+            write_manifest(paths, config)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
     return _conduct(arguments, config, paths, clock, lambda run: run.begin())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -12,10 +13,14 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.errors import RunHeldError
+from aiperf.errors import RunHeldError, StorageError
+from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.logs import QuietHandler
+from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.reserve import Reserve
 from primary.allocations import allocation_of
-from primary.context import RunContext, RunWriter
+from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import FailSafeDisplay, PatientDisplay
 from primary.display.terminal import open_display
@@ -24,6 +29,8 @@ from primary.managers.contract import EndReason, Manager
 from primary.resumption import Start
 
 log = logging.getLogger(__name__)
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 Companion = Callable[[Dispatcher], Coroutine[None, None, None]]
 """A task that accompanies the dispatcher; it is cancelled when the run has ended."""
@@ -39,35 +46,43 @@ def conduct(
 ) -> EndReason:
     """Conduct a run to its end.
 
-    Raises RunStorageError if its directory can no longer be written, and RunHeldError, when its
+    Raises StorageError if its directory can no longer be written, and RunHeldError, when its
     processes have ended, if another primary has taken the run over.
     """
-    logging.basicConfig(
-        filename=paths.primary_log,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logging.basicConfig(handlers=[QuietHandler(paths.primary_log)], level=logging.INFO, format=LOG_FORMAT)
+    reserve, records = Reserve(paths.reserve), Patience(config.storage.patience)
     launcher = make_launcher(config, clock)
-    with RunWriter(paths, clock) as writer:
-        if start.resumption is not None:
-            writer.append(start.resumption)
-        elif writer.name != "primary-1":
-            raise RunHeldError(f"{paths.root}: another primary has begun this run at the same time")
-        for closing in start.closings:
-            writer.append(closing)
-        display = PatientDisplay(FailSafeDisplay(open_display(clock)))
-        display.event(f"run directory: {paths.root}")
-        if allocation := allocation_of(config, os.environ):
-            display.event(str(allocation))
-        context = RunContext(
-            config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms,
-        )  # fmt: skip
-        return asyncio.run(_dispatch(context, companion))
+    try:
+        with PATIENCE.set(config.storage.patience), HistoryWriter(paths, "primary", clock, records) as writer:
+            _record_start(start, writer, paths)
+            display = PatientDisplay(FailSafeDisplay(open_display(clock)))
+            display.event(f"run directory: {paths.root}")
+            if allocation := allocation_of(config, os.environ):
+                display.event(str(allocation))
+            context = RunContext(
+                config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
+            )  # fmt: skip
+            return asyncio.run(_dispatch(context, records, companion))
+    except StorageError as error:
+        resume = f"resume the run when it can be written: aiperf resume {paths.root}"
+        raise StorageError([f"{error}; {resume}"]) from error
+    finally:
+        reserve.release()
 
 
-async def _dispatch(context: RunContext, companion: Companion | None) -> EndReason:
+def _record_start(start: Start, writer: HistoryWriter, paths: RunPaths) -> None:
+    if start.resumption is not None:
+        writer.append(start.resumption)
+    elif writer.name != "primary-1":
+        raise RunHeldError(f"{paths.root}: another primary has begun this run at the same time")
+    for closing in start.closings:
+        writer.append(closing)
+
+
+async def _dispatch(context: RunContext, records: Patience, companion: Companion | None) -> EndReason:
     dispatcher = Dispatcher(context)
     loop = asyncio.get_running_loop()
+    context.writer.in_background(lambda _: dispatcher.interrupt())
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
     loop.set_exception_handler(partial(_report_unhandled, context))
@@ -78,6 +93,11 @@ async def _dispatch(context: RunContext, companion: Companion | None) -> EndReas
             raise context.claim.lost
         return reason
     finally:
+        PATIENCE.hurry()
+        with contextlib.suppress(TimeoutError, StorageError):  # closing the writer reports it
+            async with asyncio.timeout(context.config.run.stop_grace):
+                await context.writer.settled()
+        records.hurry()
         if accompanying is not None:
             accompanying.cancel()
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.errors import RunStorageError
-from aiperf.files import write_atomically
-from aiperf.history.bodies import AnyBody
+from aiperf.files import atomic_file, can_write
 from aiperf.history.files import HistoryWriter
-from aiperf.history.records import Record
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
-from primary.display.state import Display
+from aiperf.storage.reserve import Reserve
+from primary.display.state import Display, ReplicaView
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
 from primary.nodes.placement import PlacementCheck
@@ -27,33 +25,11 @@ from primary.work.contract import WorkList
 
 log = logging.getLogger(__name__)
 
+PROBE_INTERVAL_S = 5.0
+"""Seconds between two tries to write a file."""
+
 NodeFacts = dict[str, str | int | float | None]
 """A replica's description of its machine."""
-
-
-class RunWriter(HistoryWriter):
-    """The primary's file of the history list.
-
-    Raises RunStorageError where `HistoryWriter` raises OSError: of all errors that meet a primary,
-    only this one must end the run.
-    """
-
-    def __init__(self, paths: RunPaths, clock: Clock) -> None:
-        self._root = paths.root
-        try:
-            super().__init__(paths, "primary", clock)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
-        """Write a record durably."""
-        try:
-            return super().append(body, at_monotonic_ms)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> RunStorageError:
-        return RunStorageError([f"{self._root} can no longer be written: {error}"])
 
 
 @dataclass(frozen=True)
@@ -70,6 +46,8 @@ class RunContext:
     manager: Manager
     released_ms: int | None = None
     """UTC of the release, for a resumed run; the time since then has passed."""
+    reserve: Reserve | None = None
+    """Space for the last records."""
 
     @property
     def clock(self) -> Clock:
@@ -144,18 +122,47 @@ class SystemFile:
             self._changed = True
         return list(found)
 
-    def try_to_write(self) -> None:
-        """Write the file, or log why not: the history list decides whether the run can continue."""
+    async def keep(self) -> None:
+        """Write the file if anything has changed, or log why not: the next call tries again.
+
+        The history list decides whether the run can continue.
+        """
+        if not self._changed:
+            return
+        self._changed = False
         try:
-            self.write()
+            await asyncio.to_thread(self._write, sealed(self._nodes, indent=2) + b"\n")
         except OSError as error:
+            self._changed = True
             log.warning("%s cannot be written: %s", self._path, error)
 
-    def write(self) -> None:
-        """Write the file if anything has changed.
-
-        Raises OSError; the next call tries again then.
-        """
+    def try_to_write(self) -> None:
+        """As `keep`, for the end of the run."""
         if self._changed:
-            write_atomically(self._path, sealed(self._nodes, indent=2) + b"\n")
-            self._changed = False
+            try:
+                self._write(sealed(self._nodes, indent=2) + b"\n")
+            except OSError as error:
+                log.warning("%s cannot be written: %s", self._path, error)
+            else:
+                self._changed = False
+
+    def _write(self, data: bytes) -> None:
+        with atomic_file(self._path) as stream:
+            stream.write(data)
+
+
+async def until_writable(context: RunContext, milestones: Milestones) -> None:
+    """Wait until a file can be written below the run directory, but not beyond the end."""
+    while not milestones.stopping.is_set() and not await asyncio.to_thread(can_write, context.paths.root):
+        await milestones.or_end(context.clock.sleep(PROBE_INTERVAL_S))
+
+
+def storage_notes(context: RunContext, view: ReplicaView) -> Callable[[str], None]:
+    """A function that shows that a replica waits for storage, and why, or that it can write."""
+
+    def note(reason: str) -> None:
+        view.storage = reason
+        what = f"waits for storage: {reason}" if reason else "can write again"
+        context.announce(f"replica {view.replica} {what}")
+
+    return note

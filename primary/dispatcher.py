@@ -64,7 +64,7 @@ class _Upkeep:
         while True:
             self._context.keep_claim(self._milestones, TOUCH_INTERVAL_S)
             try:
-                self._show()
+                await self._show()
             except AiperfError:
                 raise
             except Exception:  # of what is only shown
@@ -73,12 +73,13 @@ class _Upkeep:
             await clock.sleep(REFRESH_S)
             self._note_lateness(clock.monotonic_s() - slept_s - REFRESH_S)
 
-    def _show(self) -> None:
+    async def _show(self) -> None:
         if self.release_ms and self._context.claim.lost is None:
             self._view.elapsed_s = self.elapsed_s()
             self._heads.look(self.elapsed_s())
             self.check_placement()
-            self._system.try_to_write()
+            await self._system.keep()
+        self._context.writer.look()
         self._context.display.refresh(self._view)
 
     def _note_lateness(self, late_s: float) -> None:
@@ -167,7 +168,7 @@ class Dispatcher:
     def _tidy(self, reason: EndReason) -> None:
         """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
         try:
-            self._system.write()
+            self._system.try_to_write()
             remove_temporaries(self._context.paths.root)
             if reason == "deadline":
                 for checkpoint in self._context.paths.checkpoints():
@@ -199,7 +200,6 @@ class Dispatcher:
     def _release(self) -> None:
         duration_s, ready = self._config.run.duration, self._ready_replicas()
         self._upkeep.check_placement()
-        self._system.try_to_write()
         if self._context.released_ms is None:
             body = RunReleased(duration_ms=round(duration_s * 1000), ready=ready)
             self._upkeep.release_ms = self._context.writer.append(body).time_ms
@@ -231,6 +231,8 @@ class Dispatcher:
         end_ms = self._upkeep.release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
         detail = lost_replicas(lost, len(self._servers))
+        if self._context.reserve is not None:
+            self._context.reserve.release()
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
 

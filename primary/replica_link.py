@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from aiperf.messages import (
     Ready,
     Recorded,
     Started,
+    StorageWait,
     ToPrimary,
     Unable,
 )
@@ -42,11 +43,13 @@ class ReplicaGoneError(AiperfError):
 
     Raised by `ReplicaLink`; the run continues without it.
 
-    `restart` is True if another attempt may help.
+    `restart` is True if another attempt may help, and `storage` if it may not before the run
+    directory can be written.
     """
 
-    def __init__(self, reason: str, restart: bool = True) -> None:
+    def __init__(self, reason: str, restart: bool = True, storage: bool = False) -> None:
         self.restart = restart
+        self.storage = storage
         super().__init__(reason)
 
 
@@ -76,6 +79,8 @@ class ReplicaLink:
         self._ready = False
         self._ended = False
         """True after the last message."""
+        self.on_storage: Callable[[str], object] = lambda _: None
+        """Called with the reason if the replica waits for storage, and with "" afterwards."""
 
     async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
         """Wait until the replica is ready and measure its clock."""
@@ -132,8 +137,10 @@ class ReplicaLink:
         while True:
             message = await self._next_message()
             if isinstance(message, Unable):
-                raise ReplicaGoneError(message.reason, restart=False)
-            if not isinstance(message, Alive):
+                raise ReplicaGoneError(message.reason, restart=message.storage, storage=message.storage)
+            if isinstance(message, StorageWait):
+                self.on_storage(message.reason)
+            elif not isinstance(message, Alive):
                 return message
 
     async def _next_message(self) -> ToPrimary:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from aiperf.errors import LaunchError, RunStorageError
+from aiperf.errors import LaunchError, StorageError
 from aiperf.history.bodies import JobIssued, ReplicaLost, ReplicaReady
 from aiperf.messages import (
     CANCELLED,
@@ -20,7 +20,7 @@ from aiperf.messages import (
     Stop,
 )
 from aiperf.processes import python_module
-from primary.context import Milestones, RunContext, SystemFile
+from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
 from primary.display.state import ReplicaView
 from primary.environment import on_node
 from primary.launchers import ReplicaSpec
@@ -61,6 +61,14 @@ async def _pause(context: RunContext, milestones: Milestones, failures: int) -> 
     """Wait before the next attempt, longer after each failure, but not beyond the run."""
     pause_s = min(MAX_PAUSE_S, context.config.replica.retry_delay * 2**failures)
     await milestones.or_end(context.clock.sleep(pause_s))
+
+
+def log_epoch(view: ReplicaView, event: Progress) -> None:
+    """Log an epoch at its first report; every logged epoch must be in the history list."""
+    known = view.progress
+    last = known.epoch if known is not None and known.trial == event.trial else 0
+    if event.epoch > last:
+        log.info("replica %d: trial %d completed epoch %d", view.replica, event.trial, event.epoch)
 
 
 async def _attempt(replica: int, what: str, action: Coroutine[Any, Any, object]) -> None:
@@ -135,6 +143,7 @@ class _Jobs:
         self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type"})))
         self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
+        await self._context.writer.settled()
         await link.send(job)
         while True:
             self._witness.take(event := await link.next_event())
@@ -143,20 +152,13 @@ class _Jobs:
             if isinstance(event, Started):
                 self._context.manager.started(event)
             elif isinstance(event, Progress):
-                self._note_epoch(event)
+                log_epoch(self._view, event)
                 self._view.take(event)
         self._job = None
         self._context.manager.over(job.trial)
         self._context.work.finished(self._replica, job, event)
         self._announce_end(job, event)
         return event
-
-    def _note_epoch(self, event: Progress) -> None:
-        """Log an epoch at its first report; every logged epoch must be in the history list."""
-        known = self._view.progress
-        last = known.epoch if known is not None and known.trial == event.trial else 0
-        if event.epoch > last:
-            log.info("replica %d: trial %d completed epoch %d", self._replica, event.trial, event.epoch)
 
     def _announce_end(self, job: Job, event: Finished) -> None:
         name = f"replica {self._replica}: {title_of(job)}"
@@ -171,7 +173,7 @@ class ReplicaServer:
     """Serves one replica until the run ends.
 
     Whatever fails, here or in its launcher, costs this replica and not the run. Methods raise
-    RunStorageError if the primary cannot record, and nothing else.
+    StorageError if the primary cannot record, and nothing else.
     """
 
     def __init__(self, context: RunContext, milestones: Milestones, system: SystemFile, view: ReplicaView) -> None:
@@ -194,6 +196,8 @@ class ReplicaServer:
                 restarts = 0
             if self._milestones.stopping.is_set() or not loss.restart or restarts == self._settings.restarts:
                 return
+            if loss.storage:
+                await until_writable(self._context, self._milestones)
             await _pause(self._context, self._milestones, restarts)
             if self._milestones.stopping.is_set():
                 return
@@ -206,7 +210,7 @@ class ReplicaServer:
         self._link, self._working_since_s = None, None
         try:
             await self._serve_once()
-        except RunStorageError:
+        except StorageError:
             raise
         except Exception as error:
             loss = _loss_by(error, self._replica, self._context)
@@ -257,6 +261,7 @@ class ReplicaServer:
         )
         process = await self._context.launcher.start(spec)
         self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
+        self._link.on_storage = storage_notes(self._context, self._view)
         if self._milestones.stopping.is_set():
             await self.stop()
         return self._link

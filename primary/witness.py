@@ -11,7 +11,7 @@ import logging
 import re
 from typing import Literal
 
-from aiperf.errors import MessageError, RunStorageError
+from aiperf.errors import MessageError, StorageError
 from aiperf.history.bodies import AnyBody, EpochWitnessed, TrialClosed
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import CANCELLED, Closing, Finished, Recorded
@@ -30,7 +30,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 class Witness:
     """Witnesses the file of one replica, from one job to the next.
 
-    Every trial that was issued is closed once. All methods that record raise RunStorageError if
+    Every trial that was issued is closed once. All methods that record raise StorageError if
     they cannot.
     """
 
@@ -76,7 +76,7 @@ class Witness:
             try:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self.hear_out(link)
-            except RunStorageError:
+            except StorageError:
                 raise
             except (TimeoutError, MessageError, ReplicaGoneError):
                 pass  # it has nothing more to say
@@ -134,9 +134,4 @@ class Witness:
         self._trial = None
 
     def _append(self, body: AnyBody) -> None:
-        try:
-            self._history.append(body)
-        except (OSError, RunStorageError):
-            # The run ends with this. What is left to record at its end must not wait as long again.
-            self._history.patience_s = 0.0
-            raise
+        self._history.append(body)

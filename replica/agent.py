@@ -11,20 +11,19 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
-import os
 import signal
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import data_problems
-from aiperf.config.placement import GPUS_DIVIDED
+from aiperf.config.sections import StorageSection
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, TrialFailedError
-from aiperf.history.bodies import TrialFailed
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
+from aiperf.history.bodies import PhaseBegan, TrialFailed
 from aiperf.history.files import HistoryWriter
 from aiperf.message_lines import decode_to_agent
 from aiperf.messages import (
@@ -36,22 +35,26 @@ from aiperf.messages import (
     Closing,
     Finished,
     Job,
+    Phase,
     Ready,
     Unable,
 )
 from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
-from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
-from replica.machine.node import describe_node, divided_among, node_memory, shared_cpus
+from aiperf.storage.appended import check_root
+from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
-from replica.search.planner import Memory, Planner
+from replica.search.planner import Planner
+from replica.share import own_accelerators, share_of_node, visible_devices
+from replica.storage import StorageReports, close_writer, open_writer
 from replica.trainer.settings import TelemetrySettings
 from replica.trial.context import ReplicaContext
 from replica.trial.devices import why_unseen_by_framework
 from replica.trial.lifecycle import Trial
 from replica.trial.standby import Standby
-from replica.trial.trainer_process import RankSetup, TrainerProcess
+from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +73,23 @@ class Agent:
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
         """Set if nothing can be recorded any more: then nothing may be trained either."""
-        self._why_broken = ""
+        self._why_broken: Exception | None = None
+        self._waits_for = ""
+
+    def break_off(self, error: Exception) -> None:
+        """End the replica: storage refuses for good, or the agent fails."""
+        self._why_broken = error
+        self._broken.set()
+
+    def note_storage(self, reason: str) -> None:
+        """Record that the work waits for storage, or, without a reason, does not."""
+        self._waits_for = reason
+        if self._trial is not None:
+            self._trial.log.wait_for_storage(bool(reason))
+            return
+        phase: Phase = "storage" if reason else "idle"
+        with contextlib.suppress(StorageError):
+            self._context.writer.append(PhaseBegan(replica=self._context.replica, trial=None, phase=phase))
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
@@ -89,12 +108,14 @@ class Agent:
             done, _ = await asyncio.wait({answers, broken, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
             broken.cancel()
             if self._broken.is_set():
-                self._context.send(Unable(reason=f"the run directory cannot be written: {self._why_broken}"))
+                storage = isinstance(self._why_broken, StorageError)
+                self._context.send(Unable(reason=str(self._why_broken), storage=storage))
             else:
                 done.pop().result()
         finally:
             heartbeats.cancel()
             answers.cancel()
+            PATIENCE.hurry()
             try:
                 await self._end_work()
             finally:  # also if the launcher's SIGTERM does not leave the ranks the time to end
@@ -114,19 +135,20 @@ class Agent:
         Without the record its unfinished epoch would not count.
         """
         if self._trial is not None and self._cancel_of(self._trial.number) is None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(StorageError):
                 self._trial.log.stop()
 
     def _close(self) -> None:
         """Report the last record: no other follows it."""
         sequence, digest = self._context.writer.head or (None, None)
         trial = self._trial.number if self._trial is not None else None
-        self._context.send(Closing(trial=trial, sequence=sequence, digest=digest))
+        self._context.report(Closing(trial=trial, sequence=sequence, digest=digest))
 
     async def _send_heartbeats(self) -> None:
         while True:
             await self._context.clock.sleep(self._context.config.run.replica_silence / HEARTBEATS_PER_SILENCE)
             self._context.send(Alive())
+            self._context.writer.look()
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -154,13 +176,13 @@ class Agent:
     async def _do(self, job: Job) -> None:
         try:
             await self._attempt(job)
-        except Exception as error:  # also one that its own report has failed by
-            log.exception("trial %d", job.trial)
-            self._why_broken = str(error)
-            self._broken.set()
+        except Exception as error:  # storage that refuses, or what its own report has failed by
+            log.error("trial %d: %s", job.trial, error, exc_info=not isinstance(error, StorageError))
+            self.break_off(error)
 
     async def _attempt(self, job: Job) -> None:
         self._trial = trial = Trial(self._context, job, self._standby)
+        trial.log.wait_for_storage(bool(self._waits_for))
         try:
             await trial.run()
             self._finish(job, trial)
@@ -169,13 +191,15 @@ class Agent:
                 self._end_cancelled(job, trial, cancel.reason)
                 return
             raise
+        except StorageError:  # handled by `_do`: nothing can be recorded
+            raise
         except TrialFailedError as error:
             self._fail(job, trial, error.kind, error.reason)
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
-        except OSError:  # handled by `_do`: nothing can be recorded
-            raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                raise StorageError([f"the run directory refuses: {error}"]) from error
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
@@ -186,6 +210,7 @@ class Agent:
             self._fail(job, trial, CANCELLED, reason)
 
     def _fail(self, job: Job, trial: Trial, kind: str, reason: str) -> None:
+        check_root(self._context.paths.root, self._context.paths.run)
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
         body = TrialFailed(trial=job.trial, replica=self._context.replica, kind=kind, reason=reason[:2000])
         self._context.writer.append(body)
@@ -194,12 +219,11 @@ class Agent:
     def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
         self._trial = None
         trial.log.idle()
+        if self._waits_for:
+            self.note_storage(self._waits_for)
         sequence, digest = self._context.writer.head or (None, None)
-        self._context.send(
-            Finished(
-                trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest
-            )
-        )  # fmt: skip
+        end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        self._context.report(end)
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:
@@ -225,16 +249,21 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     if reason is not None:
         output.send(Unable(reason=reason))
         return EXIT_ENVIRONMENT
-    clock = clock_of(config, arguments.replica)
-    with HistoryWriter(paths, f"replica-{arguments.replica:04d}", clock) as writer:
-        context = make_context(arguments, config, paths, writer, output)
-        serving = asyncio.create_task(Agent(context).serve(await open_input()))
+    clock, reader, reports = clock_of(config, arguments.replica), await open_input(), StorageReports(output.send)
+    records = Patience(config.storage.patience, reports.of("records"))
+    with PATIENCE.set(config.storage.patience, reports.of("files")):
+        writer = await open_writer(paths, arguments.replica, clock, records, reader)
+        agent = Agent(make_context(arguments, config, paths, writer, output))
+        writer.in_background(agent.break_off)
+        reports.attend(agent.note_storage)
+        serving = asyncio.create_task(agent.serve(reader))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
         with (
             telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),
             contextlib.suppress(asyncio.CancelledError),
         ):
             await serving
+        await close_writer(writer, records, config.run.stop_grace)
     return EXIT_DONE
 
 
@@ -242,39 +271,6 @@ def clock_of(config: RunConfig, replica: int) -> SystemClock:
     """The replica's clock, set wrong if a rehearsal wants it."""
     shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
     return SystemClock(shifts.get(replica, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class NodeShare:
-    """What one replica has of its nodes."""
-
-    accelerators: tuple[Accelerator, ...]
-    """Of its first node."""
-    memory: Memory
-    ranks: RankSetup
-
-
-def own_accelerators(arguments: argparse.Namespace) -> tuple[Accelerator, ...]:
-    """The replica's GPUs of its first node, which a launcher may have divided already."""
-    found = find_accelerators()
-    return found if divided_among(GPUS_DIVIDED) > 1 else share_of(found, arguments.replica, arguments.share)
-
-
-def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare:
-    """The replica's share of the node's accelerators, CPUs and memory."""
-    own = own_accelerators(arguments)
-    hosts = tuple(host for host in arguments.hosts.split(",") if host)
-    nodes = max(1, len(hosts))
-    ranks = config.replica.ranks or nodes * (len(own) or 1)
-    precision = config.training.precision or best_precision(own)
-    memory: int | None = min(
-        (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
-    )
-    if config.training.trainer == "simulated":
-        memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
-    cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
-    setup = RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)})
-    return NodeShare(own, Memory(memory, precision), setup)
 
 
 def make_context(
@@ -305,25 +301,6 @@ def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, rep
     return TelemetrySettings(run=str(paths.root.absolute()), writer=writer, replica=replica, interval_s=interval_s)
 
 
-def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
-    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
-    if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
-        return {}
-    nodes, count = ",".join(hosts), str(len(hosts))
-    return {
-        "SLURM_JOB_NODELIST": nodes,
-        "SLURM_NODELIST": nodes,
-        "SLURM_JOB_NUM_NODES": count,
-        "SLURM_NNODES": count,
-        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
-    }
-
-
-def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
-    """The environment in which ranks see only the replica's accelerators."""
-    return {VISIBLE: ",".join(gpu.word for gpu in own)} if own else {}
-
-
 def add_place(parser: argparse.ArgumentParser) -> None:
     """The options that say which replica this is, and what it shares with others."""
     parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
@@ -341,10 +318,14 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which stops its agents
     output = MessageOutput()
     try:
-        return asyncio.run(_serve(arguments, open_run(arguments.run), output))
+        with PATIENCE.set(StorageSection().patience):  # until it has read what the run's is
+            return asyncio.run(_serve(arguments, open_run(arguments.run), output))
+    except StorageError as error:
+        output.send(Unable(reason=str(error), storage=True))
+        return error.exit_code
     except AiperfError as error:
         output.send(Unable(reason=str(error)))
         return error.exit_code
     except OSError as error:
-        output.send(Unable(reason=f"{type(error).__name__}: {error}"))
+        output.send(Unable(reason=f"{type(error).__name__}: {error}", storage=error.errno in PASSING))
         return EXIT_ENVIRONMENT

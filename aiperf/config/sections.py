@@ -303,6 +303,15 @@ class TelemetrySection(Section):
     """Seconds between samples of every node; 0: none."""
 
 
+class StorageSection(Section):
+    """The file system of the run directory."""
+
+    patience: Pause = Field(600.0, ge=0)
+    """Longest wait for a file system that refuses to be written or read: a full disk or quota, a
+    server that restarts, an expired ticket ([faults.md](faults.md)).
+    """
+
+
 class NniSection(Section):
     """NNI's manager and its web portal (`run.manager = "nni"`)."""
 

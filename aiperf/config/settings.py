@@ -24,6 +24,7 @@ from aiperf.config.sections import (
     SimulatedSection,
     SlurmSection,
     SshSection,
+    StorageSection,
     TelemetrySection,
     TrainingSection,
 )
@@ -48,6 +49,7 @@ class RunConfig(Section):
     ray: RaySection = RaySection()
     environment: EnvironmentSection = EnvironmentSection()
     telemetry: TelemetrySection = TelemetrySection()
+    storage: StorageSection = StorageSection()
     nni: NniSection = NniSection()
     simulated: SimulatedSection = SimulatedSection()
 

@@ -6,18 +6,19 @@ writer creates its file exclusively and a restarted writer takes a new name.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
-import logging
-import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Self
 
 from aiperf.clock import Clock
-from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
-from aiperf.files import sync_directory
+from aiperf.errors import RecordDamagedError, RecordOutOfRangeError, StorageError
 from aiperf.history.bodies import AnyBody
 from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor
@@ -26,94 +27,142 @@ from aiperf.history.fencing import reading_order
 from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.appended import AppendedFile
+from aiperf.storage.in_order import InOrder
+from aiperf.storage.patience import PATIENCE, Patience, with_patience
 
-log = logging.getLogger(__name__)
+LAST_RECORDS_S = 10.0
+"""Longest wait for the thread of a writer at the end: it may be in a call that never returns."""
 
-PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EIO})
-"""A full disk, a remount, a server that restarts: these may pass."""
-
-PATIENCE_S = 30.0
-RETRY_S = 1.0
+LOOK_INTERVAL_S = 1.0
+"""Least time between two looks of a writer whether its file is still under its name."""
 
 
 class HistoryWriter:
     """Appends records to a file of its own: one write and one fsync each.
 
     `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its
-    starts.
+    starts. Records are written at once, or in a thread once `in_background` is called. Raises
+    StorageError if the file cannot be made.
     """
 
-    def __init__(self, paths: RunPaths, role: str, clock: Clock) -> None:
+    def __init__(self, paths: RunPaths, role: str, clock: Clock, patience: Patience = PATIENCE) -> None:
         self.clock = clock
         """The clock of its records."""
-        self.patience_s = PATIENCE_S
-        """Seconds to wait for a file system that refuses a record."""
+        self._root = paths.root
         self._sequence = 0
-        self._head = first_link(paths)
-        self.name, self._descriptor = _create_exclusively(paths, role)
-        self._good_bytes = 0
+        self._looked_s = -inf
+        self._thread: InOrder | None = None
+        self._failure: StorageError | None = None
+        try:
+            self._head = patience.attempt(lambda: first_link(paths), paths.run)
+            self.name, self._file = _create_exclusively(paths, role, patience)
+        except OSError as error:
+            raise self._cause(error) from error
+
+    def in_background(self, failed: Callable[[StorageError], object]) -> None:
+        """Write in a thread from now on; `failed` is called in this event loop if that is over.
+
+        `append` returns at once then. What must not be known before the record is durable waits
+        for `after` or `settled`.
+        """
+
+        def fail(error: Exception) -> None:
+            self._failure = error if isinstance(error, StorageError) else self._cause(error)
+            failed(self._failure)
+
+        self._thread = InOrder(asyncio.get_running_loop(), fail)
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
         """Write a record durably; its time is now, or a moment of the node's monotonic clock.
 
-        Raises OSError if it cannot be written within `patience_s`; the file is then as before.
+        Raises StorageError if it cannot be written, or if an earlier one could not be; the file is
+        then as before.
         """
+        if self._failure is not None:
+            raise self._failure
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         time_ms = self.clock.utc_ms_at(monotonic_ms)
         record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
-        self._write(line)
+        self.look()
+        self._do(lambda: self._file.append(line))
         self._sequence += 1
         self._head = hash_of(line[:-1])
         return record
+
+    def look(self) -> None:
+        """Restore the file if it was deleted or replaced; no-op if that was looked at just now.
+
+        Raises StorageError if it cannot be restored, or the run directory is gone.
+        """
+        now_s = self.clock.monotonic_s()
+        if self._failure is None and now_s - self._looked_s >= LOOK_INTERVAL_S:
+            self._looked_s = now_s
+            self._do(self._file.look)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        if self._thread is not None:
+            self._thread.put(action)
+            return
+        try:
+            action()
+        except OSError as error:
+            raise self._cause(error) from error
+
+    def _cause(self, error: Exception) -> StorageError:
+        return StorageError([f"the run directory {self._root} can no longer be written: {error}"])
 
     @property
     def head(self) -> tuple[int, str] | None:
         """Sequence number and hash of the last record; None if there is none."""
         return (self._sequence - 1, self._head) if self._sequence else None
 
-    def _write(self, line: bytes) -> None:
-        """Write a line whole, or not at all; wait a while if the file system is full or refuses."""
-        for attempt in count():
-            try:
-                if os.write(self._descriptor, line) != len(line):
-                    raise OSError(errno.ENOSPC, "short write to the history list")
-                os.fsync(self._descriptor)
-            except OSError as error:
-                os.ftruncate(self._descriptor, self._good_bytes)
-                if error.errno not in PASSING_ERRORS or attempt >= self.patience_s / RETRY_S:
-                    raise
-                if attempt == 0:
-                    log.warning("%s cannot be written (%s); trying again for %.0f s", self.name, error, self.patience_s)
-                self.clock.pause(RETRY_S)
-            else:
-                break
-        if attempt:
-            log.warning("%s can be written again", self.name)
-        self._good_bytes += len(line)
+    def after(self, callback: Callable[[], object]) -> None:
+        """Call back when all records so far are durable; never if one fails."""
+        if self._thread is None:
+            callback()
+        elif self._failure is None:
+            self._thread.after(callback)
 
-    def close(self) -> None:
-        """Close the file; further appends fail."""
-        os.close(self._descriptor)
+    async def settled(self) -> None:
+        """Wait until all records so far are durable. Raises StorageError if one failed."""
+        if self._thread is None or self._thread.idle:
+            return
+        done = asyncio.Event()
+        self.after(done.set)
+        while not done.is_set():
+            if self._failure is not None:
+                raise self._failure
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await done.wait()
+
+    def close(self, timeout_s: float = inf) -> None:
+        """Write what is left and close the file; further appends fail.
+
+        Raises StorageError if records are left after that time, or one failed.
+        """
+        try:
+            if self._thread is not None and not self._thread.drain(min(timeout_s, threading.TIMEOUT_MAX)):
+                raise TimeoutError("the last records are missing")
+        except OSError as error:
+            raise self._cause(error) from error
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.close(LAST_RECORDS_S)
 
 
-def _create_exclusively(paths: RunPaths, role: str) -> tuple[str, int]:
-    start = 1
-    while True:
+def _create_exclusively(paths: RunPaths, role: str, patience: Patience) -> tuple[str, AppendedFile]:
+    for start in count(1):
         name = f"{role}-{start}"
-        try:
-            descriptor = os.open(paths.history_file(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        except FileExistsError:
-            start += 1
-        else:
-            sync_directory(paths.history)
-            return name, descriptor
+        with contextlib.suppress(FileExistsError):
+            return name, AppendedFile(paths.history_file(name), paths.root, paths.run, patience)
+    raise AssertionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +253,18 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 def read_from(file: Path, offset: int = 0) -> bytes:
     """The bytes of a file from an offset on; none if this node does not see the file yet."""
-    try:
-        with file.open("rb") as stream:
-            stream.seek(offset)
-            return stream.read()
-    except OSError as error:
-        if error.errno not in (errno.ESTALE, errno.ENOENT):
-            raise
-        return b""
+
+    def read() -> bytes:
+        try:
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                return stream.read()
+        except OSError as error:
+            if error.errno not in (errno.ESTALE, errno.ENOENT):
+                raise
+            return b""
+
+    return with_patience(read, file)
 
 
 def _new_lines(file: Path, position: _Position) -> list[bytes]:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.outside.text import cut, for_terminal
+from aiperf.storage.patience import with_patience
 
 T = TypeVar("T")
 
@@ -72,9 +73,13 @@ def parse_outside(
 
 def read_bounded(path: Path, size: int, error: Callable[[str], AiperfError] = RunDirectoryError) -> bytes:
     """The bytes of a file. Raises `error` if it cannot be read, or has more than `size` bytes."""
-    try:
+
+    def attempt() -> bytes:
         with path.open("rb") as stream:
-            data = stream.read(size + 1)
+            return stream.read(size + 1)
+
+    try:
+        data = with_patience(attempt, path)
     except (OSError, ValueError) as found:  # ValueError: a NUL in the path
         raise error(f"{path}: cannot be read: {reason_of(found)}") from None
     except MemoryError:

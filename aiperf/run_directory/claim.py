@@ -21,8 +21,8 @@ from typing import Self
 
 from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
-from aiperf.files import sync_directory
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
+from aiperf.storage.names import sync_directory
 
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
+from aiperf.files import append
 from aiperf.outside.reading import read_bounded
 
 ROW = np.dtype([("epoch", "<f4"), ("step", "<f4"), ("loss", "<f4"), ("gradient_norm", "<f4")])
@@ -52,9 +53,7 @@ def hash_weights(weights: Iterable[NDArray[Any]]) -> str:
 
 def append_rows(file: Path, rows: NDArray[Any]) -> None:
     """Add the rows of an epoch. Raises OSError."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as stream:
-        stream.write(rows.tobytes())
+    append(file, rows.tobytes())
 
 
 def read_rows(file: Path) -> dict[int, NDArray[Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
+from aiperf.files import make_folder
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class RunPaths:
     def claims(self) -> Path:
         """Directory of the claims of all primaries; the highest number holds the run."""
         return self.root / "claims"
+
+    @property
+    def reserve(self) -> Path:
+        """Space that is kept for the last records."""
+        return self.root / ".reserve"
 
     @property
     def telemetry(self) -> Path:
@@ -160,7 +166,7 @@ class RunPaths:
     def create(self) -> None:
         """Make the directories of a new run. Raises OSError."""
         for directory in (self.history, self.models, self.candidates, self.logs):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,7 @@ ENTRIES = (
     Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
     Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),
+    Entry(r"\.reserve", ".reserve"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),
 )

@@ -36,8 +36,8 @@ def print_line(console: PlainConsole, line: str) -> None:
     console.print(line, highlight=False, soft_wrap=True)
 
 
-def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None:
-    """Print trials, replicas, violations, the path of the page, and the final line last.
+def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) -> None:
+    """Print trials, replicas, violations, the page's path if it is there, the final line.
 
     `advice` goes to standard error before the final line, which is the last one of a log of both.
     """
@@ -51,7 +51,8 @@ def print_report(report: Report, page: Path, advice: Iterable[str] = ()) -> None
     hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
     if any(hidden):
         console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
-    print_line(console, f"report: {page}")
+    if page is not None:
+        print_line(console, f"report: {page}")
     *reasons, final = closing_lines(report)
     for line in reasons:
         print_line(console, line)

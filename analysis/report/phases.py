@@ -1,4 +1,5 @@
-"""Time of each replica by phase: search, start, build, train, evaluate, checkpoint, idle and down.
+"""Time of each replica by phase: search, start, build, train, evaluate, checkpoint, storage, idle
+and down.
 
 A replica is down while no process of it lives: before it came, after its loss, and between the end
 of a run and its resumption. The phases of a replica always sum to the duration of the run.

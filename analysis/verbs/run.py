@@ -14,13 +14,17 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
-from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left
 from analysis.results.verify import notes_of, verify
+
+PATIENCE_S = 10.0
+"""Longest wait for each file of a report; the result is printed without them."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +43,20 @@ def _report(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.run)
     data = read_run(paths)
     report = build_report(data)
-    page = write_report(arguments.output or paths.report, data, report)
+    page, problem = None, None
+    try:
+        with PATIENCE.set(PATIENCE_S):
+            page = write_report(arguments.output or paths.report, data, report)
+    except EnvironmentNotReadyError as error:
+        problem = error  # the result is printed all the same
     if arguments.format == "json":
         say_json(report.model_dump_json(indent=2))
         # Standard output is for the document alone.
         warn(report.final_line)
     else:
-        print_report(report, page, _next_lines(paths, data, page))
+        print_report(report, page, [] if page is None else _next_lines(paths, data, page))
+    if problem is not None:
+        raise problem
     return EXIT_DONE
 
 

@@ -29,6 +29,8 @@ class ReplicaView:
     finished_operations: int = 0
     best_accuracy: float | None = None
     trials: int = 0
+    storage: str = ""
+    """The error of the file system that the replica waits for."""
 
     @property
     def operations(self) -> int:

@@ -91,6 +91,8 @@ def table(view: RunView) -> Table:
 
 def _row(replica: ReplicaView) -> list[RenderableType]:
     progress, state = replica.progress, plain(replica.state, STYLES[replica.state])
+    if replica.storage and replica.state in ("ready", "working"):
+        state = plain("waits for storage", "bold yellow")
     if progress is None:
         return [str(replica.replica), state, *["-"] * 6]
     return [

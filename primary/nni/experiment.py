@@ -35,6 +35,7 @@ from aiperf.run_directory.claim import Claim, is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
+from aiperf.storage.logs import open_log
 from primary import preflight
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PRELOADED
@@ -232,7 +233,7 @@ def _output_to(log: Path) -> Iterator[None]:
     """Redirect the output of this process and of new children to a log."""
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
-    with log.open("ab") as stream:
+    with open_log(log) as stream:
         for number, _ in kept:
             os.dup2(stream.fileno(), number)
     try:

@@ -23,6 +23,7 @@ from aiperf.message_lines import encode
 from aiperf.messages import Message
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.logs import open_log
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.plain import load, read_plainly
 from primary.nni.portal import GUARDED, end_in, port_of
@@ -74,7 +75,7 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
         self._paths = RunPaths(Path(run))
         self._port = port_of("NNI_TUNER_COMMAND_CHANNEL")
         self._writing = threading.Lock()
-        with self._paths.primary_output.open("ab") as output:
+        with open_log(self._paths.primary_output) as output:
             self._primary = subprocess.Popen(
                 python_module("primary.nni", "--run", run),
                 stdin=subprocess.PIPE,

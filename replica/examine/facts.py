@@ -23,10 +23,10 @@ from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
 from aiperf.network.operations import count
 from aiperf.processes import SAFE_PATH, python_module
 from aiperf.run_directory.paths import RunPaths
-from replica.agent import NodeShare, share_of_node
 from replica.examine.probe import hyperparameters_of
 from replica.machine.node import describe_node
 from replica.search.choices import initial_architecture, limits_of
+from replica.share import NodeShare, share_of_node
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from replica.trial.requests import TrialTraining, train_request

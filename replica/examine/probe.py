@@ -13,7 +13,7 @@ from aiperf.network.architecture import Architecture
 from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.agent import NodeShare
+from replica.share import NodeShare
 from replica.trial.requests import TrialTraining, train_request
 from replica.trial.trainer import Trainer
 from replica.trial.trainer_process import TrainerProcess

@@ -27,10 +27,11 @@ from aiperf.examination import (
 )
 from aiperf.messages import ClockReply
 from aiperf.processes import MessageOutput, open_input
-from replica.agent import add_place, clock_of, share_of_node, why_unable
+from replica.agent import add_place, clock_of, why_unable
 from replica.examine.facts import describe_framework, find_out
 from replica.examine.probe import train_a_few_steps
 from replica.search.choices import initial_architecture
+from replica.share import share_of_node
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,8 +1,7 @@
 """Samples of a node's load and power, one line of JSON each.
 
 Accelerator fields have the names of NVIDIA's DCGM. Telemetry must not harm a run: a source that
-fails is left out of its sample, and if the file cannot be written, sampling ends with one line in
-the log.
+fails is left out of its sample, and lines that cannot be written are kept for later.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ import pynvml
 
 from aiperf.cli.units import MIB
 from aiperf.clock import Clock, format_utc
+from aiperf.files import append_once
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from replica.machine.accelerators import text_of
@@ -27,6 +28,9 @@ from replica.machine.accelerators import text_of
 log = logging.getLogger(__name__)
 
 VERSION = 1
+
+MOST_UNWRITTEN = 1000
+"""Lines that are kept while the file cannot be written; the oldest are given up first."""
 
 Fields = dict[str, Any]
 
@@ -132,6 +136,8 @@ class Telemetry:
         self._clock = clock
         self._header = {"version": VERSION, "host": socket.gethostname(), "interval_s": interval_s, **header}
         self._sources = default_sources(clock)
+        self._unwritten: deque[bytes] = deque(maxlen=MOST_UNWRITTEN)
+        self._refused = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
@@ -145,23 +151,25 @@ class Telemetry:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("ab") as stream:
-                stream.write(sealed(self._header) + b"\n")
-                stream.flush()
-                self.sample()  # starts the sources that count since their last call
-                # An event instead of the clock's pause: the end of the run must not wait for the
-                # interval.
-                while not self._stop.wait(self._interval_s):
-                    self._write(stream)
-                self._write(stream)
-        except OSError as error:
-            log.warning("no telemetry any more: %s", error)
+        self._write(self._header)
+        self.sample()  # starts the sources that count since their last call
+        # An event instead of the clock's pause: the end of the run must not wait for the interval.
+        while not self._stop.wait(self._interval_s):
+            self._write(self.sample())
+        self._write(self.sample())
 
-    def _write(self, stream: Any) -> None:
-        stream.write(sealed(self.sample()) + b"\n")
-        stream.flush()
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        """Append a line, and before it those that could not be written so far."""
+        self._unwritten.append(sealed(fields) + b"\n")
+        try:
+            append_once(self._file, b"".join(self._unwritten))
+        except OSError as error:
+            if not self._refused:
+                log.warning("telemetry cannot be written: %s", error)
+            self._refused = True
+        else:
+            self._refused = False
+            self._unwritten.clear()
 
     def sample(self) -> Fields:
         """The time and the fields of all sources; a source that fails is left out."""

@@ -17,7 +17,9 @@ from aiperf.files import keep_others_from_writing
 from aiperf.message_lines import decode_begin, decode_train_request
 from aiperf.messages import UNFIT
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import PATIENCE
 from replica.machine.accelerators import why_unseen
+from replica.machine.memory import die_first
 from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.framework import Framework
@@ -42,10 +44,11 @@ def main() -> int:
     keep_others_from_writing()
     settings = read_settings()
     die_with_parent()
+    die_first(os.getpid())  # on further nodes, too
     clock = SystemClock()
     rank = rank_of_environment() if settings.ranks > 1 else 0
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if rank == 0 else SilentChannel(rank, clock)
-    with temporary_files_of_its_own(settings.channel):
+    with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
         return Rank(settings, channel, clock).run()
 
 

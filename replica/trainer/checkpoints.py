@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aiperf.clock import Clock
-from aiperf.files import atomic_file
+from aiperf.files import move, write_file
 from aiperf.messages import Begin
 from aiperf.outside.reading import reason_of
 from aiperf.run_directory.paths import earlier_checkpoint
@@ -74,9 +74,8 @@ class Checkpoints:
         assert self._path is not None
         try:
             with contextlib.suppress(FileNotFoundError):
-                self._path.replace(earlier_checkpoint(self._path))
-            with atomic_file(self._path) as stream:
-                np.savez(stream, **arrays)
+                move(self._path, earlier_checkpoint(self._path))
+            write_file(self._path, lambda stream: np.savez(stream, **arrays))
         except OSError as error:
             log.warning("checkpoint %s was not written: %s", self._path, error)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +45,9 @@ class Evidence:
 
     @staticmethod
     def _append(path: Path, rows: NDArray[Any]) -> bool:
-        size = path.stat().st_size if path.exists() else 0
         try:
             append_rows(path, rows)
         except OSError as error:
             log.warning("evidence %s was not written: %s", path, error)
-            with contextlib.suppress(OSError):
-                os.truncate(path, size)  # half an epoch would make the rest unreadable
             return False
         return True

@@ -43,6 +43,8 @@ class RankSettings(BaseModel):
     ranks: int = 1
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None
+    patience_s: float = 0.0
+    """Longest wait for storage that refuses."""
 
 
 def read_settings() -> RankSettings:

@@ -21,14 +21,15 @@ from aiperf.config.datasets import find_dataset
 from aiperf.config.sections import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
-from aiperf.files import keep_others_from_writing, write_atomically
+from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.message_lines import decode_begin, decode_train_request
 from aiperf.messages import Begin, TrainRequest
 from aiperf.network.json_files import read_requested
 from aiperf.rules.rounds import out_of_patience
 from aiperf.source_code import source_hash
+from aiperf.storage.patience import PATIENCE
 from replica.trainer.channel import Channel
-from replica.trainer.settings import framework_variables, read_settings
+from replica.trainer.settings import RankSettings, framework_variables, read_settings
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""
@@ -42,8 +43,14 @@ def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:
 def main() -> int:
     """Pretend to train one request."""
     keep_others_from_writing()
+    own = read_settings()
+    with PATIENCE.set(own.patience_s):
+        return _train(own)
+
+
+def _train(own: RankSettings) -> int:
     clock = SystemClock()
-    channel = Channel(read_settings().channel, clock)
+    channel = Channel(own.channel, clock)
     settings = SimulatedSection.model_validate_json(sys.argv[2], strict=False)
     channel.phase("start")
     request = decode_train_request(channel.receive_line())
@@ -125,7 +132,7 @@ def _restored(begin: Begin) -> list[float]:
     if not begin.restore:
         return []
     try:
-        found = json.loads(Path(begin.checkpoint_path or "").read_bytes())
+        found = json.loads(read(Path(begin.checkpoint_path or "")))
     except (OSError, ValueError):
         return []
     return [float(value) for value in found[: begin.restore]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aiperf.clock import Clock
 from aiperf.config.sections import Precision
@@ -30,6 +31,10 @@ class ReplicaContext:
     precision: Precision
     send: Callable[[Message], None]
     """Sends a message to the primary."""
+
+    def report(self, message: Message) -> None:
+        """Send a message as soon as all records so far are durable."""
+        self.writer.after(partial(self.send, message))
 
     @property
     def clock(self) -> Clock:

@@ -8,6 +8,7 @@ import logging
 from functools import singledispatchmethod
 
 from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.files import move, remove
 from aiperf.messages import (
     Begin,
     InheritedWeights,
@@ -73,13 +74,13 @@ class Trial:
 
     async def _train(self, ranks: WarmRanks) -> None:
         weights = await asyncio.to_thread(self._context.planner.weights_for, ranks.plan.proposal)
-        ranks.trainer.rename_log(self._context.paths.trial_log(self._job.trial))
+        await asyncio.to_thread(ranks.trainer.rename_log, self._context.paths.trial_log(self._job.trial))
         self.log.resume(await asyncio.to_thread(self._context.planner.earlier_qualities, self._job))
         self.log.start(ranks.plan, weights)
         # Not before the start is recorded: proposals must take this trial into account.
         getting_ahead = asyncio.create_task(self._get_ahead())
         try:
-            await self._follow(ranks, self._begin(ranks.plan, weights))
+            await self._follow(ranks, await asyncio.to_thread(self._begin, ranks.plan, weights))
         finally:
             getting_ahead.cancel()
             (outcome,) = await asyncio.gather(getting_ahead, return_exceptions=True)
@@ -132,7 +133,7 @@ class Trial:
 
     def _tidy(self, plan: Plan) -> None:
         for file in self._context.paths.checkpoints_of(plan.proposal.architecture.hash, self._job.trial):
-            file.unlink(missing_ok=True)
+            remove(file)
         self._context.planner.prune_weights()
 
     def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
@@ -141,11 +142,11 @@ class Trial:
         kept, evidence = paths.weights(name, self._job.trial), paths.evidence(self._job.trial)
         for file in (*checkpoints, kept, evidence):
             # A file that is there already is not this trial's: trial ids are issued once.
-            file.unlink(missing_ok=True)
+            remove(file)
         if self._job.resumes is not None:
             for before, now in zip(paths.checkpoints_of(name, self._job.resumes), checkpoints, strict=True):
                 with contextlib.suppress(FileNotFoundError):
-                    before.rename(now)
+                    move(before, now)
         return Begin(
             trial=self._job.trial,
             inherited=self._inherited(plan.proposal, weights) if weights else None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Self
 from aiperf.clock import wait_awake
 from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
+from aiperf.files import move
 from aiperf.message_lines import decode_from_trainer, failures_in
 from aiperf.messages import (
     Begin,
@@ -22,6 +25,7 @@ from aiperf.messages import (
     TrainRequest,
 )
 from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, spawn_silent, tail
+from replica.machine.memory import die_first, kills
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
@@ -49,9 +53,12 @@ class RankSetup:
 
         Raises ValueError if the starter cannot do that.
         """
+        # A rank that waits for storage reports nothing: it gives up before it is taken for hung.
+        patience_s = min(self.config.storage.patience, 0.9 * self.config.replica.trial_silence)
         settings = RankSettings(
-            channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry
-        )
+            channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry,
+            patience_s=patience_s,
+        )  # fmt: skip
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
         if program.is_whole_group:
             return list(program.command)
@@ -70,6 +77,8 @@ class TrainerProcess(Trainer):
         self._socket = socket
         self._log = log
         self._several = several
+        self._kills = kills()
+        """Processes that the kernel had killed before for want of memory."""
 
     @classmethod
     async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
@@ -86,6 +95,7 @@ class TrainerProcess(Trainer):
         except (OSError, ValueError) as error:
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
+        die_first(process.pid)
         return cls(process, socket, log, several=setup.ranks > 1)
 
     @property
@@ -95,7 +105,9 @@ class TrainerProcess(Trainer):
 
     def rename_log(self, log: Path) -> None:
         """Move the log, which the ranks keep writing to. Raises OSError."""
-        self._log = self._log.rename(log)
+        with contextlib.suppress(FileNotFoundError):  # it could not be made
+            move(self._log, log)
+        self._log = log
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
         """Phases of the warm-up, until all is ready. Raises TrialFailedError as `messages` does."""
@@ -131,7 +143,15 @@ class TrainerProcess(Trainer):
             yield message
         code = await self._process.wait()
         if code != 0:
-            raise await self._failure("crash", f"the trainer ended with {describe_exit(code)}; {self._tail()}")
+            end = f"{describe_exit(code)}{self._out_of_memory(code)}"
+            raise await self._failure("crash", f"the trainer ended with {end}; {self._tail()}")
+
+    def _out_of_memory(self, code: int) -> str:
+        """The cause of a SIGKILL, if the kernel was out of memory meanwhile."""
+        now = kills()
+        if code != -signal.SIGKILL or now is None or self._kills is None or now <= self._kills:
+            return ""
+        return ", since the node or its memory limit was out of memory"
 
     async def _failure(self, kind: str, reason: str) -> TrialFailedError:
         """The failure to report.

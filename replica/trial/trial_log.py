@@ -32,6 +32,9 @@ from replica.search.planner import Plan
 from replica.trial.context import ReplicaContext
 from search_space.morph_json import morph_data
 
+OWN_PHASES: tuple[Phase, ...] = ("search", "start")
+"""Phases in which no rank works: a wait for storage holds the replica up."""
+
 
 class TrialLog:
     """Records and reports what one trial does."""
@@ -47,6 +50,9 @@ class TrialLog:
         self._own: set[int] = set()
         """Epochs of this trial."""
         self._phase: Phase = "idle"
+        self._waits = False
+        self._interrupted: Phase = "idle"
+        """The phase that a wait for storage has interrupted."""
         self._epoch = 0
         self._cost = Operations(0, 0)
         self._done_operations = 0
@@ -69,11 +75,21 @@ class TrialLog:
 
     def begin_phase(self, phase: Phase, at_ms: int | None = None) -> None:
         """Record a phase of this trial, now or from a moment of the node's monotonic clock on."""
+        if self._waits and phase in OWN_PHASES:
+            self._interrupted, phase = phase, "storage"
         self._begin_phase(phase, self._job.trial, at_ms)
 
     def idle(self) -> None:
         """Record that the accelerators wait from now on, for no trial in particular."""
         self._begin_phase("idle", None, None)
+
+    def wait_for_storage(self, waits: bool) -> None:
+        """Record a wait for storage as a phase, unless ranks work meanwhile."""
+        self._waits = waits
+        if waits and self._phase in OWN_PHASES:
+            self.begin_phase(self._phase)
+        elif not waits and self._phase == "storage":
+            self.begin_phase(self._interrupted)
 
     def _begin_phase(self, phase: Phase, trial: int | None, at_ms: int | None) -> None:
         if phase == self._phase:
@@ -112,22 +128,7 @@ class TrialLog:
                 cursor_hash=plan.cursor.hash,
             )
         )
-        self._report_start(plan)
-
-    def _report_start(self, plan: Plan) -> None:
-        architecture = plan.proposal.architecture
-        self._context.send(
-            Started(
-                trial=self._job.trial,
-                architecture=architecture.hash,
-                parent=plan.proposal.parent,
-                hyperparameters=plan.hyperparameters,
-                epochs=self._round.epochs,
-                operations_per_image=self._cost.total,
-                depth=architecture.depth,
-                weights=architecture.parameter_count,
-            )
-        )
+        self._context.report(start_of(self._job.trial, plan, self._round.epochs, self._cost))
 
     def built(self, facts: BuiltFacts) -> None:
         """Record what the trainer has built for the trial."""
@@ -159,7 +160,7 @@ class TrialLog:
     def _report_record(self, epoch: int) -> None:
         head = self._context.writer.head
         assert head is not None
-        self._context.send(Recorded(trial=self._job.trial, epoch=epoch, sequence=head[0], digest=head[1]))
+        self._context.report(Recorded(trial=self._job.trial, epoch=epoch, sequence=head[0], digest=head[1]))
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
@@ -179,7 +180,7 @@ class TrialLog:
             self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
     def _report(self) -> None:
-        self._context.send(
+        self._context.report(
             Progress(
                 trial=self._job.trial,
                 phase=self._phase,
@@ -189,3 +190,18 @@ class TrialLog:
                 operations=self._done_operations + self._open_operations,
             )
         )
+
+
+def start_of(trial: int, plan: Plan, epochs: int, cost: Operations) -> Started:
+    """The report of the start of a trial."""
+    architecture = plan.proposal.architecture
+    return Started(
+        trial=trial,
+        architecture=architecture.hash,
+        parent=plan.proposal.parent,
+        hyperparameters=plan.hyperparameters,
+        epochs=epochs,
+        operations_per_image=cost.total,
+        depth=architecture.depth,
+        weights=architecture.parameter_count,
+    )

@@ -6,10 +6,11 @@ import io
 from pathlib import Path
 
 from aiperf.config.settings import RunConfig
+from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
-from primary.context import RunContext, RunWriter
+from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.terminal import LineDisplay
 from primary.managers.contract import EndReason
@@ -28,7 +29,7 @@ def conduct_virtually(
 
     async def conduct(loop: VirtualLoop) -> EndReason:
         clock = VirtualClock(loop)
-        with Claim(paths.claims, clock) as claim, RunWriter(paths, clock) as writer:
+        with Claim(paths.claims, clock) as claim, HistoryWriter(paths, "primary", clock) as writer:
             context = RunContext(
                 config=config, paths=paths, launcher=InProcessLauncher(config, paths, loop, machine), writer=writer,
                 display=LineDisplay(io.StringIO() if shown is None else shown, clock), work=open_work(config),

@@ -26,6 +26,7 @@ PHASE_COLOURS = {
     "search": "#e08a00",
     "start": "#c9639b",
     "build": "#7d6fd0",
+    "storage": "#8c5a2b",
     "idle": "#9aa0a8",
     "down": "#c8434e",
 }

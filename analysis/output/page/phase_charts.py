@@ -47,7 +47,7 @@ def _shares_chart(data: RunData, found: Spans) -> Chart:
 
 
 def _waited_s(own: list[Span]) -> float:
-    return sum(span.end_s - span.begin_s for span in own if span.phase in ("idle", "down"))
+    return sum(span.end_s - span.begin_s for span in own if span.phase in ("idle", "storage", "down"))
 
 
 def _worst_chart(data: RunData, found: Spans) -> Chart:

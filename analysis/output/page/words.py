@@ -33,6 +33,7 @@ PHASES = {
     "search": "choosing the next architecture",
     "start": "starting the trainer",
     "build": "building and compiling the model",
+    "storage": "waiting for a file system that refused",
     "idle": "waiting for work",
     "down": "no process of the replica lived",
 }

@@ -26,8 +26,8 @@ FALL_MS = 60_000
 """Most by which a replica's record may be earlier than the one before it.
 
 A trainer's messages carry the moment at which they were sent; the agent may have recorded something
-in between. How late it is depends on the load of the node and on a file system that refuses records
-for a while (`aiperf.history.files.PATIENCE_S`). A primary records nothing but its own present.
+in between. How late it is depends on the load of the node. A wait for storage adds nothing: records
+have their times before they are written. A primary records nothing but its own present.
 """
 
 _HEAD = re.compile(

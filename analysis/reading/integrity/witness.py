@@ -11,12 +11,17 @@ from analysis.reading.integrity.traces import Traces, TrialTrace
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords, replica_of
 
 LATE_MS = 120_000
-"""Most by which the primary may hear of an epoch after its end.
+"""Most by which the primary may hear of an epoch after its end, if its record is written at once.
 
-The agent may wait for its file system (`aiperf.history.files.PATIENCE_S`, 30 s), so may the
-primary, and both for a processor. An epoch cannot be heard of before its end, except for the
-clocks' error.
+Agent and primary may wait for a processor, and the agent for its file system (`storage.patience`):
+it reports no record that is not durable. An epoch cannot be heard of before its end, except for
+the clocks' error.
 """
+
+
+def late_ms(view: RunView) -> int:
+    """Most by which the primary of a run may hear of an epoch after its end."""
+    return LATE_MS + round(view.config.storage.patience * 1000)
 
 
 def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Iterator[Damage]:
@@ -44,10 +49,10 @@ def _heard(
     elif read.lines.hashes.get(body.sequence) != body.digest:
         yield epoch.damage("witness", f"a record with the hash {read.lines.hashes.get(body.sequence)}", expected)
     else:
-        late_ms = witness.time_ms - view.corrected(read.writer, epoch.time_ms)
-        if not -CLOCK_TOLERANCE_MS <= late_ms <= LATE_MS:
-            found = f"epoch {body.epoch} of trial {body.trial} ends {late_ms} ms before the primary heard of it"
-            yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {LATE_MS} ms")
+        after_ms, most_ms = witness.time_ms - view.corrected(read.writer, epoch.time_ms), late_ms(view)
+        if not -CLOCK_TOLERANCE_MS <= after_ms <= most_ms:
+            found = f"epoch {body.epoch} of trial {body.trial} ends {after_ms} ms before the primary heard of it"
+            yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {most_ms} ms")
 
 
 def _unheard(epochs: dict[int, Placed[EpochCompleted]], writer: str, view: RunView) -> Iterator[Damage]:
@@ -64,20 +69,22 @@ def _excused(place: Placed[EpochCompleted], writer: str, view: RunView) -> bool:
     """True if the primary may have missed the last epochs of a file.
 
     The run is in progress; the epoch came after the end; the replica was lost, at most
-    `run.replica_silence` later; or the primary died, and another one followed.
+    `run.replica_silence` and `storage.patience` later; or the primary died, and another one
+    followed.
     """
     end = view.ledger.run_ended
     time_ms = view.corrected(writer, place.time_ms)
     if end is None or time_ms > end.body.end_ms:
         return True
-    silence_ms = round(view.config.run.replica_silence * 1000) + CLOCK_TOLERANCE_MS
+    wait_s = view.config.run.replica_silence + view.config.storage.patience
+    silence_ms = round(wait_s * 1000) + CLOCK_TOLERANCE_MS
     replica, arrivals = replica_of(writer), view.primary.arrivals.get(writer, [])
     gone = (loss.time_ms - time_ms for loss in view.primary.losses if loss.body.replica == replica)
     if any(-CLOCK_TOLERANCE_MS <= later_ms <= silence_ms for later_ms in gone):
         return True
     files = [beginning.file for beginning in view.primary.beginnings]
     served = files.index(arrivals[-1].file) if arrivals else len(files)
-    return any(time_ms <= beginning.time_ms + LATE_MS for beginning in view.primary.beginnings[served + 1 :][:1])
+    return any(time_ms <= beginning.time_ms + late_ms(view) for beginning in view.primary.beginnings[served + 1 :][:1])
 
 
 def check_closing(trace: TrialTrace, view: RunView) -> Iterator[Damage]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from aiperf.errors import LaunchError
 from aiperf.processes import SAFE_PATH, open_input
+from aiperf.storage.logs import open_log
 
 Handler = Callable[..., Awaitable[object]]
 
@@ -82,7 +83,7 @@ class Callee:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None if log is None else stack.enter_context(log.open("ab")),
+                stderr=None if log is None else stack.enter_context(open_log(log)),
                 env={**os.environ, **SAFE_PATH},
                 start_new_session=True,
             )

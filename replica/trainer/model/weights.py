@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aiperf.errors import ArchitectureError, TrialFailedError
-from aiperf.files import atomic_file
+from aiperf.files import write_file
 from aiperf.messages import InheritedWeights
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
@@ -54,8 +54,7 @@ def save(path: Path, weights: Weights, epoch: int | None = None) -> None:
     flat = {f"{node}/{name}": array for node, arrays in weights.items() for name, array in arrays.items()}
     if epoch is not None:
         flat[EPOCH] = np.array(epoch, np.int64)
-    with atomic_file(path) as stream:
-        np.savez(stream, **flat)  # type: ignore[arg-type]
+    write_file(path, lambda stream: np.savez(stream, **flat))  # type: ignore[arg-type]
 
 
 def epoch_of(path: Path) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.settings import RunConfig, load_config
-from aiperf.errors import LaunchError, RunStorageError
+from aiperf.errors import LaunchError, StorageError
 from aiperf.history.bodies import AnyBody, EpochCompleted, ReplicaLost, RunEnded
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
@@ -146,7 +146,7 @@ def test_records_that_cannot_be_written_end_the_run(
         return real(self, body, at_monotonic_ms)
 
     monkeypatch.setattr(HistoryWriter, "append", append)
-    with pytest.raises(RunStorageError, match=r"run can no longer be written: \[Errno 5\] Input/output error"):
+    with pytest.raises(StorageError, match=r"run can no longer be written: \[Errno 5\] Input/output error"):
         conduct_virtually(tmp_path / "run", configured())
 
 

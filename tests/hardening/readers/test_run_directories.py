@@ -60,7 +60,7 @@ def _seal(paths: RunPaths) -> None:
     file = SystemFile(paths.system)
     for replica, facts in json.loads(paths.system.read_text()).items():
         file.add(int(replica), facts)
-    file.write()
+    file.try_to_write()
     for samples in paths.telemetry_files():
         lines = [json.loads(line) for line in samples.read_text().splitlines()]
         samples.write_bytes(b"".join(sealed(line) + b"\n" for line in lines))

@@ -14,7 +14,7 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from primary.launchers import ReplicaSpec, make_launcher
-from replica.agent import slots_of_nodes
+from replica.share import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf

@@ -111,7 +111,7 @@ def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path, 
 def test_only_trainers_that_use_memory_are_limited_by_it(
     trainer: str, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.agent.node_memory", lambda: 2**20)
+    monkeypatch.setattr("replica.share.node_memory", lambda: 2**20)
     run = HandMadeRun(tmp_path, {"training.trainer": trainer})
     arguments = argparse.Namespace(replica=0, hosts="", share=1)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.errors import RecordDamagedError
+from aiperf.errors import RecordDamagedError, StorageError
 from aiperf.history import files as history
 from aiperf.history.bodies import PhaseBegan, ProgressMade, TrialEnded
 from aiperf.history.chain import broken_links, first_link
@@ -21,6 +21,7 @@ from aiperf.history.cursor import Cursor, parse_cursor
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.history.records import Record, decode_record, encode_record, scan_progress
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import Patience
 from testing.hand_made import ManualClock
 
 
@@ -129,8 +130,7 @@ def test_a_failed_write_leaves_no_half_record(paths: RunPaths, monkeypatch: pyte
         real_write = os.write
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda fd, data: real_write(fd, data[:10]))
-            patch.setattr(writer, "patience_s", 0.0)
-            with pytest.raises(OSError, match="short write"):
+            with pytest.raises(StorageError, match="short write"):
                 writer.append(progress(1))
         writer.append(progress(2))
     batch = HistoryReader(paths).read_new()
@@ -160,31 +160,29 @@ def test_a_full_disk_is_waited_for_and_nothing_is_damaged(
             raise OSError(errno.ENOSPC, "No space left on device")
         return attempts[-1]
 
-    monkeypatch.setattr(history, "RETRY_S", 0.001)
     monkeypatch.setattr(os, "write", full_at_first)
-    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+    with HistoryWriter(paths, "primary", ManualClock(), Patience(60)) as writer:
         writer.append(progress(0))
         writer.append(progress(1))
     monkeypatch.undo()
     batch = HistoryReader(paths).read_new()
     assert batch.damages == ()
     assert len(batch.records) == 2
-    assert [r.getMessage().split(" (")[0] for r in caplog.records] == [
-        "primary-1 cannot be written",
-        "primary-1 can be written again",
+    file = paths.history_file("primary-1")
+    assert [r.getMessage() for r in caplog.records] == [
+        f"storage refuses ({file}: No space left on device); trying again for 60 s",
+        f"storage: the wait for {file} is over",
     ]
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.ETIMEDOUT, errno.EACCES])
 def test_what_does_not_pass_is_an_error_in_the_end(paths: RunPaths, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(descriptor: int, data: bytes) -> int:
         raise OSError(code, "refused")
 
-    monkeypatch.setattr(history, "RETRY_S", 0.001)
-    with HistoryWriter(paths, "primary", ManualClock()) as writer:
-        writer.patience_s = 0.003
+    with HistoryWriter(paths, "primary", ManualClock(), Patience(0.003)) as writer:
         monkeypatch.setattr(os, "write", refuse)
-        with pytest.raises(OSError, match="refused"):
+        with pytest.raises(StorageError, match="refused"):
             writer.append(progress(0))
         monkeypatch.undo()
         writer.append(progress(1))

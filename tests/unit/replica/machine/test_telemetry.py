@@ -67,12 +67,17 @@ def test_a_sampler_writes_a_header_and_samples_and_survives_sources_that_fail(
     assert sample.keys() == {"time", "memory_used_bytes", "memory_total_bytes", "crc32"}
 
 
-def test_a_full_disk_ends_the_sampling_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "telemetry").write_text("a file where a directory should be")
-    sampler = Telemetry(tmp_path / "telemetry" / "x.jsonl", 3600, ManualClock(), {})
-    sampler.start()
-    sampler.stop()
-    assert "no telemetry any more" in caplog.text
+def test_lines_that_cannot_be_written_are_kept_for_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    obstacle = tmp_path / "telemetry"
+    obstacle.write_text("a file where a directory should be")
+    sampler = Telemetry(obstacle / "x.jsonl", 3600, ManualClock(), {})
+    sampler._write({"header": 1})
+    sampler._write({"sample": 1})
+    assert caplog.text.count("telemetry cannot be written") == 1
+    obstacle.unlink()
+    sampler._write({"sample": 2})
+    lines = [json.loads(line) for line in (obstacle / "x.jsonl").read_text().splitlines()]
+    assert lines == [{"header": 1}, {"sample": 1}, {"sample": 2}]
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "files"), [(0, 0, 0), (1, 1, 0), (2, 0, 1)])

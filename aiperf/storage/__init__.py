@@ -1,0 +1,1 @@
+"""Files below a run directory on storage that refuses for a while: patience, appends, logs."""

@@ -1,0 +1,162 @@
+"""A file that one process appends to: each append is durable and whole, or undone.
+
+The file keeps its name while the process lives: one that is deleted or replaced is written again
+from the descriptor, which still has all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+from pathlib import Path
+
+from aiperf.errors import StorageError
+from aiperf.storage.names import sync_directory
+from aiperf.storage.patience import Patience
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 1 << 20
+
+
+class AppendedFile:
+    """A file that is created exclusively. Its methods are for one thread at a time.
+
+    Raises FileExistsError if the name is taken, and OSError after `patience`.
+    """
+
+    def __init__(self, path: Path, root: Path, marker: Path, patience: Patience) -> None:
+        self.path = path
+        self._root = root
+        self._marker = marker if marker.exists() else root
+        self._patience = patience
+        self._good_bytes = 0
+        self._torn = False
+        """True while bytes after the last good one may be on disk."""
+        self._descriptor = patience.attempt(self._create, path)
+
+    def _create(self) -> int:
+        self._check_root()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        sync_directory(self.path.parent)
+        return descriptor
+
+    def append(self, data: bytes) -> None:
+        """One write and one fsync. Raises OSError after the patience, StorageError as `look`."""
+        self._patience.attempt(lambda: self._append(data), self.path)
+        self._good_bytes += len(data)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self._cut()
+            self._torn = True
+            if os.write(self._descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device (a short write)")
+            os.fsync(self._descriptor)
+            self._torn = False
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._cut()
+            self._check_root()
+            if error.errno == errno.ESTALE:
+                self._reopen()
+            raise
+
+    def _cut(self) -> None:
+        """Undo what an append that failed has left."""
+        if self._torn:
+            os.ftruncate(self._descriptor, self._good_bytes)
+            self._torn = False
+
+    def _reopen(self) -> None:
+        """Open the file again after a restart of its server. Raises StorageError if it is gone."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            raise StorageError([f"{self.path} was deleted, and cannot be read back"]) from None
+        if os.fstat(descriptor).st_size < self._good_bytes:
+            os.close(descriptor)
+            raise StorageError([f"{self.path} has lost records that were written"])
+        os.close(self._descriptor)
+        self._descriptor, self._torn = descriptor, True
+
+    def look(self) -> bool:
+        """Restore the file if it is no longer under its name; True if it had to be.
+
+        Raises StorageError if the run directory is gone or the content cannot be read back, and
+        OSError as an append does.
+        """
+        return self._patience.attempt(self._look, self.path)
+
+    def _look(self) -> bool:
+        try:
+            own = os.fstat(self._descriptor)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                self._reopen()
+            raise
+        try:
+            there = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
+            self._restore("deleted")
+            return True
+        if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+            return False
+        self.path.replace(self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}.foreign"))
+        self._restore("replaced")
+        return True
+
+    def _restore(self, how: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}.tmp")
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        try:
+            self._copy_to(descriptor)
+            os.fsync(descriptor)
+            os.link(temporary, self.path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        sync_directory(self.path.parent)
+        os.close(self._descriptor)
+        self._descriptor, self._torn = descriptor, False
+        log.error("%s was %s while the run works; it is written again, with all of its records", self.path, how)
+
+    def _copy_to(self, descriptor: int) -> None:
+        done = 0
+        while done < self._good_bytes:
+            data = os.pread(self._descriptor, min(BLOCK_BYTES, self._good_bytes - done), done)
+            if not data:
+                raise StorageError([f"{self.path} was deleted, and cannot be read back"])
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device (a short write)")
+            done += len(data)
+
+    def _check_root(self) -> None:
+        check_root(self._root, self._marker)
+
+    def close(self) -> None:
+        """Close the file; further appends fail."""
+        os.close(self._descriptor)
+
+
+def check_root(root: Path, marker: Path) -> None:
+    """Raise StorageError if a run directory was moved or removed.
+
+    `marker` is a file of it that is written once: whoever makes a folder of it again does not make
+    that.
+    """
+    try:
+        marker.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise StorageError([f"the run directory {root} is no longer there: it was moved or removed"]) from None
+    except OSError:
+        return  # it refuses, which may pass

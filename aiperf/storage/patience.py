@@ -1,0 +1,124 @@
+"""The policy for storage that refuses: errors that may pass are waited for, all others are raised.
+
+A process has one policy (`PATIENCE`). It is `storage.patience` of the run while a primary, an agent
+or a rank works, and 0 in all other commands: they report an error at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+PASSING = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EACCES, errno.EPERM,
+        errno.EAGAIN,
+    }
+)  # fmt: skip
+"""A full disk or quota, a remount, a file server that restarts or is slow, an expired ticket."""
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+Listener = Callable[[str], None]
+"""Takes the reason of a wait, and "" when nothing waits any more; called in any thread."""
+
+
+class Patience:
+    """Waits of one process for its storage. Its methods may be called from several threads."""
+
+    def __init__(self, seconds: float = 0.0, listener: Listener | None = None) -> None:
+        self._seconds = seconds
+        self._hurried = threading.Event()
+        self._lock = threading.Lock()
+        self._tokens = count()
+        self._waiting: dict[int, str] = {}
+        self._listener = listener
+
+    @property
+    def seconds(self) -> float:
+        """Longest wait for one action."""
+        return 0.0 if self._hurried.is_set() else self._seconds
+
+    @property
+    def reason(self) -> str:
+        """The error that is waited for; empty if nothing waits."""
+        with self._lock:
+            return next(iter(self._waiting.values()), "")
+
+    @contextmanager
+    def set(self, seconds: float, listener: Listener | None = None) -> Iterator[None]:
+        """Wait this long at most while the block runs, and report waits to a listener."""
+        before = self._seconds, self._listener
+        self._seconds, self._listener = seconds, listener
+        self._hurried.clear()
+        try:
+            yield
+        finally:
+            self._seconds, self._listener = before
+            self._hurried.clear()
+
+    def hurry(self) -> None:
+        """End all waits with their errors, and begin none any more."""
+        self._hurried.set()
+
+    def attempt(self, action: Callable[[], T], what: object) -> T:
+        """Do something with files, again and again while its error may pass.
+
+        `what` names the file for people. Raises OSError after `seconds`, or at once for errors that
+        do not pass. This thread waits: never call it in an event loop that has other duties.
+        """
+        waited_s, token = 0.0, None
+        try:
+            for attempt in count():
+                try:
+                    return action()
+                except OSError as error:
+                    if error.errno not in PASSING or waited_s >= self.seconds:
+                        raise
+                    if token is None:
+                        token = self._begin(what, error)
+                pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10), self.seconds - waited_s)
+                self._hurried.wait(max(pause_s, 0.001))
+                waited_s += max(pause_s, 0.001)
+            raise AssertionError
+        finally:
+            if token is not None:
+                self._end(token, what)
+
+    def _begin(self, what: object, error: OSError) -> int:
+        reason = f"{what}: {error.strerror or error}"
+        log.warning("storage refuses (%s); trying again for %.0f s", reason, self.seconds)
+        with self._lock:
+            token = next(self._tokens)
+            self._waiting[token] = reason
+            listener = self._listener
+        if listener is not None:
+            listener(reason)
+        return token
+
+    def _end(self, token: int, what: object) -> None:
+        with self._lock:
+            self._waiting.pop(token)
+            left, listener = next(iter(self._waiting.values()), ""), self._listener
+        log.warning("storage: the wait for %s is over", what)
+        if listener is not None:
+            listener(left)
+
+
+PATIENCE = Patience()
+"""The policy of this process."""
+
+
+def with_patience(action: Callable[[], T], what: object) -> T:
+    """`Patience.attempt` with the policy of this process."""
+    return PATIENCE.attempt(action, what)

@@ -1,0 +1,66 @@
+"""The share of a node that one replica works with: accelerators, CPUs, memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from aiperf.config.placement import GPUS_DIVIDED
+from aiperf.config.settings import RunConfig
+from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
+from replica.machine.node import divided_among, node_memory, shared_cpus
+from replica.search.planner import Memory
+from replica.trial.trainer_process import RankSetup
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What one replica has of its nodes."""
+
+    accelerators: tuple[Accelerator, ...]
+    """Of its first node."""
+    memory: Memory
+    ranks: RankSetup
+
+
+def own_accelerators(arguments: argparse.Namespace) -> tuple[Accelerator, ...]:
+    """The replica's GPUs of its first node, which a launcher may have divided already."""
+    found = find_accelerators()
+    return found if divided_among(GPUS_DIVIDED) > 1 else share_of(found, arguments.replica, arguments.share)
+
+
+def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare:
+    """The replica's share of the node's accelerators, CPUs and memory."""
+    own = own_accelerators(arguments)
+    hosts = tuple(host for host in arguments.hosts.split(",") if host)
+    nodes = max(1, len(hosts))
+    ranks = config.replica.ranks or nodes * (len(own) or 1)
+    precision = config.training.precision or best_precision(own)
+    memory: int | None = min(
+        (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
+    )
+    if config.training.trainer == "simulated":
+        memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
+    cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
+    setup = RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)})
+    return NodeShare(own, Memory(memory, precision), setup)
+
+
+def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
+    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
+    if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
+        return {}
+    nodes, count = ",".join(hosts), str(len(hosts))
+    return {
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
+    }
+
+
+def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
+    """The environment in which ranks see only the replica's accelerators."""
+    return {VISIBLE: ",".join(gpu.word for gpu in own)} if own else {}

@@ -1,0 +1,1 @@
+"""Runs whose storage refuses, at every place and for a while."""

@@ -1,0 +1,61 @@
+"""A disk that is really full for a while, and then has space again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testing.hand_made import SIMULATED
+from testing.runs import raw_records, wait_for, wait_for_epochs
+from tests.hardening.storage.runs import SETTINGS, Outcome
+
+SIZE = "32m"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder], check=False)
+    if made.returncode:
+        pytest.skip("only root can mount a small file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(file: Path) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
+    size = 1 << 20
+    while size:
+        try:
+            if os.write(descriptor, bytes(size)) < size:
+                size //= 2
+        except OSError:
+            size //= 2
+    os.close(descriptor)
+
+
+def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: Path) -> None:
+    output, shown = small_disk / "run", tmp_path / "stderr"
+    words = ("--replicas", "2", "--duration", "15s", "--output", str(output), "--set", "run.min_free_disk_gib=0")
+    with shown.open("w") as stderr:
+        run = subprocess.Popen(
+            [sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, *words, *SETTINGS],
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
+        )  # fmt: skip
+    wait_for_epochs(output, 2)
+    fill(small_disk / "filler")
+    wait_for(lambda: all(f"replica {number} waits for storage" in shown.read_text() for number in (0, 1)))
+    before = len(raw_records(output))
+    (small_disk / "filler").unlink()
+    wait_for(lambda: all(f"replica {number} can write again" in shown.read_text() for number in (0, 1)))
+    stdout, _ = run.communicate()
+    outcome = Outcome.of(output, run.returncode, stdout, shown.read_text())
+    assert outcome.flaws == []
+    assert stdout.splitlines()[-1].startswith("AIPerf: score=")
+    assert len(raw_records(output)) > before

@@ -1,0 +1,221 @@
+"""The pieces that runs are made safe with: patience, whole appends, order, logs, the reserve."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import StorageError
+from aiperf.files import append, can_write, write_atomically
+from aiperf.history.bodies import PhaseBegan
+from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.appended import AppendedFile
+from aiperf.storage.in_order import InOrder
+from aiperf.storage.logs import QuietHandler
+from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from aiperf.storage.reserve import Reserve
+from testing.hand_made import ManualClock
+
+
+def failing(times: int, code: int) -> list[int]:
+    """A list that `action` shortens at every failure."""
+    return [code] * times
+
+
+@pytest.mark.parametrize("code", sorted(PASSING))
+def test_what_may_pass_is_waited_for_and_reported(code: int) -> None:
+    left, heard = failing(3, code), list[str]()
+
+    def action() -> str:
+        if left:
+            raise OSError(left.pop(), "refused")
+        return "done"
+
+    assert Patience(60, heard.append).attempt(action, "a file") == "done"
+    assert heard == ["a file: refused", ""]
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG])
+def test_what_does_not_pass_is_raised_at_once(code: int) -> None:
+    tries = []
+
+    def action() -> None:
+        tries.append(1)
+        raise OSError(code, "never")
+
+    with pytest.raises(OSError, match="never"):
+        Patience(60).attempt(action, "a file")
+    assert tries == [1]
+
+
+def test_hurry_ends_a_wait() -> None:
+    patience, waits = Patience(3600), threading.Event()
+
+    def action() -> None:
+        waits.set()
+        raise OSError(errno.ENOSPC, "full")
+
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            patience.attempt(action, "a file")
+        except OSError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waits.wait()
+    patience.hurry()
+    thread.join()
+    assert [str(error) for error in found] == ["[Errno 28] full"]
+
+
+def test_a_short_append_is_undone_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sizes = os.write, [3, 100]
+
+    def short(descriptor: int, data: bytes) -> int:
+        return real(descriptor, data[: sizes.pop(0)] if sizes else data)
+
+    monkeypatch.setattr(os, "write", short)
+    with PATIENCE.set(60):
+        append(tmp_path / "folder" / "file", b"one\n" * 10)
+        append(tmp_path / "folder" / "file", b"two\n")
+    assert (tmp_path / "folder" / "file").read_bytes() == b"one\n" * 10 + b"two\n"
+
+
+def test_a_stale_file_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AppendedFile(tmp_path / "file", tmp_path, tmp_path, Patience(60))
+    file.append(b"one\n")
+    stale, real = [file._descriptor], os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if descriptor in stale:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "close", lambda descriptor: None)  # else the number is used again
+    file.append(b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_file_that_is_gone_with_its_content_ends_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AppendedFile(tmp_path / "file", tmp_path, tmp_path, Patience(60))
+    file.append(b"one\n")
+    (tmp_path / "file").unlink()
+    monkeypatch.setattr(os, "pread", lambda *_: b"")
+    with pytest.raises(StorageError, match="cannot be read back"):
+        file.look()
+
+
+def test_a_deleted_file_has_all_its_records_again(tmp_path: Path) -> None:
+    paths, clock = RunPaths(tmp_path), ManualClock()
+    paths.create()
+    with HistoryWriter(paths, "replica-0000", clock) as writer:
+        for replica in range(3):
+            writer.append(PhaseBegan(replica=replica, trial=None, phase="idle"))
+        paths.history_file(writer.name).unlink()
+        paths.history.rmdir()
+        clock.pause(2)
+        writer.append(PhaseBegan(replica=3, trial=None, phase="idle"))
+    batch = HistoryReader(paths).read_new()
+    assert batch.damages == ()
+    assert [record.sequence for record in batch.records] == [0, 1, 2, 3]
+
+
+def test_callbacks_come_after_the_actions_before_them_and_never_after_a_failure() -> None:
+    seen: list[object] = []
+
+    async def scenario() -> None:
+        gate, failed = threading.Event(), asyncio.Event()
+
+        def fail() -> None:
+            raise OSError(errno.ENOENT, "gone")
+
+        def note(error: Exception) -> None:
+            seen.append(str(error))
+            failed.set()
+
+        order = InOrder(asyncio.get_running_loop(), note)
+        order.after(lambda: seen.append("at once"))
+        order.put(gate.wait)
+        order.put(lambda: seen.append("written"))
+        order.after(lambda: seen.append("reported"))
+        order.put(fail)
+        order.after(lambda: seen.append("never"))
+        gate.set()
+        await failed.wait()
+        with pytest.raises(OSError, match="gone"):
+            order.drain(60)
+
+    asyncio.run(scenario())
+    assert seen == ["at once", "written", "reported", "[Errno 2] gone"]
+
+
+def test_an_append_in_the_background_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, gate, real = RunPaths(tmp_path), threading.Event(), os.fsync
+    paths.create()
+
+    def slow(descriptor: int) -> None:
+        gate.wait()
+        real(descriptor)
+
+    async def scenario() -> list[str]:
+        sent: list[str] = []
+        with HistoryWriter(paths, "replica-0000", ManualClock()) as writer:
+            writer.in_background(lambda error: None)
+            monkeypatch.setattr(os, "fsync", slow)
+            writer.append(PhaseBegan(replica=0, trial=None, phase="idle"))
+            writer.after(lambda: sent.append("recorded"))
+            assert sent == [], "the append is back, and nothing is reported"
+            gate.set()
+            await writer.settled()
+            return sent
+
+    assert asyncio.run(scenario()) == ["recorded"]
+
+
+def test_a_log_that_cannot_be_written_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.Logger("a run's")
+    log.addHandler(handler := QuietHandler(tmp_path / "logs" / "primary.log"))
+    log.warning("one")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        log.warning("two")
+        log.warning("three")
+    log.warning("four")
+    handler.close()
+    lines = (tmp_path / "logs" / "primary.log").read_text().splitlines()
+    assert lines == ["one", "(2 lines of this log could not be written)", "four"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_reserve_is_real_space_and_is_given_back(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path / ".reserve", 1 << 20)
+    assert (tmp_path / ".reserve").stat().st_blocks * 512 >= 1 << 20
+    reserve.release()
+    reserve.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    assert can_write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not can_write(tmp_path / "file" / "below") or os.geteuid() == 0
+
+
+def test_without_patience_an_error_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+    with pytest.raises(OSError, match="broken"):
+        write_atomically(tmp_path / "file", b"data")
+    assert list(tmp_path.iterdir()) == []

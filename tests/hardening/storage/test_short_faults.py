@@ -1,0 +1,121 @@
+"""Calls that fail now and then, and all that fail for a while, in runs of two replicas.
+
+One call after the other: `python -m tests.hardening.storage.sweep`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from testing.needs import need
+from testing.runs import raw_records, wait_for, wait_for_epochs
+from tests.hardening.storage.runs import Fault, Outcome, Shimmed
+
+SCATTERED = (
+    Fault(first=12, every=7, code=errno.EIO),
+    Fault(first=15, every=9, code=errno.ESTALE),
+    Fault("write", first=5, every=5, short=True),
+)
+
+LASTING = {
+    "full": Fault(code=errno.ENOSPC),
+    "slow-server": Fault(code=errno.ETIMEDOUT),
+    "expired-ticket": Fault(code=errno.EACCES),
+}
+
+ATTEMPTS = 8
+"""Refused calls of each replica's file until a lasting error is mended: over five seconds."""
+
+
+def switch(folder: Path) -> Path:
+    return folder / "refusing"
+
+
+def refused(run: Shimmed, part: str) -> int:
+    """Calls on a file that have got an error."""
+    return sum(part in call.path and call.failed for call in run.log)
+
+
+@dataclass
+class Ends:
+    scattered: dict[Fault, tuple[Outcome, int]]
+    """With the number of calls that got the fault."""
+    lasting: dict[str, tuple[Shimmed, Outcome]]
+    plain: Shimmed
+    hanging: Outcome
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
+    """All runs of this module at once: they mostly wait."""
+    need("gcc")
+    folder = tmp_path_factory.mktemp("short")
+    scattered = [Shimmed(folder / str(fault.first), fault, duration="12s") for fault in SCATTERED]
+    lasting = {
+        name: Shimmed(folder / name, Fault(code=fault.code, while_=switch(folder / name)), duration="15s")
+        for name, fault in LASTING.items()
+    }
+    plain = Shimmed(folder / "plain", duration="8s")
+    hang = Fault("write", first=20, delay_ms=6000, part="history/replica-0000-1")
+    hanging = Shimmed(folder / "hanging", hang, ("--set", "run.replica_silence=3s"), duration="12s")
+    for run in (*lasting.values(), hanging, plain, *scattered):
+        run.start()
+    for name, run in lasting.items():
+        wait_for_epochs(run.output, 2)
+        switch(folder / name).touch()
+    for name, run in lasting.items():
+        for replica in range(run.replicas):
+            wait_for(lambda run=run, replica=replica: refused(run, f"replica-{replica:04d}-1.jsonl") >= ATTEMPTS)  # type: ignore[misc]
+        switch(folder / name).unlink()
+    plain.finish()
+    yield Ends(
+        {run.fault: (run.finish(), run.calls[1]) for run in scattered},
+        {name: (run, run.finish()) for name, run in lasting.items()},
+        plain,
+        hanging.finish(),
+    )
+
+
+@pytest.mark.parametrize("fault", SCATTERED, ids=str)
+def test_calls_that_fail_now_and_then_change_nothing(ends: Ends, fault: Fault) -> None:
+    outcome, faults = ends.scattered[fault]
+    assert outcome.flaws == []
+    assert faults >= 10
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_storage_that_refuses_for_a_while_costs_no_replica_and_no_epoch(ends: Ends, name: str) -> None:
+    run, outcome = ends.lasting[name]
+    assert outcome.flaws == []
+    assert "waits for storage" in outcome.stderr
+    assert "can write again" in outcome.stderr
+    mended = max(number for number, call in enumerate(run.log) if call.failed)
+    since = [call.path for call in run.log[mended:]]
+    for replica in range(run.replicas):
+        assert any(f"replica-{replica:04d}-1.jsonl" in path for path in since), "it works again, in the same file"
+
+
+def test_a_call_that_hangs_stops_no_heartbeat(ends: Ends) -> None:
+    assert ends.hanging.flaws == []
+
+
+def test_a_record_costs_one_write_and_one_fsync(ends: Ends) -> None:
+    calls = Counter((call.kind, call.path) for call in ends.plain.log)
+    files = sorted((ends.plain.output / "history").iterdir())
+    assert len(files) == 3
+    for file in files:
+        lines = len(file.read_bytes().splitlines())
+        assert [calls[kind, str(file)] for kind in ("write", "fsync")] == [lines, lines]
+
+
+def test_the_wait_is_a_phase_of_its_own(ends: Ends) -> None:
+    """A trial that cannot begin waits; ranks that train go on."""
+    run, _ = ends.lasting["full"]
+    phases = {record["phase"] for record in raw_records(run.output) if record["type"] == "phase"}
+    assert "storage" in phases

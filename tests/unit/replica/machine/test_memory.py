@@ -1,0 +1,59 @@
+"""Ranks die first when memory is short, and the cause is said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from aiperf.errors import TrialFailedError
+from aiperf.messages import TrainRequest
+from replica.machine import memory
+from replica.trial import trainer_process
+from replica.trial.rank_socket import RankSocket
+from replica.trial.trainer_process import TrainerProcess
+
+
+def test_a_process_is_made_the_first_to_die() -> None:
+    child = os.fork()
+    if not child:
+        signal.pause()
+    try:
+        memory.die_first(child)
+        assert Path(f"/proc/{child}/oom_score_adj").read_text() == f"{memory.RANKS_FIRST}\n"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_the_control_group_counts_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    monkeypatch.setattr(memory, "_events", lambda process, cgroups: [cgroups / "job" / "memory.events"])
+    assert memory.kills(cgroups=tmp_path) == 2
+
+
+@pytest.mark.parametrize(("before", "after", "said"), [(0, 1, True), (1, 1, False), (None, None, False)])
+def test_a_rank_that_was_killed_for_memory_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, after: int | None, said: bool
+) -> None:
+    counts = iter([before, after])
+    monkeypatch.setattr(trainer_process, "kills", lambda: next(counts))
+
+    async def scenario() -> str:
+        socket = RankSocket(cast(TrainRequest, None))
+        await socket.listen()
+        process = await asyncio.create_subprocess_exec("sh", "-c", "kill -KILL $$", start_new_session=True)
+        trainer = TrainerProcess(process, socket, tmp_path / "log", several=False)
+        with pytest.raises(TrialFailedError) as failed:
+            async for _ in trainer.messages(60):
+                pass
+        return failed.value.reason
+
+    reason = asyncio.run(scenario())
+    assert "killed by SIGKILL" in reason
+    assert ("out of memory" in reason) == said
