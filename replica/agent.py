@@ -93,14 +93,8 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
-        self._context.send(
-            Ready(
-                writer=self._context.writer.name,
-                version=__version__,
-                accelerators=self._context.ranks,
-                node=describe_node(),
-            )
-        )
+        own = self._context
+        own.send(Ready(writer=own.writer.name, version=__version__, accelerators=own.ranks, node=describe_node()))
         heartbeats = asyncio.create_task(self._send_heartbeats())
         answers = asyncio.create_task(self._answer(reader))
         try:
