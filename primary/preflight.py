@@ -38,32 +38,11 @@ def default_output(config: RunConfig, clock: Clock) -> Path:
 def usage_problems(config: RunConfig, output: Path) -> list[str]:
     """Everything that the command line or the configuration gets wrong."""
     return [
-        *text_problems(config),
         *dataset_problems(config),
         *launcher_problems(config),
         *portal_problems(config),
         *output_problems(output),
     ]
-
-
-def text_problems(config: RunConfig) -> list[str]:
-    """Settings that are not UTF-8, such as paths that a shell passes on byte by byte."""
-    sections = config.model_dump()
-    return [
-        f"{section}.{name}: {value!r} is not UTF-8"
-        for section, settings in sections.items()
-        for name, value in (settings.items() if isinstance(settings, dict) else ())
-        if not _is_utf8(value)
-    ]
-
-
-def _is_utf8(value: object) -> bool:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-    return all(map(_is_utf8, value)) if isinstance(value, tuple | list) else True
 
 
 def check_resumption(config: RunConfig) -> None:

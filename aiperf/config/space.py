@@ -27,7 +27,7 @@ WHOLE = frozenset({"kernel_size", "batch_size"})
 RANGES: dict[str, tuple[float, float]] = {
     "kernel_size": (1, 1000),
     "batch_size": (1, 1_000_000),
-    "learning_rate": (math.ulp(0.0), 1000),
+    "learning_rate": (0, 1000),
     "momentum": (0, math.nextafter(1, 0)),
     "label_smoothing": (0, math.nextafter(1, 0)),
 }

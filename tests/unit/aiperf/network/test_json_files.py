@@ -62,7 +62,7 @@ def test_truncated_file_names_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(ArchitectureError, match="cannot be read"):
         read_architecture(tmp_path / "missing.json")
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ArchitectureError, match="cannot be read as text"):
+    with pytest.raises(ArchitectureError, match="is not text"):
         read_architecture(path)
 
 

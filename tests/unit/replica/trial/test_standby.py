@@ -108,8 +108,8 @@ def test_warm_ranks_are_taken_by_the_job_that_they_are_for_and_dropped_for_anoth
         warm = RehearsedTrainer()
         standby = Standby(replica_with(run, warm))
         await standby.warm_up(FIRST)
-        taken = await standby.take(FIRST)
-        assert taken.trainer is warm
+        taken = await standby.take(FIRST.model_copy(update={"claim": 1}))
+        assert taken.trainer is warm, "the number of its primary comes only with the job"
         standby.learn(taken)
         assert standby.lead_s == 0.0, "its clock stood still"
         await taken.drop()
