@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import scaled
+from benchmarks.scale import search as scaled
 from replica.search.demo.architectures import SearchDemo
 from replica.search.demo.objectives import OBJECTIVES
 from replica.search.strategies import STRATEGIES
