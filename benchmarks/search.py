@@ -1,6 +1,11 @@
 """The search: cost of a proposal by length of the history, and gain over random morphing.
 
 python -m benchmarks.search [--seeds 20] [--figure docs/figures/search.svg] [--format json]
+python -m benchmarks.search --scaled [--seeds 20] [--sizes 500 1000 2000 5000 20000] [--exact 2000]
+    [--parts points looks proposals qualities further] [--format json]
+
+With `--scaled`: long histories, and both surrogates; `--exact` is the longest history that the
+exact process is measured at.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scale import search as scaled
 from replica.search.demo.architectures import SearchDemo
 from replica.search.demo.objectives import OBJECTIVES
 from replica.search.strategies import STRATEGIES
@@ -91,23 +97,43 @@ def draw(costs: Sequence[Cost], found: Sequence[Gain], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def print_scaled(found: scaled.Found, form: str) -> None:
+    """Print what was measured of long histories."""
+    rows = {part: [asdict(row) for row in rows] for part, rows in found.items()}
+    if form == "json":
+        print(json.dumps(rows, indent=2))
+        return
+    for part, listed in rows.items():
+        for row in listed:
+            print(part, *(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+
+
 def main() -> None:
     """Measure, print, and draw if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--scaled", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 5000, 20_000])
+    parser.add_argument("--exact", type=int, default=2000)
+    parser.add_argument("--parts", nargs="+", choices=scaled.PARTS, default=scaled.PARTS)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+    if arguments.scaled:
+        print_scaled(
+            scaled.measure(arguments.parts, arguments.seeds, arguments.sizes, arguments.exact), arguments.format
+        )
+        return
     costs = [cost(history) for history in HISTORIES]
-    found = gains(arguments.seeds)
+    gained = gains(arguments.seeds)
     if arguments.figure:
-        draw(costs, found, arguments.figure)
+        draw(costs, gained, arguments.figure)
     if arguments.format == "json":
-        print(json.dumps({"costs": [asdict(c) for c in costs], "gains": [asdict(g) for g in found]}))
+        print(json.dumps({"costs": [asdict(c) for c in costs], "gains": [asdict(g) for g in gained]}))
         return
     for item in costs:
         print(f"history {item.history:5}: first proposal {item.first_s:.2f} CPU s, next {item.next_s:.2f} CPU s")
-    for gain in found:
+    for gain in gained:
         print(f"{gain.objective:8}: best after {STEPS} trials {gain.bayesian[-1]:.4f}, random {gain.random[-1]:.4f}")
 
 

@@ -155,6 +155,11 @@ class SearchSection(Section):
     """
     max_growth: float = Field(4.0, ge=1, le=1000)
     """Maximum of parameters, operations and layers, in multiples of the initial architecture."""
+    cpu_share: float = Field(0.02, gt=0, le=1)
+    """Share of one core that a replica spends on proposing ahead, over the time of a trial.
+
+    The first candidate of a round and the last one are proposed in any case.
+    """
 
 
 class TrainingSection(Section):

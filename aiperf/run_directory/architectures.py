@@ -10,10 +10,14 @@ from aiperf.run_directory.paths import RunPaths
 
 
 class ArchitectureStore:
-    """Reads and writes `models/<hash>/architecture.json`."""
+    """Reads and writes `models/<hash>/architecture.json`.
 
-    def __init__(self, paths: RunPaths) -> None:
+    Keeps what it has read: all of it, or the last `most` that were asked for.
+    """
+
+    def __init__(self, paths: RunPaths, most: int | None = None) -> None:
         self._paths = paths
+        self._most = most
         self._known: dict[str, Architecture] = {}
 
     def save(self, architecture: Architecture) -> None:
@@ -21,14 +25,21 @@ class ArchitectureStore:
         path = self._paths.architecture(architecture.hash)
         if not path.exists():
             write_atomically(path, to_json(architecture).encode())
-        self._known[architecture.hash] = architecture
+        self._keep(architecture)
 
     def load(self, architecture_hash: str) -> Architecture:
         """The architecture of that hash. Raises ArchitectureError if it is missing or damaged."""
-        if architecture_hash not in self._known:
+        architecture = self._known.get(architecture_hash)
+        if architecture is None:
             path = self._paths.architecture(architecture_hash)
             architecture = read_architecture(path)
             if architecture.hash != architecture_hash:
                 raise ArchitectureError(f"{path}: holds the architecture {architecture.hash}: the file is foreign")
-            self._known[architecture_hash] = architecture
-        return self._known[architecture_hash]
+        self._keep(architecture)
+        return architecture
+
+    def _keep(self, architecture: Architecture) -> None:
+        self._known.pop(architecture.hash, None)
+        self._known[architecture.hash] = architecture
+        if self._most is not None and len(self._known) > self._most:
+            del self._known[next(iter(self._known))]

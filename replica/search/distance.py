@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from aiperf.network.architecture import Architecture
-from aiperf.network.layers import Conv, Dense
+from replica.search.outline import Known, Outline, Token, describe
 
 SKIP_WEIGHT = 1.0
 """Weight of the skip connections relative to the layers (lambda in Auto-Keras)."""
@@ -28,9 +27,13 @@ SKIP_WEIGHT = 1.0
 DIGITS = 9
 """Decimal digits that a distance is rounded to."""
 
+BATCH = 512
+"""Architectures that one row of the edit distance is computed for at once: they fit a cache."""
+
+MOST_PAIRS = 400_000
+"""Most distances that are kept, each in both directions: about 60 MB."""
+
 Floats = NDArray[np.float64]
-_Token = tuple[int, int, int]
-"""Width, kernel side, and the product of the strides (0 for a dense layer)."""
 
 
 @dataclass(frozen=True)
@@ -41,38 +44,52 @@ class _Encoding:
 
 
 class DistanceTable:
-    """Distances between architectures, cached by hash: each pair is computed once."""
+    """Distances between architectures, cached by hash: each pair is computed once.
+
+    The cache is emptied by `trim` when it has become large. That changes no distance.
+    """
 
     def __init__(self) -> None:
-        self._vocabulary: dict[_Token, int] = {}
+        self._vocabulary: dict[Token, int] = {}
         self._costs: Floats = np.zeros((0, 0))
         self._encodings: dict[str, _Encoding] = {}
         self._known: dict[tuple[str, str], float] = {}
 
-    def distances(self, one: Architecture, others: Sequence[Architecture]) -> Floats:
+    def distances(self, one: Known, others: Sequence[Known]) -> Floats:
         """Distances from one architecture to each of the others, (n,)."""
-        for other in others:
-            self._encode(other)
-        self._encode(one)
         missing = {o.hash: o for o in others if (one.hash, o.hash) not in self._known}
         if missing:
-            names = list(missing)
-            values = self._layers(one.hash, names) + SKIP_WEIGHT * self._skips(one.hash, names)
-            # The order of a sum changes its last bits; proposals must not depend on it.
-            values = values.round(DIGITS)
-            for name, value in zip(names, values.tolist(), strict=True):
+            values = self.measure(one, list(missing.values()))
+            for name, value in zip(missing, values.tolist(), strict=True):
                 self._known[one.hash, name] = self._known[name, one.hash] = value
         return np.array([self._known[one.hash, other.hash] for other in others])
 
-    def _encode(self, architecture: Architecture) -> None:
-        if architecture.hash in self._encodings:
+    def measure(self, one: Known, others: Sequence[Known]) -> Floats:
+        """`distances`, computed now and not kept."""
+        for known in (one, *others):
+            self._encode(known)
+        names = [other.hash for other in others]
+        parts = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+        values = [self._layers(one.hash, part) + SKIP_WEIGHT * self._skips(one.hash, part) for part in parts]
+        # The order of a sum changes its last bits; proposals must not depend on it.
+        return np.concatenate(values).round(DIGITS)
+
+    def trim(self) -> None:
+        """Forget all if more than `MOST_PAIRS` distances are cached."""
+        if len(self._known) > MOST_PAIRS:
+            self._known.clear()
+            self._encodings.clear()
+
+    def _encode(self, known: Known) -> None:
+        if known.hash in self._encodings:
             return
-        tokens, skips = _describe(architecture)
-        known = len(self._vocabulary)
+        tokens, skips = (known.layers, known.skips) if isinstance(known, Outline) else describe(known)
+        size = len(self._vocabulary)
         indices = [self._vocabulary.setdefault(token, len(self._vocabulary)) for token in tokens]
-        if len(self._vocabulary) > known:
+        if len(self._vocabulary) > size:
             self._costs = _replacement_costs(list(self._vocabulary))
-        self._encodings[architecture.hash] = _Encoding(np.array(indices, np.intp), skips)
+        pairs = np.array(skips, np.float64).reshape(-1, 2)
+        self._encodings[known.hash] = _Encoding(np.array(indices, np.intp), pairs)
 
     def _layers(self, one: str, others: list[str]) -> Floats:
         sequence = self._encodings[one].tokens
@@ -86,29 +103,43 @@ class DistanceTable:
 
     def _skips(self, one: str, others: list[str]) -> Floats:
         own = self._encodings[one].skips
-        return np.array([_assignment(own, self._encodings[name].skips) for name in others])
+        # Few morphs add a skip connection: most architectures share theirs with others.
+        found: dict[bytes, float] = {}
+        values = []
+        for skips in (self._encodings[name].skips for name in others):
+            key = skips.tobytes()
+            if key not in found:
+                found[key] = _assignment(own, skips)
+            values.append(found[key])
+        return np.array(values)
 
 
-def _describe(architecture: Architecture) -> tuple[list[_Token], Floats]:
-    tokens: list[_Token] = []
-    depths: dict[str, int] = {}
-    skips: list[tuple[int, int]] = []
-    for node in architecture.nodes:
-        layer = node.layer
-        sources = sorted(depths[name] for name in node.inputs)
-        depth = sources[-1] if sources else 0
-        if isinstance(layer, Conv):
-            tokens.append((layer.filters, layer.kernel[0], layer.stride[0] * layer.stride[1]))
-            depth += 1
-        elif isinstance(layer, Dense):
-            tokens.append((layer.units, 1, 0))
-            depth += 1
-        depths[node.name] = depth
-        skips += [(source, depth - source) for source in sources[:-1]]
-    return tokens, np.array(skips, np.float64).reshape(-1, 2)
+class Columns:
+    """Distances from a few architectures to many, kept as long as they are among the few.
+
+    What is kept changes no distance.
+    """
+
+    def __init__(self, table: DistanceTable) -> None:
+        self._table = table
+        self._columns: dict[str, dict[str, float]] = {}
+        """By the hashes of one of the few and of one of the many."""
+
+    def distances(self, many: Sequence[Known], few: Sequence[Known]) -> Floats:
+        """Distances as (many, few)."""
+        self._columns = {one.hash: self._columns.get(one.hash, {}) for one in few}
+        return np.stack([self._column(one, many) for one in few], axis=1)
+
+    def _column(self, one: Known, many: Sequence[Known]) -> Floats:
+        column = self._columns[one.hash]
+        missing = list({other.hash: other for other in many if other.hash not in column}.values())
+        if missing:
+            values = self._table.measure(one, missing).tolist()
+            column.update(zip((other.hash for other in missing), values, strict=True))
+        return np.array([column[other.hash] for other in many])
 
 
-def _replacement_costs(vocabulary: list[_Token]) -> Floats:
+def _replacement_costs(vocabulary: list[Token]) -> Floats:
     values = np.array(vocabulary, np.float64)
     width, kernel, stride = values.T
     result: Floats = np.minimum(1.0, _relative(width) + _relative(kernel) + (stride[:, None] != stride[None, :]))

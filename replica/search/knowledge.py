@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
-from aiperf.config.space import Hyperparameters, Space, Value
+from aiperf.config.space import Hyperparameters, Space
 from aiperf.errors import TrialFailedError
-from aiperf.history.bodies import TrialEnded, TrialStarted
+from aiperf.history.bodies import TrialStarted
 from aiperf.history.cursor import Cursor
 from aiperf.history.files import Batch, HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.lineage import best_quality, epochs_of_training
+from aiperf.history.lineage import epochs_of_training
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.initial import is_due
 from replica.search.observations import Observation, Observations
+from replica.search.outcomes import Outcome, Outcomes, RankedTrial, Training, training_of
+from replica.search.outline import Outline, outlined
 from replica.search.tuners.contract import Result, Tried
 
 log = logging.getLogger(__name__)
 
-Training = tuple[str, frozenset[tuple[str, Value]]]
-"""The identity of a training: an architecture's hash and the hyperparameters."""
+MOST_WHOLE = 64
+"""Architectures that are kept whole, the last ones in use: each takes about 100 kB."""
 
-
-def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Training:
-    """The identity of a training.
-
-    The kernel size is left out: the architecture's hash contains it.
-    """
-    return architecture, frozenset(item for item in hyperparameters.items() if item[0] != "kernel_size")
+__all__ = ["Knowledge", "RankedTrial", "Source", "Training", "training_of"]
 
 
 class Source(Protocol):
@@ -45,15 +40,6 @@ class Source(Protocol):
 
     def cursor(self) -> Cursor:
         """How far every writer's records were read."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankedTrial:
-    """A completed trial and its best accuracy."""
-
-    trial: int
-    started: TrialStarted
-    accuracy: float
 
 
 class Knowledge:
@@ -67,7 +53,11 @@ class Knowledge:
         self._source: Source = HistoryReader(paths) if source is None else source
         # The search ignores progress inside epochs, and there are millions of reports of it.
         self._ledger = Ledger(latest_progress_only=True)
-        self._store = ArchitectureStore(paths)
+        self._outcomes = Outcomes(self._ledger)
+        self._observed: tuple[int, Observations] | None = None
+        """The version of the outcomes, and what is observed at it."""
+        self._store = ArchitectureStore(paths, MOST_WHOLE)
+        self._outlines: dict[str, Outline] = {}
         self._last_starts: dict[int, tuple[int, str, int]] = {}
         """By replica: the last trial, and the writer and the number of its start."""
         self._lock = threading.RLock()
@@ -82,6 +72,7 @@ class Knowledge:
             # File by file: if one cannot be read, what was read of the others is not lost.
             for batch in self._source.read_files():
                 self._ledger.add(batch.records)
+                self._outcomes.note(batch.records)
                 self._note_starts(batch)
                 for damage in batch.damages:
                     log.error("damaged record in the history list: %s", damage)
@@ -153,42 +144,28 @@ class Knowledge:
             raise TrialFailedError("search", f"trial {trial}, whose hyperparameters are to be tuned, is not recorded")
         return started
 
-    def trainings(self) -> set[Training]:
-        """Everything that was trained, or is being trained, in this run."""
+    def trainings(self) -> Set[Training]:
+        """Everything that was trained, or is being trained, in this run, until the next `read`."""
         with self._lock:
-            return {training_of(started.architecture, started.hyperparameters) for _, started in self._trials()}
+            return self._now().trainings
 
     def points_started(self) -> int:
         """Points of all rounds of all replicas, whatever became of them."""
         with self._lock:
-            return sum(started.point > 0 for _, started in self._trials())
+            return self._now().points
 
     def ranked(self) -> list[RankedTrial]:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         with self._lock:
-            done = [
-                RankedTrial(entry.trial, entry.started, accuracy)
-                for entry in self._ledger.completed_trials()
-                if entry.started is not None and (accuracy := best_quality(self._ledger, entry.trial)) is not None
-            ]
-        return sorted(done, key=lambda trial: (-trial.accuracy, trial.trial))
+            return list(self._now().ranking)
 
     def observations(self) -> Observations:
         """The evidence for a search strategy: one result per architecture."""
-        completed: dict[str, list[_Outcome]] = {}
-        pending: list[Architecture] = []
-        failed: list[str] = []
         with self._lock:
-            for entry, started in self._trials():
-                accuracy = best_quality(self._ledger, entry.trial)
-                if entry.ended is not None and accuracy is not None:
-                    completed.setdefault(started.architecture, []).append(_Outcome(accuracy, entry.ended.body))
-                elif self._ended_badly(entry):
-                    failed.append(started.architecture)
-                else:
-                    pending.append(self._store.load(started.architecture))
-            observed = [Observation(self._store.load(name), _result(found)) for name, found in completed.items()]
-        return Observations(tuple(observed), tuple(pending), tuple(failed))
+            outcomes = self._now()
+            if self._observed is None or self._observed[0] != outcomes.version:
+                self._observed = outcomes.version, self._observe(outcomes)
+            return self._observed[1]
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -196,47 +173,48 @@ class Knowledge:
         pending: list[Hyperparameters] = []
         names = {parameter.name for parameter in space}
         with self._lock:
-            for entry, started in self._trials():
-                if started.point == 0:
+            for outcome in self._now().in_order():
+                if outcome.started.point == 0:
                     continue
-                values = {name: value for name, value in started.hyperparameters.items() if name in names}
-                if entry.failed is not None and entry.failed.body.kind == "out_of_memory":
+                values = {name: value for name, value in outcome.started.hyperparameters.items() if name in names}
+                if outcome.out_of_memory:
                     results.append(Result(values, 0.0, out_of_memory=True))
-                elif entry.ended is not None and (accuracy := best_quality(self._ledger, entry.trial)) is not None:
-                    results.append(Result(values, accuracy))
-                elif not self._ended_badly(entry):
+                elif outcome.end is not None and outcome.accuracy is not None:
+                    results.append(Result(values, outcome.accuracy))
+                elif not outcome.ended_badly:
                     pending.append(values)
         return Tried(tuple(results), tuple(pending))
 
-    def _trials(self) -> Iterator[tuple[TrialLedger, TrialStarted]]:
-        """Every trial that has started, by id."""
-        for _, entry in sorted(self._ledger.trials.items()):
-            if entry.started is not None:
-                yield entry, entry.started
+    def _now(self) -> Outcomes:
+        self._outcomes.renew()
+        return self._outcomes
 
-    def _ended_badly(self, entry: TrialLedger) -> bool:
-        return entry.failed is not None or self._ledger.died_ms(entry) is not None
+    def _observe(self, outcomes: Outcomes) -> Observations:
+        # By the first trial of each architecture: the order decides which landmarks are taken.
+        completed = sorted(outcomes.by_architecture.items(), key=lambda item: min(item[1]))
+        pending, failed = [], []
+        for outcome in outcomes.unfinished():
+            if outcome.ended_badly:
+                failed.append(outcome.started.architecture)
+            else:
+                pending.append(self._outline(outcome.started.architecture))
+        observed = [Observation(self._outline(name), _result(trials.values())) for name, trials in completed]
+        return Observations(tuple(observed), tuple(pending), tuple(failed))
+
+    def _outline(self, architecture_hash: str) -> Outline:
+        if architecture_hash not in self._outlines:
+            architecture = self._store.load(architecture_hash)
+            self._outlines[architecture_hash] = outlined(architecture, self.load)
+        return self._outlines[architecture_hash]
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The best measured accuracy of a trial, and its end."""
-
-    accuracy: float
-    end: TrialEnded
-
-    @property
-    def is_final(self) -> bool:
-        """True if the measured accuracy is the trial's result."""
-        return self.end.predicted_accuracy is None and self.end.reason != "stopped"
-
-
-def _result(outcomes: list[_Outcome]) -> float:
+def _result(outcomes: Collection[Outcome]) -> float:
     """The best measured accuracy of an architecture.
 
     As long as it was trained in warm-up rounds only, the best predicted one.
     """
-    predicted = [o.end.predicted_accuracy for o in outcomes if o.end.predicted_accuracy is not None]
+    ends = [outcome.end for outcome in outcomes if outcome.end is not None]
+    predicted = [end.predicted_accuracy for end in ends if end.predicted_accuracy is not None]
     if predicted and not any(outcome.is_final for outcome in outcomes):
         return max(predicted)
-    return max(outcome.accuracy for outcome in outcomes)
+    return max(outcome.accuracy for outcome in outcomes if outcome.accuracy is not None)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
-from aiperf.network.architecture import Architecture
+from replica.search.outline import Known
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """An architecture and the accuracy it reached, between 0 and 1."""
 
-    architecture: Architecture
+    architecture: Known
     accuracy: float
 
 
@@ -21,16 +22,16 @@ class Observations:
     """All that is known when a proposal is made. `failed` architectures are not proposed again."""
 
     completed: tuple[Observation, ...] = ()
-    pending: tuple[Architecture, ...] = ()
+    pending: tuple[Known, ...] = ()
     failed: tuple[str, ...] = ()
 
-    @property
-    def hashes(self) -> set[str]:
+    @cached_property
+    def hashes(self) -> frozenset[str]:
         """Every architecture that was tried or is being tried."""
         tried = {observation.architecture.hash for observation in self.completed}
-        return tried | {architecture.hash for architecture in self.pending} | set(self.failed)
+        return frozenset(tried | {architecture.hash for architecture in self.pending} | set(self.failed))
 
-    @property
+    @cached_property
     def measured(self) -> tuple[Observation, ...]:
         """Observations whose accuracy is a number; a NaN carries no information."""
         return tuple(observation for observation in self.completed if math.isfinite(observation.accuracy))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+import time
+from dataclasses import dataclass, replace
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import TrialFailedError
@@ -32,6 +34,38 @@ __all__ = [
 ]
 
 
+GROWTH = 1.05
+"""Growth of the number of results from which on a candidate is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The proposals ahead for one round: the evidence of the last one, and the cost of all."""
+
+    round: int = 0
+    observations: Observations | None = None
+    cpu_s: float = 0.0
+
+    def is_due(self, now: Observations, allowed_s: float, last: bool) -> bool:
+        """True if a candidate is to be proposed; `allowed_s` are CPU seconds of the whole round."""
+        if self.observations is None or now is self.observations or now == self.observations:
+            return self.observations is None
+        if last:
+            return True
+        grew = len(now.completed) >= GROWTH * len(self.observations.completed)
+        changed = _best(now) != _best(self.observations) or (grew and now.completed != self.observations.completed)
+        return changed and self.cpu_s <= allowed_s
+
+    def proposed(self, observations: Observations, cpu_s: float) -> Ahead:
+        """After one more proposal."""
+        return Ahead(self.round, observations, self.cpu_s + cpu_s)
+
+
+def _best(observations: Observations) -> tuple[str, float] | None:
+    best = max(observations.measured, key=lambda observation: observation.accuracy, default=None)
+    return None if best is None else (best.architecture.hash, best.accuracy)
+
+
 class Planner:
     """Plans the trainings of one replica. Its methods may be called from several threads.
 
@@ -48,8 +82,7 @@ class Planner:
         self._knowledge = knowledge or Knowledge(paths)
         self._choices = Choices(replica, config, paths, memory, self._knowledge)
         self._candidates = Candidates(replica, paths, self._knowledge, self._choices.limits, self._choices.lane)
-        self._proposed: tuple[int, Observations] | None = None
-        """The round that was proposed ahead last, and the evidence at that time."""
+        self._ahead = Ahead()
 
     @property
     def memory_bytes(self) -> int | None:
@@ -84,14 +117,23 @@ class Planner:
                 return is_initial and self._choices.initial_is_due(job)
             return plan.repeats or plan.training not in self._knowledge.trainings()
 
-    def propose_ahead(self, round_number: int) -> None:
-        """Store a candidate for a later round, unless nothing was recorded since the last one."""
+    def propose_ahead(self, round_number: int, elapsed_s: float = math.inf, last: bool = False) -> None:
+        """Store a candidate for a later round, if it is due.
+
+        The first one of a round is. A later one is if the best result changed or the results grew
+        by `GROWTH`, as long as all of the round took at most `search.cpu_share` of the seconds
+        elapsed; the last one, if there is any new evidence.
+        """
         with self._knowledge.unchanged():
             self._knowledge.read()
-            observations = self._knowledge.observations()
-            if (round_number, observations) != self._proposed:
+            observations, ahead = self._knowledge.observations(), self._ahead
+            if ahead.round != round_number:
+                ahead = Ahead(round_number)
+            if ahead.is_due(observations, elapsed_s * self._config.search.cpu_share, last):
+                began_s = time.thread_time()
                 self._candidates.save(round_number, self._choices.proposed(round_number, observations))
-                self._proposed = (round_number, observations)
+                ahead = ahead.proposed(observations, time.thread_time() - began_s)
+            self._ahead = ahead
 
     def earlier_qualities(self, job: Job) -> dict[int, float]:
         """The quality after each epoch, by epoch, of the trials that a job resumes.

@@ -104,17 +104,21 @@ class Trial:
         """Propose ahead while the accelerators train, then warm up the next ranks in time."""
         job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
+            began_s = self._clock.monotonic_s()
             looked_s = -PROPOSE_INTERVAL_S
             while not self._ends_soon():
-                if job.point == 0 and self._clock.monotonic_s() - looked_s >= PROPOSE_INTERVAL_S:
-                    looked_s = self._clock.monotonic_s()
-                    await self._propose_ahead(job.round)
+                now_s = self._clock.monotonic_s()
+                if job.point == 0 and now_s - looked_s >= PROPOSE_INTERVAL_S:
+                    looked_s = now_s
+                    await self._propose_ahead(job.round, now_s - began_s)
                 await self._clock.sleep(FORECAST_INTERVAL_S)
+            if job.point == 0:
+                await self._propose_ahead(job.round, self._clock.monotonic_s() - began_s, last=True)
             await self._standby.warm_up(job)
 
-    async def _propose_ahead(self, round_number: int) -> None:
+    async def _propose_ahead(self, round_number: int, elapsed_s: float, last: bool = False) -> None:
         try:
-            await asyncio.to_thread(self._context.planner.propose_ahead, round_number)
+            await asyncio.to_thread(self._context.planner.propose_ahead, round_number, elapsed_s, last)
         except (AiperfError, OSError) as error:
             log.warning("no candidate for round %d yet: %s", round_number, error)
 

@@ -18,14 +18,18 @@ from threadpoolctl import threadpool_limits
 
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture
-from replica.search.distance import DistanceTable
+from replica.search.distance import Columns, DistanceTable
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
+from replica.search.outline import Known, whole
 from replica.search.strategies.contract import Proposal, lane_key
-from replica.search.surrogate import Surrogate
+from replica.search.surrogate import Bounds, InducedSurrogate, Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import MAX_MORPHS, Morph
 from search_space.sampling import random_morph
+
+EXACT = 500
+"""Most observations of the exact process."""
 
 PARENTS = 5
 """The search starts from this many of the most accurate architectures."""
@@ -45,13 +49,15 @@ EXTRA_STEPS = 200
 class BayesianStrategy:
     """Searches the tree of morphs below the best architectures.
 
-    It remembers nothing but distances.
+    It remembers nothing but distances. Beyond `exact` observations the process is projected.
     """
 
-    def __init__(self, initial: Architecture, limits: Limits) -> None:
+    def __init__(self, initial: Architecture, limits: Limits, exact: int = EXACT) -> None:
         self._initial = initial
         self._limits = limits
         self._table = DistanceTable()
+        self._columns = Columns(self._table)
+        self._exact = exact
 
     def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
         """The next architecture to train.
@@ -59,21 +65,30 @@ class BayesianStrategy:
         Raises TrialFailedError ("search") if none can be found.
         """
         known = observations.hashes | {self._initial.hash}
+        parents = self._parents(observations)
+        self._table.trim()
         # The matrices are small: more threads would only take cores from the trainings.
         with threadpool_limits(1):
             search = _Annealing(self._surrogate(observations), self._limits, known, rng, lane)
-            return search.run(self._parents(observations))
+            return search.run([whole(parent) for parent in parents])
 
-    def _parents(self, observations: Observations) -> list[Architecture]:
+    def _parents(self, observations: Observations) -> list[Known]:
         ranked = sorted(observations.measured, key=lambda observation: -observation.accuracy)
-        best = list({observation.architecture.hash: observation.architecture for observation in ranked}.values())
-        return best[:PARENTS] or [self._initial]
+        best: dict[str, Known] = {}
+        for observation in ranked:
+            best[observation.architecture.hash] = observation.architecture
+            if len(best) == PARENTS:
+                break
+        return list(best.values()) or [self._initial]
 
-    def _surrogate(self, observations: Observations) -> Surrogate:
+    def _surrogate(self, observations: Observations) -> Bounds:
         measured = observations.measured
         lie = sum(o.accuracy for o in measured) / len(measured) if measured else 0.0
         lies = tuple(Observation(architecture, lie) for architecture in observations.pending)
-        return Surrogate((*measured, *lies) or (Observation(self._initial, lie),), self._table)
+        counted = (*measured, *lies) or (Observation(self._initial, lie),)
+        if len(counted) > self._exact:
+            return InducedSurrogate(counted, self._table, self._columns)
+        return Surrogate(counted, self._table)
 
 
 @dataclass(order=True)
@@ -90,9 +105,9 @@ class _Branch:
 class _Annealing:
     """Simulated annealing in the tree of morphs."""
 
-    surrogate: Surrogate
+    surrogate: Bounds
     limits: Limits
-    known: set[str]
+    known: frozenset[str]
     rng: random.Random
     lane: Lane
     heap: list[_Branch] = field(default_factory=list)

@@ -8,6 +8,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
+from replica.search.outline import Known, whole
 from replica.search.strategies.contract import Proposal, lane_key
 from search_space.limits import Limits
 from search_space.sampling import random_morph
@@ -29,9 +30,9 @@ class RandomStrategy:
         Raises TrialFailedError ("search") if none can be found.
         """
         known = observations.hashes | {self._initial.hash}
-        pool = [observation.architecture for observation in observations.completed] or [self._initial]
+        pool: list[Known] = [observation.architecture for observation in observations.completed] or [self._initial]
         for _ in range(MAX_DRAWS):
-            parent = rng.choice(pool)
+            parent = whole(rng.choice(pool))
             morph, child = random_morph(parent, rng)
             if child.hash not in known and lane.holds(lane_key(child)) and self._limits.refusal(child) is None:
                 return Proposal(child, parent.hash, (morph,))

@@ -19,6 +19,7 @@ from hyperopt.base import Domain
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from replica.search.lanes import Lane
 from replica.search.tuners.contract import Result, Tried
+from replica.search.tuners.evidence import evidence, mean_accuracy
 
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
 
@@ -39,11 +40,15 @@ def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm
     mean accuracy before the next one is drawn (constant liar). If none fits, the first one drawn.
     """
     drawn = _distinct(space, tried, seed, algorithm)
-    first = next(drawn)
+    first, too_large = next(drawn), _smallest_too_large(tried)
+
+    def free(suggestion: Hyperparameters) -> bool:
+        if too_large is not None and int(suggestion["batch_size"]) >= too_large:
+            return False
+        return suggestion not in tried.pending and tried.fits(suggestion)
+
     others: list[Hyperparameters] = []
-    for place, suggestion in enumerate(s for s in chain((first,), drawn) if _free(s, tried)):
-        if not tried.fits(suggestion):
-            continue
+    for place, suggestion in enumerate(filter(free, chain((first,), drawn))):
         if lane.holds(place):
             return suggestion
         others.append(suggestion)
@@ -54,7 +59,8 @@ def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> It
     """Suggestions without repetitions, at least one, of `SUGGESTIONS` draws."""
     expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
     domain, trials = Domain(lambda point: 0.0, expression), Trials()
-    _add(trials, space, _observed(tried))
+    _add(trials, space, evidence(tried))
+    lie = mean_accuracy(tried)
     rng = np.random.default_rng(seed)
     drawn: list[Hyperparameters] = []
     repeats = 0
@@ -68,29 +74,14 @@ def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> It
         if not repeats:
             drawn.append(suggestion)
             yield suggestion
-        _add(trials, space, [Result(suggestion, _lie(tried))])
+        _add(trials, space, [Result(suggestion, lie)])
 
 
-def _observed(tried: Tried) -> list[Result]:
-    """Measured results, those out of memory as the worst, and pending ones with the mean."""
-    lie = _lie(tried)
-    too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
-    return [*tried.measured, *too_large, *(Result(hyperparameters, lie) for hyperparameters in tried.pending)]
-
-
-def _lie(tried: Tried) -> float:
-    """The mean accuracy so far."""
-    known = [result.accuracy for result in tried.measured]
-    return sum(known) / len(known) if known else 0.0
-
-
-def _free(suggestion: Hyperparameters, tried: Tried) -> bool:
-    """True if a suggestion is not pending and may fit."""
+def _smallest_too_large(tried: Tried) -> int | None:
+    """The smallest batch that ran out of memory."""
     too_large = [r.hyperparameters for r in tried.results if r.out_of_memory]
     batches = [int(hyperparameters["batch_size"]) for hyperparameters in too_large if "batch_size" in hyperparameters]
-    if batches and int(suggestion["batch_size"]) >= min(batches):
-        return False
-    return suggestion not in tried.pending and tried.fits(suggestion)
+    return min(batches, default=None)
 
 
 def _add(trials: Trials, space: Space, results: Sequence[Result]) -> None:

@@ -10,10 +10,11 @@ from aiperf.config.space import Hyperparameters, Space
 from replica.search.lanes import ALL, Lane
 from replica.search.tuners.contract import Tried
 from replica.search.tuners.drawing import draw
+from replica.search.tuners.evidence import good_share
 
 
 def suggest(space: Space, tried: Tried, seed: int, lane: Lane = ALL) -> Hyperparameters:
-    """The next hyperparameters to try, learned from every result of the run."""
+    """The next hyperparameters to try, learned from the results of the run (`evidence`)."""
     # The suggestions of other lanes are not evidence enough to end the draws at random.
-    algorithm = rand.suggest if tried.begins else partial(tpe.suggest, n_startup_jobs=0)
+    algorithm = rand.suggest if tried.begins else partial(tpe.suggest, n_startup_jobs=0, gamma=good_share(tried))
     return draw(space, tried, seed, lane, algorithm)

@@ -12,6 +12,7 @@ from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
+from replica.search.outline import whole
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal, SearchStrategy, lane_key
 from search_space.limits import growth_limits
@@ -61,7 +62,7 @@ def history(request: pytest.FixtureRequest) -> Observations:
 
 
 def assert_sound(proposal: Proposal, observations: Observations) -> None:
-    grown_from = {INITIAL.hash: INITIAL} | {o.architecture.hash: o.architecture for o in observations.completed}
+    grown_from = {INITIAL.hash: INITIAL} | {o.architecture.hash: whole(o.architecture) for o in observations.completed}
     assert proposal.architecture.hash not in observations.hashes | {INITIAL.hash}
     assert LIMITS.refusal(proposal.architecture) is None
     assert proposal.parent in grown_from

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
-from replica.search.planner import Memory, Planner
+from replica.search.observations import Observation, Observations
+from replica.search.planner import Ahead, Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_from_data
@@ -117,6 +120,40 @@ def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: Ha
     run.at(5).end_trial(2)
     plans.propose_ahead(2)
     assert file.read_bytes() != b"stale", "the same architectures, but one more result"
+
+
+def test_a_candidate_is_replaced_when_the_best_changed_or_the_results_grew_by_a_twentieth() -> None:
+    known = Observations(tuple(Observation(architecture, 0.5) for architecture in POOL))
+    plans, many = Ahead(), replace(known, completed=known.completed * 4)
+    proposed = plans.proposed(many, 1.0)
+    assert plans.is_due(many, 0.0, last=False), "the first one"
+    assert not proposed.is_due(many, math.inf, last=True), "nothing is new"
+    one_more = replace(many, completed=(*many.completed, known.completed[0]))
+    assert not proposed.is_due(one_more, math.inf, last=False), "less than a twentieth"
+    assert proposed.is_due(one_more, 0.0, last=True), "the last one before it is needed"
+    grown = replace(many, completed=many.completed + known.completed[:3])
+    assert proposed.is_due(grown, 1.0, last=False)
+    assert not proposed.is_due(grown, 0.9, last=False), "all of the round took more than its share"
+    better = replace(many, completed=(*many.completed, Observation(POOL[0], 0.99)))
+    assert proposed.is_due(better, 1.0, last=False)
+
+
+def test_a_trial_that_starts_is_taken_into_account_by_the_last_candidate(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200)
+    plans = planner(run)
+    plans.propose_ahead(2)
+    file = run.paths.candidate(0, 2)
+    file.write_bytes(b"untouched")
+    trial(run, 2, POOL[3], 250, end=False)
+    plans.propose_ahead(2)
+    assert file.read_bytes() == b"untouched"
+    plans.propose_ahead(2, last=True)
+    assert file.read_bytes() != b"untouched"
+    file.write_bytes(b"untouched")
+    plans.propose_ahead(2, last=True)
+    assert file.read_bytes() == b"untouched", "nothing was recorded since"
+    plans.propose_ahead(3)
+    assert run.paths.candidate(0, 3).exists(), "another round"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"hash": "x", "parent": "../..", "morphs": []}'])

@@ -20,6 +20,7 @@ from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import ALL
 from replica.search.observations import Observation, Observations
+from replica.search.outline import Known
 from replica.search.planner import Memory, Planner
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy
@@ -107,7 +108,7 @@ def test_a_search_sees_the_trials_of_all_replicas(run: HandMadeRun) -> None:
     knowledge = Knowledge(run.paths)
     knowledge.read()
     found = knowledge.observations()
-    assert Observation(POOL[3], 0.25) in found.completed
+    assert (POOL[3].hash, 0.25) in [(o.architecture.hash, o.accuracy) for o in found.completed]
     assert [architecture.hash for architecture in found.pending] == [POOL[4].hash]
 
 
@@ -146,11 +147,11 @@ class Counted:
         self.candidates = self.morphs = self.distances = self.fits = 0
         bounds, distances, fit = Surrogate.upper_confidence_bounds, DistanceTable.distances, Surrogate.__init__
 
-        def count_bounds(surrogate: Surrogate, candidates: Sequence[Architecture]) -> Floats:
+        def count_bounds(surrogate: Surrogate, candidates: Sequence[Known]) -> Floats:
             self.candidates += len(candidates)
             return bounds(surrogate, candidates)
 
-        def count_distances(table: DistanceTable, one: Architecture, others: Sequence[Architecture]) -> Floats:
+        def count_distances(table: DistanceTable, one: Known, others: Sequence[Known]) -> Floats:
             self.distances += len(others)
             return distances(table, one, others)
 

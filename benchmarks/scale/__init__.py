@@ -1,0 +1,1 @@
+"""Measurements at the scale of thousands of trials."""

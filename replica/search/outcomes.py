@@ -1,0 +1,185 @@
+"""What became of every trial, kept up to date: only what new records change is computed again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, KeysView, Mapping
+from dataclasses import dataclass, field
+from math import inf, isnan
+
+from aiperf.config.space import Value
+from aiperf.history.bodies import (
+    EpochCompleted,
+    ReplicaLost,
+    ReplicaReady,
+    RunResumed,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+)
+from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.lineage import best_quality
+from aiperf.history.records import Record
+
+Training = tuple[str, frozenset[tuple[str, Value]]]
+"""The identity of a training: an architecture's hash and the hyperparameters."""
+
+
+def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Training:
+    """The identity of a training.
+
+    The kernel size is left out: the architecture's hash contains it.
+    """
+    return architecture, frozenset(item for item in hyperparameters.items() if item[0] != "kernel_size")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTrial:
+    """A completed trial and its best accuracy."""
+
+    trial: int
+    started: TrialStarted
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A trial that has started: its best measured accuracy, if it has one, and how it ended."""
+
+    trial: int
+    started: TrialStarted
+    accuracy: float | None
+    end: TrialEnded | None
+    ended_badly: bool
+    out_of_memory: bool
+
+    @property
+    def completed(self) -> RankedTrial | None:
+        """It as a completed trial with an accuracy."""
+        if self.end is None or self.accuracy is None:
+            return None
+        return RankedTrial(self.trial, self.started, self.accuracy)
+
+    @property
+    def is_final(self) -> bool:
+        """True if the measured accuracy is the trial's result."""
+        return self.end is not None and self.end.predicted_accuracy is None and self.end.reason != "stopped"
+
+
+def _place(ranked: RankedTrial) -> tuple[float, int]:
+    # Last, if it is not a number: it must have a place.
+    return (inf if isnan(ranked.accuracy) else -ranked.accuracy), ranked.trial
+
+
+@dataclass
+class Outcomes:
+    """The outcomes of the trials of a ledger, with what is looked up of them.
+
+    `note` follows every change of the ledger; `renew` comes before every look.
+    """
+
+    ledger: Ledger
+    version: int = 0
+    """Grows with every change of an outcome."""
+    all: dict[int, Outcome] = field(default_factory=dict)
+    """By trial."""
+    ranking: list[RankedTrial] = field(default_factory=list)
+    """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
+    by_architecture: dict[str, dict[int, Outcome]] = field(default_factory=dict)
+    """Completed trials with an accuracy, by the hash of their architecture."""
+    points: int = 0
+    """Trials that are points of a round, whatever became of them."""
+    _trainings: Counter[Training] = field(default_factory=Counter)
+    _stale: set[int] = field(default_factory=set)
+    _open: set[int] = field(default_factory=set)
+    """Trials that the loss of a replica or a resumption of the run may end."""
+    _unfinished: set[int] = field(default_factory=set)
+    _resumed_by: dict[int, set[int]] = field(default_factory=dict)
+
+    @property
+    def trainings(self) -> KeysView[Training]:
+        """Everything that was trained, or is being trained."""
+        return self._trainings.keys()
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Remember which outcomes these records may change."""
+        for record in records:
+            match record.body:
+                case TrialStarted() as body:
+                    if body.resumes is not None:
+                        self._resumed_by.setdefault(body.resumes, set()).add(body.trial)
+                    self._stale.add(body.trial)
+                case EpochCompleted() | TrialEnded() | TrialFailed() as body:
+                    self._stale.add(body.trial)
+                case ReplicaReady() | ReplicaLost() | RunResumed():
+                    self._stale |= self._open
+                case _:
+                    pass
+
+    def renew(self) -> None:
+        """Bring all outcomes up to date."""
+        waiting, seen = list(self._stale), set(self._stale)
+        while waiting:
+            # The accuracy of a training counts the epochs of the trials that it resumes.
+            later = self._resumed_by.get(waiting.pop(), set()) - seen
+            seen |= later
+            waiting += later
+        self._stale.clear()
+        for trial in sorted(seen):
+            entry = self.ledger.trials.get(trial)
+            if entry is not None and entry.started is not None:
+                self._replace(self._outcome(entry, entry.started))
+
+    def in_order(self) -> Iterator[Outcome]:
+        """Every trial that has started, by id."""
+        return (outcome for _, outcome in sorted(self.all.items()))
+
+    def unfinished(self) -> Iterator[Outcome]:
+        """Trials that are no completed ones with an accuracy, by id."""
+        return (self.all[trial] for trial in sorted(self._unfinished))
+
+    def _outcome(self, entry: TrialLedger, started: TrialStarted) -> Outcome:
+        failed, end = entry.failed, entry.ended.body if entry.ended is not None else None
+        if failed is not None or (end is not None and end.reason != "stopped"):
+            self._open.discard(entry.trial)
+        else:
+            self._open.add(entry.trial)
+        return Outcome(
+            trial=entry.trial,
+            started=started,
+            accuracy=best_quality(self.ledger, entry.trial),
+            end=end,
+            ended_badly=failed is not None or self.ledger.died_ms(entry) is not None,
+            out_of_memory=failed is not None and failed.body.kind == "out_of_memory",
+        )
+
+    def _replace(self, new: Outcome) -> None:
+        old = self.all.get(new.trial)
+        if old == new:
+            return
+        if old is not None:
+            self._remove(old)
+        self.version += 1
+        self.all[new.trial] = new
+        self.points += new.started.point > 0
+        self._trainings[training_of(new.started.architecture, new.started.hyperparameters)] += 1
+        if (completed := new.completed) is None:
+            self._unfinished.add(new.trial)
+            return
+        self._unfinished.discard(new.trial)
+        insort(self.ranking, completed, key=_place)
+        self.by_architecture.setdefault(new.started.architecture, {})[new.trial] = new
+
+    def _remove(self, old: Outcome) -> None:
+        self.points -= old.started.point > 0
+        training = training_of(old.started.architecture, old.started.hyperparameters)
+        self._trainings[training] -= 1
+        if not self._trainings[training]:
+            del self._trainings[training]
+        if (completed := old.completed) is not None:
+            del self.ranking[bisect_left(self.ranking, _place(completed), key=_place)]
+            trials = self.by_architecture[old.started.architecture]
+            del trials[old.trial]
+            if not trials:
+                del self.by_architecture[old.started.architecture]

@@ -1,0 +1,79 @@
+"""Outlines: what the search compares of an architecture, without its graph.
+
+A run has thousands of architectures. Whole, each takes about 100 kB of memory; its outline takes
+one. Only those that children are made from are needed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv, Dense
+
+Token = tuple[int, int, int]
+"""Width, kernel side, and the product of the strides (0 for a dense layer)."""
+
+Skip = tuple[int, int]
+"""Depth of the source of a skip connection, and its span."""
+
+Loader = Callable[[str], Architecture]
+"""Gives the architecture of a hash. May raise ArchitectureError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The layers with weights of an architecture in order, and its skip connections."""
+
+    hash: str
+    layers: tuple[Token, ...]
+    skips: tuple[Skip, ...]
+    load: Loader = field(compare=False, repr=False)
+
+
+Known = Architecture | Outline
+"""An architecture, whole or outlined. Both have a `hash`."""
+
+
+def whole(known: Known) -> Architecture:
+    """The architecture itself. May raise ArchitectureError for one that has to be read."""
+    return known if isinstance(known, Architecture) else known.load(known.hash)
+
+
+def outlined(architecture: Architecture, load: Loader) -> Outline:
+    """The outline of an architecture that `load` gives."""
+    layers, skips = describe(architecture)
+    # Architectures of one run share nearly all of their layers.
+    return Outline(architecture.hash, tuple(map(_one_layer, layers)), tuple(map(_one_skip, skips)), load)
+
+
+def describe(architecture: Architecture) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
+    """Layers with weights in topological order, and skip connections in the order of their ends."""
+    tokens: list[Token] = []
+    depths: dict[str, int] = {}
+    skips: list[Skip] = []
+    for node in architecture.nodes:
+        layer = node.layer
+        sources = sorted(depths[name] for name in node.inputs)
+        depth = sources[-1] if sources else 0
+        if isinstance(layer, Conv):
+            tokens.append((layer.filters, layer.kernel[0], layer.stride[0] * layer.stride[1]))
+            depth += 1
+        elif isinstance(layer, Dense):
+            tokens.append((layer.units, 1, 0))
+            depth += 1
+        depths[node.name] = depth
+        skips += [(source, depth - source) for source in sources[:-1]]
+    return tuple(tokens), tuple(skips)
+
+
+@lru_cache(maxsize=4096)
+def _one_layer(token: Token) -> Token:
+    return token
+
+
+@lru_cache(maxsize=4096)
+def _one_skip(skip: Skip) -> Skip:
+    return skip

@@ -1,0 +1,54 @@
+"""What a model of a space learns from: all that was tried, or the newest and the best of it.
+
+hyperopt compares at most its 25 best results with the others, of which the weight falls linearly
+with their age. What is neither among the best nor new decides next to nothing, but costs as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from math import sqrt
+
+from replica.search.tuners.contract import Result, Tried
+
+NEWEST = 300
+"""Newest results, newest points in progress, and newest points out of memory that count."""
+
+BEST = 100
+"""Most accurate results that count, however old: four times as many as hyperopt takes for good."""
+
+GAMMA = 0.25
+"""Of n results, the `GAMMA` sqrt(n) most accurate ones are the good ones (hyperopt's default)."""
+
+
+def mean_accuracy(tried: Tried) -> float:
+    """The mean of all results so far, which a point in progress counts with; 0 without any."""
+    known = [result.accuracy for result in tried.measured]
+    return sum(known) / len(known) if known else 0.0
+
+
+def evidence(tried: Tried) -> list[Result]:
+    """Measured results, those out of memory as the worst, and pending ones with the mean.
+
+    In the order of their trials, and all of them up to `NEWEST` + `BEST` results.
+    """
+    lie = mean_accuracy(tried)
+    too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
+    pending = [Result(hyperparameters, lie) for hyperparameters in tried.pending]
+    return [*_newest_and_best(tried.measured), *too_large[-NEWEST:], *pending[-NEWEST:]]
+
+
+def good_share(tried: Tried) -> float:
+    """`GAMMA` for the evidence, so that as many results are good as if all of them counted."""
+    counted = len(_newest_and_best(tried.measured))
+    return GAMMA * sqrt(len(tried.measured) / counted) if counted else GAMMA
+
+
+def _newest_and_best(results: Sequence[Result]) -> Sequence[Result]:
+    if len(results) <= NEWEST + BEST:
+        return results
+    old = len(results) - NEWEST
+    # Of equal ones the earliest.
+    ranked = sorted(range(old), key=lambda place: -results[place].accuracy)
+    return [*(results[place] for place in sorted(islice(ranked, BEST))), *results[old:]]

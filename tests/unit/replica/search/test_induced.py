@@ -1,0 +1,135 @@
+"""The surrogate of long histories."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from replica.search.demo.architectures import random_history
+from replica.search.demo.objectives import evaluate
+from replica.search.distance import Columns, DistanceTable, Floats
+from replica.search.lanes import Lane
+from replica.search.observations import Observation, Observations
+from replica.search.outline import Known, outlined, whole
+from replica.search.strategies import bayesian
+from replica.search.strategies.bayesian import BayesianStrategy
+from replica.search.strategies.contract import lane_key
+from replica.search.surrogate import LANDMARKS, InducedSurrogate, Surrogate
+from search_space.limits import growth_limits
+from search_space.resnet import resnet
+
+INITIAL = resnet(50, 32, 10)
+LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)
+POOL = random_history(INITIAL, LIMITS, 300, random.Random(1))
+WHOLE = {architecture.hash: architecture for architecture in POOL}
+OUTLINES = [outlined(architecture, WHOLE.__getitem__) for architecture in POOL]
+VALUES = [evaluate("peak", architecture, INITIAL) for architecture in POOL]
+HISTORY = tuple(map(Observation, OUTLINES[:200], VALUES))
+UNSEEN = OUTLINES[200:]
+
+
+def induced(observations: Sequence[Observation]) -> InducedSurrogate:
+    table = DistanceTable()
+    return InducedSurrogate(observations, table, Columns(table))
+
+
+def test_it_predicts_as_the_exact_process_does() -> None:
+    exact, _ = Surrogate(HISTORY, DistanceTable()).predict(UNSEEN)
+    mean, deviation = induced(HISTORY).predict(UNSEEN)
+    unseen = np.array(VALUES[200:])
+    error, exact_error = np.abs(mean - unseen).mean(), np.abs(exact - unseen).mean()
+    assert error < 1.4 * exact_error
+    assert error < 0.8 * np.abs(np.mean(VALUES[:200]) - unseen).mean(), "it has learned"
+    assert np.mean(np.abs(mean - unseen) < 1.96 * deviation) > 0.8
+
+
+def test_its_deviation_does_not_collapse_away_from_what_it_knows() -> None:
+    far = resnet(101, 32, 10)
+    _, deviation = induced(HISTORY).predict([far, OUTLINES[3]])
+    assert deviation[0] > 0.9 * np.std(VALUES[:200])
+    assert deviation[0] > deviation[1]
+
+
+def test_a_model_that_grew_is_the_one_that_is_made_at_once() -> None:
+    table = DistanceTable()
+    columns = Columns(table)
+    for number in (60, 130, 200):
+        grown = InducedSurrogate(HISTORY[:number], table, columns)
+    assert np.array_equal(grown.upper_confidence_bounds(UNSEEN), induced(HISTORY).upper_confidence_bounds(UNSEEN))
+    earlier = InducedSurrogate(HISTORY[:60], table, columns).upper_confidence_bounds(UNSEEN)
+    assert np.array_equal(earlier, induced(HISTORY[:60]).upper_confidence_bounds(UNSEEN))
+
+
+def test_duplicates_and_equal_accuracies_do_no_harm() -> None:
+    same = tuple(Observation(architecture, 0.5) for architecture in [INITIAL] * 30 + POOL[1:4])
+    bounds = induced(same).upper_confidence_bounds([INITIAL, POOL[5]])
+    assert np.all(np.isfinite(bounds))
+    assert bounds[1] > bounds[0], "the unknown has the higher bound"
+
+
+def test_a_long_history_is_projected_and_a_short_one_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def noted(observations: Sequence[Observation], table: DistanceTable, columns: Columns) -> InducedSurrogate:
+        made.append(len(observations))
+        return InducedSurrogate(observations, table, columns)
+
+    monkeypatch.setattr(bayesian, "InducedSurrogate", noted)
+    strategy = BayesianStrategy(INITIAL, LIMITS, exact=100)
+    strategy.propose(Observations(HISTORY[:100]), random.Random(1))
+    assert made == []
+    strategy.propose(Observations(HISTORY[:90], pending=tuple(OUTLINES[90:101])), random.Random(1))
+    assert made == [101]
+    assert bayesian.EXACT == 500
+
+
+def test_proposals_of_a_long_history_keep_the_rules_and_follow_the_accuracies() -> None:
+    falling = tuple(Observation(o.architecture, 1 - o.accuracy) for o in HISTORY)
+    found = []
+    for known in (HISTORY, falling):
+        grown, fresh = (BayesianStrategy(INITIAL, LIMITS, exact=100) for _ in range(2))
+        grown.propose(Observations(known[:150]), random.Random(1), Lane(1, 4))
+        proposal = grown.propose(Observations(known), random.Random(2), Lane(1, 4))
+        assert proposal == fresh.propose(Observations(known), random.Random(2), Lane(1, 4)), "as a replay finds it"
+        assert proposal.architecture.hash not in WHOLE
+        assert Lane(1, 4).holds(lane_key(proposal.architecture))
+        found.append(proposal.architecture.hash)
+    assert found[0] != found[1]
+
+
+def test_a_further_result_costs_its_distances_to_the_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = DistanceTable()
+    columns = Columns(table)
+    InducedSurrogate(HISTORY[:-1], table, columns)
+    measured: list[int] = []
+    measure = DistanceTable.measure
+
+    def counted(self: DistanceTable, one: Known, others: Sequence[Known]) -> Floats:
+        measured.append(len(others))
+        return measure(self, one, others)
+
+    monkeypatch.setattr("replica.search.surrogate.POOL", 100)
+    InducedSurrogate(HISTORY[:-1], table, columns)
+    monkeypatch.setattr(DistanceTable, "measure", counted)
+    InducedSurrogate(HISTORY, table, columns)
+    assert measured == [1] * LANDMARKS
+
+
+def test_an_outline_is_the_architecture_to_the_distance() -> None:
+    one, others = POOL[3], POOL[:40]
+    assert np.array_equal(DistanceTable().distances(one, others), DistanceTable().distances(OUTLINES[3], OUTLINES[:40]))
+    assert whole(OUTLINES[5]) is POOL[5]
+
+
+def test_distances_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = DistanceTable()
+    before = table.distances(POOL[0], POOL[:20])
+    table.trim()
+    assert len(vars(table)["_known"]) == 39
+    monkeypatch.setattr("replica.search.distance.MOST_PAIRS", 20)
+    table.trim()
+    assert vars(table)["_known"] == {}
+    assert np.array_equal(table.distances(POOL[0], POOL[:20]), before)
