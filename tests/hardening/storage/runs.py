@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parent / "shim.c"
 
 KINDS = ("open", "write", "fsync", "rename", "link", "mkdir", "unlink", "ftruncate")
 
-NEVER = "primary.claim"
+NEVER = "/claims"
 """Calls on the claim get no faults: a primary that cannot claim its run does not begin."""
 
 WITHOUT_REPORT = """

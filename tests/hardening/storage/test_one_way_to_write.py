@@ -16,6 +16,7 @@ ELSEWHERE = {
     "aiperf/run_directory/claim.py": "the claim: never waits, since a primary without one must not work",
     "analysis/results/archive.py": "an archive that a referee opens",
     "analysis/results/signatures.py": "temporary files of a signature",
+    "primary/background/outputs.py": "the output of a run whose terminal is gone: like the terminal, it never waits",
     "primary/importing/cli.py": "a configuration for the user",
     "primary/launchers/relays/remote.py": "one file without this package, for any Python of a node",
     "primary/launchers/relays/task.py": "temporary files of a launcher",
