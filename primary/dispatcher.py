@@ -13,7 +13,7 @@ from typing import Any
 from aiperf.clock import wait_awake
 from aiperf.errors import AiperfError
 from aiperf.files import remove_temporaries
-from aiperf.history.bodies import RunEnded, RunReleased
+from aiperf.history.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import ReplicaView, RunView
@@ -60,9 +60,10 @@ class _Upkeep:
 
     async def tick(self) -> None:
         """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
-        clock = self._context.clock
+        clock, late_s = self._context.clock, 0.0
         while True:
             self._context.keep_claim(self._milestones, TOUCH_INTERVAL_S)
+            self._note_lateness(late_s)
             try:
                 await self._show()
             except AiperfError:
@@ -71,7 +72,7 @@ class _Upkeep:
                 log.exception("the live view cannot be brought up to date")
             slept_s = clock.monotonic_s()
             await clock.sleep(REFRESH_S)
-            self._note_lateness(clock.monotonic_s() - slept_s - REFRESH_S)
+            late_s = clock.monotonic_s() - slept_s - REFRESH_S
 
     async def _show(self) -> None:
         if self.release_ms and self._context.claim.lost is None:
@@ -83,8 +84,9 @@ class _Upkeep:
         self._context.display.refresh(self._view)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Say that the primary stood still; `wait_awake` takes it into account."""
-        if late_s > LATE_S:
+        """Record that the primary stood still; `wait_awake` takes it into account."""
+        if late_s > LATE_S and self._context.claim.lost is None:
+            self._context.writer.append(PrimaryPaused(duration_ms=round(late_s * 1000)))
             self._context.announce(
                 f"WARNING: the primary stood still for {late_s:.0f} s: suspended, stopped, or waiting for its storage; "
                 "this time does not count as silence of the replicas"

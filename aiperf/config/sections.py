@@ -311,7 +311,7 @@ class TelemetrySection(Section):
 class StorageSection(Section):
     """The file system of the run directory."""
 
-    patience: Pause = Field(600.0, ge=0)
+    patience: Pause = Field(600.0, ge=0, le=3600)
     """Longest wait for a file system that refuses to be written or read: a full disk or quota, a
     server that restarts, an expired ticket ([faults.md](faults.md)).
     """

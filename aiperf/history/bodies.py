@@ -216,8 +216,16 @@ class TrialClosed:
     digest: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class PrimaryPaused:
+    """Primary: it stood still until now, suspended or stopped, and hears late of what happened."""
+
+    type: Literal["primary_paused"] = "primary_paused"
+    duration_ms: int
+
+
 AnyBody = (
     ReplicaReady | ReplicaLost | RunReleased | RunResumed | RunEnded | JobIssued
     | TrialStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
-    | EpochWitnessed | TrialClosed
+    | EpochWitnessed | TrialClosed | PrimaryPaused
 )  # fmt: skip

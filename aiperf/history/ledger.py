@@ -16,6 +16,7 @@ from aiperf.history.bodies import (
     EpochWitnessed,
     JobIssued,
     PhaseBegan,
+    PrimaryPaused,
     ProgressMade,
     ReplicaLost,
     ReplicaReady,
@@ -313,6 +314,10 @@ def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
     ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
+def _nothing(ledger: Ledger, body: PrimaryPaused, record: Record) -> None:
+    """Only the checks of witnesses ask for it."""
+
+
 _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     ReplicaReady: Ledger._replica_ready,
     ReplicaLost: Ledger._replica_lost,
@@ -328,6 +333,7 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     TrialFailed: _trial_failed,
     TrialBuilt: _trial_built,
     EpochWitnessed: _epoch_witnessed,
+    PrimaryPaused: _nothing,
     TrialClosed: _trial_closed,
 }
 """The change that each kind of record makes."""

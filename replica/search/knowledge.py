@@ -42,6 +42,17 @@ class Source(Protocol):
         """How far every writer's records were read."""
 
 
+class _LastStarts(dict[int, tuple[int, str, int]]):
+    """By replica: the last trial, and the writer and the number of its start."""
+
+    def note(self, batch: Batch) -> None:
+        """Take in new records."""
+        for record in batch.records:
+            if isinstance(record.body, TrialStarted):
+                start = (record.body.trial, record.writer, record.sequence)
+                self[record.body.replica] = max(start, self.get(record.body.replica, start))
+
+
 class Knowledge:
     """All that is recorded of a run's trials.
 
@@ -58,8 +69,7 @@ class Knowledge:
         """The version of the outcomes, and what is observed at it."""
         self._store = ArchitectureStore(paths, MOST_WHOLE)
         self._outlines: dict[str, Outline] = {}
-        self._last_starts: dict[int, tuple[int, str, int]] = {}
-        """By replica: the last trial, and the writer and the number of its start."""
+        self._last_starts = _LastStarts()
         self._lock = threading.RLock()
 
     def unchanged(self) -> AbstractContextManager[object]:
@@ -73,15 +83,9 @@ class Knowledge:
             for batch in self._source.read_files():
                 self._ledger.add(batch.records)
                 self._outcomes.note(batch.records)
-                self._note_starts(batch)
+                self._last_starts.note(batch)
                 for damage in batch.damages:
                     log.error("damaged record in the history list: %s", damage)
-
-    def _note_starts(self, batch: Batch) -> None:
-        for record in batch.records:
-            if isinstance(record.body, TrialStarted):
-                start = (record.body.trial, record.writer, record.sequence)
-                self._last_starts[record.body.replica] = max(start, self._last_starts.get(record.body.replica, start))
 
     def is_superseded(self, claim: int | None) -> bool:
         """True if a primary with a higher claim has recorded anything."""

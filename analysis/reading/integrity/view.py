@@ -16,6 +16,7 @@ from aiperf.history.bodies import (
     EpochCompleted,
     EpochWitnessed,
     JobIssued,
+    PrimaryPaused,
     ReplicaLost,
     ReplicaReady,
     TrialClosed,
@@ -148,6 +149,7 @@ class PrimaryRecords:
     arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
     """By writer."""
     losses: list[Placed[ReplicaLost]] = field(default_factory=list)
+    pauses: list[Placed[PrimaryPaused]] = field(default_factory=list)
     beginnings: list[Placed[AnyBody]] = field(default_factory=list)
     """The first record of each file."""
 
@@ -171,6 +173,13 @@ class PrimaryRecords:
                 self.arrivals.setdefault(body.writer, []).append(place)  # type: ignore[arg-type]
             elif isinstance(body, ReplicaLost):
                 self.losses.append(place)  # type: ignore[arg-type]
+            elif isinstance(body, PrimaryPaused):
+                self.pauses.append(place)  # type: ignore[arg-type]
+
+    def paused_ms(self, begin_ms: int, end_ms: int) -> int:
+        """Milliseconds of a time span in which the primary stood still."""
+        spans = ((place.time_ms - place.body.duration_ms, place.time_ms) for place in self.pauses)
+        return sum(max(0, min(end_ms, end) - max(begin_ms, begin)) for begin, end in spans)
 
     @cached_property
     def closings_by_writer(self) -> dict[str, list[Placed[TrialClosed]]]:

@@ -14,8 +14,8 @@ LATE_MS = 120_000
 """Most by which the primary may hear of an epoch after its end, if its record is written at once.
 
 Agent and primary may wait for a processor, and the agent for its file system (`storage.patience`):
-it reports no record that is not durable. An epoch cannot be heard of before its end, except for
-the clocks' error.
+it reports no record that is not durable. Time in which the primary stood still does not count. An
+epoch cannot be heard of before its end, except for the clocks' error.
 """
 
 
@@ -49,7 +49,9 @@ def _heard(
     elif read.lines.hashes.get(body.sequence) != body.digest:
         yield epoch.damage("witness", f"a record with the hash {read.lines.hashes.get(body.sequence)}", expected)
     else:
-        after_ms, most_ms = witness.time_ms - view.corrected(read.writer, epoch.time_ms), late_ms(view)
+        ended_ms = view.corrected(read.writer, epoch.time_ms)
+        after_ms = witness.time_ms - ended_ms
+        most_ms = late_ms(view) + view.primary.paused_ms(ended_ms, witness.time_ms)
         if not -CLOCK_TOLERANCE_MS <= after_ms <= most_ms:
             found = f"epoch {body.epoch} of trial {body.trial} ends {after_ms} ms before the primary heard of it"
             yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {most_ms} ms")
