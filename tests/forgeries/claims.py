@@ -44,6 +44,8 @@ from tests.forgeries.table import (
 
 FIRST, SECOND, PRIMARY, CLONE = "replica-0000-1", "replica-0001-1", "primary-1", "replica-0002-1"
 AN_EPOCH = (EpochCompleted, 4, 7)
+OF_FIRST, OF_SECOND = 8, 7
+"""The trials that the end of the run stops, of the two replicas."""
 REAL: dict[str, Any] = {"training__trainer": "keras", "run__dataset": "imagenet"}
 STARTS_REAL = of(TrialStarted, trainer="keras", dataset="imagenet")
 
@@ -83,7 +85,7 @@ PASSED_OFF = [
 def huge_progress(record: Record) -> Record:
     """The reports of the last, open epoch of a run with far more images."""
     body = record.body
-    if isinstance(body, ProgressMade) and body.trial == 7 and record.sequence > 850:
+    if isinstance(body, ProgressMade) and body.trial == OF_FIRST and record.sequence > 850:
         return replace(record, body=replace(body, images_trained=10**12))
     return record
 
@@ -117,9 +119,10 @@ EPOCHS = [
     Forgery(2, "fewer images", strongly(of(*AN_EPOCH, images_trained=1000)), (f"bounds {FIRST}", f"evidence {FIRST}")),
     Forgery(2, "a huge open epoch", naively(huge_progress), (f"bounds {FIRST}", f"chain {FIRST}")),
     Forgery(2, "a huge open epoch, chained", strongly(huge_progress), (f"bounds {FIRST}",)),
-    Forgery(2, "one epoch again and again", lambda paths: more_epochs(paths, 7, range(31, 61), 0),
+    Forgery(2, "one epoch again and again", lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 0),
             ("rule plausible",)),
-    Forgery(2, "epochs every second", lambda paths: more_epochs(paths, 7, range(31, 61), 1000), ("rule plausible",)),
+    Forgery(2, "epochs every second", lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 1000),
+            ("rule plausible",)),
     Forgery(2, "epochs beyond the plan", lambda paths: more_epochs(paths, 1, range(16, 26), 100),
             (f"bounds {FIRST}",)),
     Forgery(2, "more correct than evaluated", naively(of(*AN_EPOCH, correct=50_001)),
@@ -140,7 +143,7 @@ def clone(paths: RunPaths, heard: bool) -> None:
     source = [decode_record(line) for line in paths.history_file(SECOND).read_bytes().splitlines()]
     copies = [replace(record, writer=CLONE, body=as_third(record.body)) for record in source]
     paths.history_file(CLONE).write_bytes(b"".join(map(encode_record, copies)))
-    for trial in (2, 3, 6, 8):
+    for trial in (2, 3, 6, OF_SECOND):
         paths.evidence(trial + 100).write_bytes(paths.evidence(trial).read_bytes())
     config = read_manifest(paths).config
 
@@ -177,14 +180,16 @@ TRIALS = [
     Forgery(3, "a replica's file cloned", lambda paths: clone(paths, heard=False),
             ("conflict replica-0002-1", "evidence replica-0002-1")),
     Forgery(3, "a replica cloned in all files", lambda paths: clone(paths, heard=True), ("evidence replica-0002-1",)),
-    Forgery(3, "a job removed", naively(of(JobIssued, 8)), (f"conflict {SECOND}", f"sequence {PRIMARY}")),
-    Forgery(3, "a job removed, chained", strongly(of(JobIssued, 8)), (f"conflict {SECOND}", f"witness {PRIMARY}")),
-    Forgery(3, "a job and all that names it removed", strongly(both(of(JobIssued, 8), of(TrialClosed, 8))),
+    Forgery(3, "a job removed", naively(of(JobIssued, OF_SECOND)), (f"conflict {SECOND}", f"sequence {PRIMARY}")),
+    Forgery(3, "a job removed, chained", strongly(of(JobIssued, OF_SECOND)),
+            (f"conflict {SECOND}", f"witness {PRIMARY}")),
+    Forgery(3, "a job and all that names it removed",
+            strongly(both(of(JobIssued, OF_SECOND), of(TrialClosed, OF_SECOND))),
             (f"conflict {SECOND}",)),
-    Forgery(3, "a job of another replica", strongly(of(JobIssued, 8, replica=0)),
+    Forgery(3, "a job of another replica", strongly(of(JobIssued, OF_SECOND, replica=0)),
             (f"conflict {SECOND}", f"conflict {PRIMARY}")),
-    Forgery(3, "a start on another replica", strongly(of(TrialStarted, 8, replica=0)), (f"conflict {SECOND}",)),
-    Forgery(3, "a seed of one's own", strongly(of(JobIssued, 8, seed=7)), (f"conflict {PRIMARY}",)),
+    Forgery(3, "a start on another replica", strongly(of(TrialStarted, OF_SECOND, replica=0)), (f"conflict {SECOND}",)),
+    Forgery(3, "a seed of one's own", strongly(of(JobIssued, OF_SECOND, seed=7)), (f"conflict {PRIMARY}",)),
     Forgery(4, "the last records cut off", lambda paths: lines_of(paths, FIRST, lambda index, count: index < count - 8),
             (f"witness {FIRST}",)),
     Forgery(4, "the last records of a primary cut off",
@@ -234,11 +239,11 @@ TIMES = [
 
 
 def regrown(paths: RunPaths, morphs: Sequence[Morph], keep: int, consistently: bool = True) -> None:
-    """Trial 8 with `keep` of its morphs and others, and the architecture that they make."""
+    """The second replica's last trial with `keep` of its morphs and others, as they make it."""
     store = ArchitectureStore(paths)
     lines = paths.history_file(SECOND).read_bytes().splitlines()
     bodies = (decode_record(line).body for line in lines)
-    started = next(body for body in bodies if isinstance(body, TrialStarted) and body.trial == 8)
+    started = next(body for body in bodies if isinstance(body, TrialStarted) and body.trial == OF_SECOND)
     own = started.morphs[:keep]
     architecture = store.load(started.architecture)
     if keep < len(started.morphs):
@@ -247,20 +252,20 @@ def regrown(paths: RunPaths, morphs: Sequence[Morph], keep: int, consistently: b
     for morph in morphs:
         architecture = morph.apply(architecture)
     store.save(architecture)
-    change = of(TrialStarted, 8, architecture=architecture.hash,
+    change = of(TrialStarted, OF_SECOND, architecture=architecture.hash,
                 morphs=(*own, *map(morph_data, morphs)) if consistently else started.morphs)  # fmt: skip
-    rewrite(paths, both(change, of(TrialBuilt, 8, architecture=architecture.hash)))
+    rewrite(paths, both(change, of(TrialBuilt, OF_SECOND, architecture=architecture.hash)))
 
 
 def deeper(paths: RunPaths, count: int = 1, keep: int = 3, consistently: bool = True) -> None:
-    """Trial 8 with further blocks."""
+    """The second replica's last trial with further blocks."""
     architecture: Architecture = ArchitectureStore(paths).load("81873c26144c69db")
     sites = deepen_sites(architecture)
     regrown(paths, [Deepen(sites[-1 - index]) for index in range(count)], keep, consistently)
 
 
 def huge(paths: RunPaths) -> None:
-    """Trial 8 with the widest stream of its network eight times as wide."""
+    """The second replica's last trial with the widest stream of its network eight times as wide."""
     widest = max(streams(ArchitectureStore(paths).load("81873c26144c69db")), key=lambda stream: stream.channels)
     regrown(paths, [Widen(widest.producers[0], 8 * widest.channels)], 3)
 
@@ -271,8 +276,8 @@ def foreign(paths: RunPaths) -> None:
 
 
 def given(**changes: Any) -> Forge:
-    """Other terms of the start of trial 8."""
-    return strongly(of(TrialStarted, 8, **changes))
+    """Other terms of the start of the second replica's last trial."""
+    return strongly(of(TrialStarted, OF_SECOND, **changes))
 
 
 PARAMETERS = {"batch_size": 448, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}

@@ -21,7 +21,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import without_seal
 from testing.forging import Change, rewrite, unchain
 from testing.forging.changes import both, of
-from tests.forgeries.claims import AN_EPOCH, FIRST, PRIMARY, SECOND
+from tests.forgeries.claims import AN_EPOCH, FIRST, OF_SECOND, PRIMARY, SECOND
 from tests.forgeries.table import (
     Forge,
     Forgery,
@@ -117,10 +117,10 @@ FILES = [
             ("rule plausible",)),
     Forgery(9, "a slower device", renamed("Tesla T4"), ("rule plausible",)),
     Forgery(9, "idle devices", lambda paths: sampled(paths, power_w=5.0), ("rule plausible",)),
-    Forgery(12, "another data set for one trial", strongly(of(TrialStarted, 8, fingerprint="ab" * 32)),
+    Forgery(12, "another data set for one trial", strongly(of(TrialStarted, OF_SECOND, fingerprint="ab" * 32)),
             ("rule data",)),
-    Forgery(12, "no fingerprint", strongly(of(TrialStarted, 8, fingerprint=None)), ("rule data",)),
-    Forgery(12, "other images than the start says", strongly(of(TrialBuilt, 8, fingerprint="ab" * 32)),
+    Forgery(12, "no fingerprint", strongly(of(TrialStarted, OF_SECOND, fingerprint=None)), ("rule data",)),
+    Forgery(12, "other images than the start says", strongly(of(TrialBuilt, OF_SECOND, fingerprint="ab" * 32)),
             ("rule data",)),
     Forgery(12, "a fingerprint edited alone", naively(of(TrialStarted, fingerprint="ab" * 32)),
             (f"chain {FIRST}", "rule data")),
@@ -128,7 +128,7 @@ FILES = [
             ("rule input", f"facts {FIRST}")),
     Forgery(13, "synthetic images by the starts", strongly(of(TrialStarted, input="synthetic")),
             (f"facts {FIRST}", f"facts {SECOND}")),
-    Forgery(13, "synthetic images by one start, unchained", naively(of(TrialStarted, 8, input="synthetic")),
+    Forgery(13, "synthetic images by one start, unchained", naively(of(TrialStarted, OF_SECOND, input="synthetic")),
             (f"facts {SECOND}", f"chain {SECOND}")),
 ]  # fmt: skip
 
@@ -159,12 +159,12 @@ def fewer_steps(paths: RunPaths) -> None:
 
     def change(record: Record) -> Record:
         body = record.body
-        if not isinstance(body, EpochCompleted) or (body.trial, body.epoch) != (8, 1):
+        if not isinstance(body, EpochCompleted) or (body.trial, body.epoch) != (OF_SECOND, 1):
             return record
-        old = paths.evidence(8).read_bytes()
-        paths.evidence(8).write_bytes(b"")
+        old = paths.evidence(OF_SECOND).read_bytes()
+        paths.evidence(OF_SECOND).write_bytes(b"")
         made = invented(paths, body, 179)
-        paths.evidence(8).write_bytes(paths.evidence(8).read_bytes() + old[358 * ROW_BYTES :])
+        paths.evidence(OF_SECOND).write_bytes(paths.evidence(OF_SECOND).read_bytes() + old[358 * ROW_BYTES :])
         return replace(record, body=made)
 
     rewrite(paths, change)
@@ -234,14 +234,15 @@ MATERIAL: Sequence[Forgery] = [
     Forgery(17, "evidence of another trial, with hashes", copied_rows, (f"evidence {SECOND}",)),
     Forgery(17, "no hashes of evidence", strongly(without_hashes("evidence")), ("rule evidence",)),
     Forgery(17, "no hashes at all", strongly(without_hashes("evidence", "weights")), ("rule evidence",)),
-    Forgery(17, "no witness of an epoch", unheard(of(EpochWitnessed, 8, 3)), (f"witness {SECOND}",)),
+    Forgery(17, "no witness of an epoch", unheard(of(EpochWitnessed, OF_SECOND, 3)), (f"witness {SECOND}",)),
     Forgery(17, "no witness of any epoch", strongly(unwitnessed), (f"witness {FIRST}", f"witness {SECOND}")),
     Forgery(17, "neither witnesses nor closings", strongly(all_of(unwitnessed, of(TrialClosed))),
             (f"witness {FIRST}", f"witness {PRIMARY}")),
     Forgery(17, "an epoch changed after it was heard", unheard(of(*AN_EPOCH, correct=49_000)),
             (f"witness {FIRST}",)),
     Forgery(17, "no cursors", strongly(uncursored), ("rule evidence",)),
-    Forgery(17, "a cursor of another time", strongly(of(TrialStarted, 8, cursor="primary-1:4 replica-0001-1:0")),
+    Forgery(17, "a cursor of another time",
+            strongly(of(TrialStarted, OF_SECOND, cursor="primary-1:4 replica-0001-1:0")),
             ("replay cursor",)),
     Forgery(17, "no chain", unchain, ("rule chain",)),
     Forgery(17, "a file of another run", of_another_run, (f"chain {SECOND}",)),

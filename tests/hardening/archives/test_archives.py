@@ -122,6 +122,7 @@ def test_nothing_is_left_when_a_check_is_ended(honest: bytes, tmp_path: Path) ->
     (tmp_path / "temporary").mkdir()
     program = (
         "import sys, signal\nfrom pathlib import Path\nfrom analysis.results.source import opened_run\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run under nohup
         "with opened_run(Path(sys.argv[1])):\n    print('open', flush=True)\n    signal.pause()\n"
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
