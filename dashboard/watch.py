@@ -13,7 +13,7 @@ from analysis.output.page.links import Links
 from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
 
-INTERVAL_S = 1.0
+INTERVAL_S = 0.5
 """From one look at the files to the next."""
 
 LONGEST_MS = 30_000
