@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, unit, faults, horovod, format, schema, docs, site, lock, env, clean.
+# Targets: run, test, check, unit, faults, fuzz, horovod, format, schema, docs, site, lock, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
 NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
 NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
 
-.PHONY: env run horovod test check unit faults format schema docs site lock clean
+.PHONY: env run horovod test check unit faults fuzz format schema docs site lock clean
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
@@ -73,6 +73,12 @@ KILLS ?= 100
 TRAINER ?= simulated
 faults: .venv/test.stamp
 	$(BIN)/python -m tests.faults.campaign --kills $(KILLS) --trainer $(TRAINER)
+
+# Generated hostile input for every reader, for as long as EXAMPLES of each property take.
+EXAMPLES ?= 5000
+fuzz: .venv/test.stamp
+	AIPERF_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --timeout 7200 tests/hardening/archives tests/hardening/readers \
+	  tests/hardening/test_documents.py tests/hardening/test_settings.py
 
 format: .venv/test.stamp
 	$(BIN)/ruff format .

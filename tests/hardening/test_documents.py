@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ from primary.importing.yaml_text import MOST_NODES, parse_yaml
 from primary.nodes.answer import NodeAnswer
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.hostlists import expand
+from testing.fuzz import examples
 from tests.hardening.hostile import VALUES, answer, refused
 
-EXAMPLES = int(os.environ.get("AIPERF_FUZZ_EXAMPLES", "60"))
+EXAMPLES = examples(60)
 
 ALIASES = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 28))])
 MERGES = "\n".join(["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 28))])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +17,10 @@ from aiperf.config.wording import keys_of
 from aiperf.errors import ConfigError, UsageError
 from aiperf.outside.text import MESSAGE_BYTES, as_message, has_control
 from slurm.script import ScriptRequest, job_script
+from testing.fuzz import examples
 from tests.hardening.hostile import CORPUS, VALUES, answer, refused
 
-EXAMPLES = int(os.environ.get("AIPERF_FUZZ_EXAMPLES", "60"))
+EXAMPLES = examples(60)
 
 KEYS = list(keys_of(RunConfig))
 LIMITED = [key for key in KEYS if key != "search.space"]  # it names a file
