@@ -89,7 +89,7 @@ def test_six_faults_are_named_at_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
         "run.dataset": "images",
         "run.data_dir": f'"{wrong_data(tmp_path)}"',
         "replica.ranks": 2,
-        "training.batch_size": 10**9,
+        "training.batch_size": 10**6,
         "environment.activate": json.dumps(f'export PYTHONPATH="{tmp_path}/python:{":".join(sys.path)}"'),
         "environment.python": json.dumps(sys.executable),
     }
@@ -112,7 +112,7 @@ def test_six_faults_are_named_at_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
     assert offset_of(bad["clocks"][0]) == pytest.approx(60, abs=5)
     assert "2 ranks need Horovod, which is not installed" in bad["ranks"][0]["found"]
     assert "make horovod" in bad["ranks"][0]["remedy"]
-    assert "GiB at batch 1000000000; a rank has" in bad["memory"][0]["found"]
+    assert "GiB at batch 1000000; a rank has" in bad["memory"][0]["found"]
     assert bad["memory"][0]["remedy"].startswith("--set training.batch_size=")
     assert "not probed: the data set is not as it should be; the batch does not fit" in bad["estimate"][0]["found"]
     assert all(item["remedy"] for items in bad.values() for item in items)
