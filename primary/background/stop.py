@@ -45,7 +45,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 STOP = Command(
-    description="End a run in order, as Ctrl-C does in its terminal, and wait until it has ended. "
+    description="End a run in order, as Ctrl-C does in its terminal, and wait until it has ended.\n"
     "A run that was stopped can be reported and, in the time that is left of it, resumed.",
     example="aiperf stop runs/first",
     configure=_configure,
