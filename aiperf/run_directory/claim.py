@@ -13,12 +13,12 @@ import errno
 import os
 import re
 import secrets
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from aiperf.cli.lines import warn
 from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
@@ -112,8 +112,7 @@ class _Found:
 
 
 def _show(text: str) -> None:
-    sys.stderr.write(f"aiperf: {text}\n")
-    sys.stderr.flush()
+    warn(f"aiperf: {text}")
 
 
 class Claim:
