@@ -36,6 +36,7 @@ class AppendedFile:
         self._good_bytes = 0
         self._torn = False
         """True while bytes after the last good one may be on disk."""
+        self._descriptor = -1
         self._descriptor = patience.attempt(self._create, path)
 
     def _create(self) -> int:
@@ -145,7 +146,14 @@ class AppendedFile:
 
     def close(self) -> None:
         """Close the file; further appends fail."""
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Give the descriptor of a forgotten file back, as Python's own files do."""
+        with contextlib.suppress(OSError):
+            self.close()
 
 
 def check_root(root: Path, marker: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import pty
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -35,12 +35,12 @@ class Terminal:
         self._showing.start()
 
     def _show(self) -> None:
-        while True:
-            ready, _, _ = select.select([self._end, self._closing], [], [])
-            if self._closing in ready:
-                return
-            with contextlib.suppress(OSError):
-                os.read(self._end, 65536)
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (self._end, self._closing):
+                selector.register(descriptor, selectors.EVENT_READ)
+            while self._closing not in {key.fd for key, _ in selector.select()}:
+                with contextlib.suppress(OSError):
+                    os.read(self._end, 65536)
 
     def stop(self) -> None:
         """Take no output any more: Ctrl-S."""
