@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testing.needs import need
-from testing.runs import raw_records, wait_for, wait_for_epochs
+from testing.runs import wait_for, wait_for_epochs
 from tests.hardening.storage.runs import Fault, Outcome, Shimmed
 
 SCATTERED = (
@@ -112,10 +112,3 @@ def test_a_record_costs_one_write_and_one_fsync(ends: Ends) -> None:
     for file in files:
         lines = len(file.read_bytes().splitlines())
         assert [calls[kind, str(file)] for kind in ("write", "fsync")] == [lines, lines]
-
-
-def test_the_wait_is_a_phase_of_its_own(ends: Ends) -> None:
-    """A trial that cannot begin waits; ranks that train go on."""
-    run, _ = ends.lasting["full"]
-    phases = {record["phase"] for record in raw_records(run.output) if record["type"] == "phase"}
-    assert "storage" in phases
