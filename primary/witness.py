@@ -12,7 +12,7 @@ import re
 from typing import Literal
 
 from aiperf.errors import MessageError, StorageError
-from aiperf.history.bodies import AnyBody, EpochWitnessed, TrialClosed
+from aiperf.history.bodies import EpochWitnessed, TrialClosed
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import CANCELLED, Closing, Finished, Recorded
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
@@ -90,7 +90,7 @@ class Witness:
             raise ReplicaGoneError(f"the replica reports epoch {message.epoch} of trial {message.trial} again")
         self._hear(message.sequence, message.digest)
         self._epoch = message.epoch
-        self._append(
+        self._history.append(
             EpochWitnessed(
                 trial=message.trial,
                 epoch=message.epoch,
@@ -130,8 +130,7 @@ class Witness:
         if self._trial is None:
             return
         sequence, digest = self._head or (None, None)
-        self._append(TrialClosed(trial=self._trial, how=how, writer=self._writer, sequence=sequence, digest=digest))
+        self._history.append(
+            TrialClosed(trial=self._trial, how=how, writer=self._writer, sequence=sequence, digest=digest)
+        )
         self._trial = None
-
-    def _append(self, body: AnyBody) -> None:
-        self._history.append(body)

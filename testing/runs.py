@@ -48,9 +48,14 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 200) -> None:
         time.sleep(0.05)
 
 
+def count_epochs(output: Path) -> int:
+    """Epochs that are recorded."""
+    return history(output).count('"type":"epoch"')
+
+
 def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 200) -> None:
     """Wait until this many epochs are recorded."""
-    wait_for(lambda: history(output).count('"type":"epoch"') >= count, timeout_s)
+    wait_for(lambda: count_epochs(output) >= count, timeout_s)
 
 
 def agents(output: Path, replica: int | None = None) -> list[psutil.Process]:

@@ -24,7 +24,7 @@ from testing.needs import need
 from testing.outsiders.listeners import documented, listeners
 from testing.outsiders.strangers import as_nobody, ask, need_root
 from testing.processes import family
-from testing.runs import history, wait_for
+from testing.runs import count_epochs, wait_for
 from tests.hardening.nobody.conftest import LiveRun
 
 SMALL = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)), Node("fc", Dense(10), ("flat",))))
@@ -45,9 +45,9 @@ def seen_until(processes: Callable[[], list[psutil.Process]], wanted: set[str], 
 @pytest.mark.parametrize("kind", ["native", "nni"])
 def test_a_run_of_single_ranks(kind: str, request: pytest.FixtureRequest) -> None:
     run: LiveRun = request.getfixturevalue("under_nni" if kind == "nni" else kind)
-    epochs = history(run.output).count('"type":"epoch"')
+    epochs = count_epochs(run.output)
     wanted = documented(kind)
-    later = lambda: history(run.output).count('"type":"epoch"') > epochs + 8  # noqa: E731
+    later = lambda: count_epochs(run.output) > epochs + 8  # noqa: E731
     assert seen_until(run.family, wanted, later) == wanted
 
 

@@ -8,13 +8,9 @@ import time
 from pathlib import Path
 
 from testing.hand_made import aiperf
-from testing.runs import agents, begin, history, nothing_is_left, wait_for, wait_for_epochs
+from testing.runs import agents, begin, count_epochs, history, nothing_is_left, wait_for, wait_for_epochs
 
 SILENCE = ("--set", "run.replica_silence=3s")
-
-
-def epochs(output: Path) -> int:
-    return history(output).count('"type":"epoch"')
 
 
 def end(process: subprocess.Popen[str], output: Path) -> str:
@@ -34,7 +30,7 @@ def test_a_primary_that_was_stopped_takes_no_replica_for_silent(tmp_path: Path) 
         time.sleep(7)  # more than the silence, and than a primary is late without saying so
         process.send_signal(signal.SIGCONT)
         wait_for(lambda: '"primary_paused"' in history(output))
-        wait_for_epochs(output, epochs(output) + 4)
+        wait_for_epochs(output, count_epochs(output) + 4)
         err = end(process, output)
     assert '"replica_lost"' not in history(output)
     assert "WARNING: the primary stood still for" in err
@@ -49,7 +45,7 @@ def test_an_agent_that_was_stopped_fails_no_trial(tmp_path: Path) -> None:
         agent.send_signal(signal.SIGSTOP)
         time.sleep(4)  # more than the silence
         agent.send_signal(signal.SIGCONT)
-        wait_for_epochs(output, epochs(output) + 4)
+        wait_for_epochs(output, count_epochs(output) + 4)
         end(process, output)
     assert '"trial_failed"' not in history(output)
     assert '"replica_lost"' not in history(output)
