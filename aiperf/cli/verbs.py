@@ -41,6 +41,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "show the settings in force; translate earlier configurations",
         ),
     },
+    "plan": {
+        "rehearse": (
+            "rehearsal.verbs.rehearse:REHEARSE",
+            "rehearse a run of any size in virtual time, with faults",
+        ),
+        "predict": ("rehearsal.verbs.predict:PREDICT", "predict the score of a planned cluster from rehearsals"),
+    },
     "shell": {
         "completion": ("aiperf.cli.completion:COMPLETION", "print the completion script of bash, zsh or fish"),
     },

@@ -28,7 +28,7 @@ from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
-from aiperf.storage.in_order import InOrder
+from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
 
 LAST_RECORDS_S = 10.0
@@ -52,7 +52,7 @@ class HistoryWriter:
         self._root = paths.root
         self._sequence = 0
         self._looked_s = -inf
-        self._thread: InOrder | None = None
+        self._thread: Ordered | None = None
         self._failure: StorageError | None = None
         try:
             self._head = patience.attempt(lambda: first_link(paths), paths.run)
@@ -60,7 +60,7 @@ class HistoryWriter:
         except OSError as error:
             raise self._cause(error) from error
 
-    def in_background(self, failed: Callable[[StorageError], object]) -> None:
+    def in_background(self, failed: Callable[[StorageError], object], thread: MakeOrdered = InOrder) -> None:
         """Write in a thread from now on; `failed` is called in this event loop if that is over.
 
         `append` returns at once then. What must not be known before the record is durable waits
@@ -71,7 +71,7 @@ class HistoryWriter:
             self._failure = error if isinstance(error, StorageError) else self._cause(error)
             failed(self._failure)
 
-        self._thread = InOrder(asyncio.get_running_loop(), fail)
+        self._thread = thread(asyncio.get_running_loop(), fail)
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
         """Write a record durably; its time is now, or a moment of the node's monotonic clock.

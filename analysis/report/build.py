@@ -56,7 +56,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))
     facts = _facts(data, trials, error, physics)
-    verdict = _verdict(facts)
+    verdict = _verdict(facts, data.manifest.rehearsed is not None)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
         score_ops=score if scored else None,
@@ -80,12 +80,13 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     )
 
 
-def _verdict(facts: RunFacts) -> dict[str, Any]:
+def _verdict(facts: RunFacts, rehearsed: bool) -> dict[str, Any]:
     """Status and verdict, every rule, and those that are not met."""
     checked = check(facts)
+    found = status(checked, rehearsed)
     return {
-        "status": status(checked),
-        "verdict": VERDICTS[status(checked)],
+        "status": found,
+        "verdict": VERDICTS[found],
         "violations": tuple(
             ViolationPart(rule=item.rule, found=item.found, required=item.required)
             for item in checked
