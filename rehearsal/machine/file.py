@@ -7,6 +7,7 @@ except the rate of the accelerator, which has no default.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -181,10 +182,15 @@ class MachineFile(Section):
     curve: CurveSection = CurveSection()
 
 
+_OPTION = re.compile(r", or --set \S+|--set (?=\S+=)")
+"""The option that sets a setting of a run: machine files have none."""
+
+
 def read_machine(path: Path) -> MachineFile:
     """Read a machine file. Raises ConfigError with all problems at once, naming the file."""
     document = read_toml(path)
     try:
         return MachineFile.model_validate(document)
     except ValidationError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in describe_problems(error, MachineFile)]) from None
+        problems = describe_problems(error, MachineFile)
+        raise ConfigError([f"{path}: {_OPTION.sub('', problem)}" for problem in problems]) from None

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiperf.cli.lines import say
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed
+from aiperf.history.bodies import JobIssued, TrialClosed, TrialEnded
 from aiperf.history.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
@@ -77,18 +77,27 @@ def judge(root: Path, outcome: Outcome) -> list[str]:
 
 
 def _unbalanced(paths: RunPaths) -> Iterator[str]:
-    """Trials that were issued twice, or not closed once, by primaries that counted."""
-    issued, closed = Counter[int](), Counter[int]()
-    for record in HistoryReader(paths, ("primary",)).read_new().records:
-        if isinstance(record.body, JobIssued):
-            issued[record.body.trial] += 1
-        elif isinstance(record.body, TrialClosed):
-            closed[record.body.trial] += 1
-        elif isinstance(record.body, RunResumed) and record.sequence:
-            yield f"{record.writer}: resumes in the middle of its records"
+    """Trials that were issued, resumed or closed more than once, or forgotten."""
+    issued, resumed, closed = Counter[int](), Counter[int](), Counter[int]()
+    ended, stopped = set[int](), set[int]()
+    for record in HistoryReader(paths).read_new().records:
+        body = record.body
+        if isinstance(body, JobIssued):
+            issued[body.trial] += 1
+            if body.resumes is not None:
+                resumed[body.resumes] += 1
+        elif isinstance(body, TrialClosed):
+            closed[body.trial] += 1
+            if body.how == "stopped":
+                stopped.add(body.trial)
+        elif isinstance(body, TrialEnded) and body.reason != "stopped":
+            ended.add(body.trial)
     for trial, number in issued.items():
-        if number != 1 or closed[trial] != 1:
-            yield f"trial {trial} was issued {number} times and closed {closed[trial]} times"
+        if (number, closed[trial]) != (1, 1) or resumed[trial] > 1:
+            counts = f"{number} times, resumed {resumed[trial]} times and closed {closed[trial]} times"
+            yield f"trial {trial} was issued {counts}"
+    for trial in ended & stopped:
+        yield f"trial {trial} has ended, and its primary did not hear of it"
 
 
 def rehearse_seed(seed: int, replicas: int, duration: str, root: Path) -> tuple[list[str], Counter[str]]:
