@@ -30,7 +30,7 @@ PROBE_INTERVAL_S = 5.0
 """Seconds between two tries to write a file."""
 
 WRITING_SHARE = 20
-"""The description of all nodes may be large: replicas that come one by one must not keep writing it."""
+"""The description of all nodes may be large, and replicas may come one by one."""
 
 NodeFacts = dict[str, str | int | float | None]
 """A replica's description of its machine."""

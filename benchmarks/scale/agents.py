@@ -30,7 +30,7 @@ from testing.processes import command
 from tests.faults.campaign import REPORTED, Toll, processes_of, recomputed
 
 SETTINGS = (
-    "training.trainer=simulated", "simulated.epoch_seconds=10", "training.max_epochs=8", "replica.warm_up=false",
+    "training.trainer=simulated", "simulated.epoch_seconds=20", "training.max_epochs=8", "replica.warm_up=false",
     "replica.restarts=1000", "replica.max_failed_trials=1000", "replica.retry_delay=1", "search.max_growth=1.2",
     "search.strategy=random", "run.start_timeout=3600", "run.replica_silence=600", "replica.trial_silence=1800",
     "run.stop_grace=300", "telemetry.interval=0",
@@ -60,16 +60,16 @@ def wait_for_release(output: Path, run: subprocess.Popen[bytes]) -> None:
         time.sleep(LOOK_S)
 
 
-def attack(output: Path, run: subprocess.Popen[bytes], kills: int, rng: random.Random, pause_s: float) -> int:
+def attack(run: subprocess.Popen[bytes], kills: int, rng: random.Random, pause_s: float) -> int:
     """Kill random agents and ranks while the run lasts; their number."""
     done = 0
     while done < kills and run.poll() is None:
         time.sleep(pause_s * rng.uniform(0.5, 1.5))
-        victims = [process for process in processes_of(output) if process.pid != run.pid]
-        victim = rng.choice(victims) if victims else None
-        if victim is None:
-            continue
         try:
+            victims = psutil.Process(run.pid).children(recursive=True)
+            if not victims:
+                continue
+            victim = rng.choice(victims)
             what = "agent" if "-m replica " in command(victim) else "rank"
             victim.kill()
         except psutil.NoSuchProcess:
@@ -84,7 +84,7 @@ def count(output: Path, kills: int) -> Toll:
     log = (output / "logs/primary.log").read_text(errors="replace").splitlines()
     reported = {(int(found[1]), int(found[2])) for line in log if (found := REPORTED.search(line))}
     records = HistoryReader(RunPaths(output)).read_new().records
-    kept = Counter((record.body.trial, record.body.facts.epoch) for record in records
+    kept = Counter((record.body.trial, record.body.epoch) for record in records
                    if isinstance(record.body, EpochCompleted))  # fmt: skip
     end_s = time.monotonic() + ENDING_S
     while processes_of(output) and time.monotonic() < end_s:
@@ -120,8 +120,8 @@ def main() -> int:
         run = start(output, arguments.agents, arguments.duration)
         wait_for_release(output, run)
         print(f"  released after {time.monotonic() - began_s:.0f} s, {memory_mb(output):.0f} MB", flush=True)
-        pause_s = 0.7 * arguments.duration / arguments.kills
-        kills = attack(output, run, arguments.kills, random.Random(arguments.seed), pause_s)
+        pause_s = 0.6 * arguments.duration / arguments.kills
+        kills = attack(run, arguments.kills, random.Random(arguments.seed), pause_s)
         code = run.wait()
         toll = count(output, kills)
         last, problems = recomputed(output)

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from aiperf.clock import Clock, SystemClock
+from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.history.files import HistoryWriter
 from aiperf.message_lines import MAX_LINE_BYTES
@@ -184,8 +184,8 @@ def measure(scratch: Path, replicas: tuple[int, ...] = REPLICAS[-1:], seconds: f
     """The figures of the primary, by number of replicas.
 
     `primary_core_share_N`: CPU of all its threads as a share of one core. `dispatch_p99_ms_N`: from
-    the player's report of a trial's end to the arrival of the next job there. `primary_start_cpu_s_N`:
-    CPU seconds to the release.
+    the player's report of a trial's end to the arrival of the next job there.
+    `primary_start_cpu_s_N`: CPU seconds to the release.
     """
     found = {}
     for number in replicas:
