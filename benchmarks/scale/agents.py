@@ -2,7 +2,7 @@
 
 python -m benchmarks.scale.agents [--agents 200] [--kills 20] [--duration 240] [--seed 1]
 
-Real agents and rank processes of the simulated trainer, all on this machine (about 60 MB each, one
+Real agents and rank processes of the simulated trainer, all on this machine (20 to 60 MB each, one
 rank an agent). Victims are drawn from all agents and ranks. The last line is as that of
 `tests.faults.campaign`: all numbers but the kills must be 0. *Lost* are epochs that the primary
 heard of and that the history list does not have, *doubled* those that it has twice, *leftovers*
@@ -30,7 +30,7 @@ from testing.processes import command
 from tests.faults.campaign import REPORTED, Toll, processes_of, recomputed
 
 SETTINGS = (
-    "training.trainer=simulated", "simulated.epoch_seconds=20", "training.max_epochs=8", "replica.warm_up=false",
+    "training.trainer=simulated", "simulated.epoch_seconds=40", "training.max_epochs=8", "replica.warm_up=false",
     "replica.restarts=1000", "replica.max_failed_trials=1000", "replica.retry_delay=1", "search.max_growth=1.2",
     "search.strategy=random", "run.start_timeout=3600", "run.replica_silence=600", "replica.trial_silence=1800",
     "run.stop_grace=300", "telemetry.interval=0",
@@ -45,7 +45,8 @@ ENDING_S = 60.0
 def start(output: Path, agents: int, duration_s: int) -> subprocess.Popen[bytes]:
     """Start a run in the background, its output in a file next to it."""
     words = [word for setting in SETTINGS for word in ("--set", setting)]
-    whole = [sys.executable, "-m", "aiperf", "run", "--dataset", "digits", "--replicas", str(agents),
+    # The attacker must get its turn: hundreds of processes begin at the same time.
+    whole = ["nice", "-n", "10", sys.executable, "-m", "aiperf", "run", "--dataset", "digits", "--replicas", str(agents),
              "--duration", f"{duration_s}s", *words, "--output", str(output)]  # fmt: skip
     with (output.parent / "output").open("ab") as log:
         return subprocess.Popen(whole, stdout=log, stderr=log)

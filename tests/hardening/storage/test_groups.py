@@ -52,7 +52,9 @@ class SlowDisk:
 
 
 def with_writer(
-    root: Path, monkeypatch: pytest.MonkeyPatch, scenario: Callable[[HistoryWriter, SlowDisk], Coroutine[Any, Any, None]]
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scenario: Callable[[HistoryWriter, SlowDisk], Coroutine[Any, Any, None]],
 ) -> SlowDisk:
     """Run a scenario with a writer in the background whose thread waits for its first fsync."""
     paths, disk = RunPaths(root), SlowDisk()

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import FrameType
 
 
-
 from aiperf import __version__
 from aiperf.config.settings import load_config
 from aiperf.history.files import HistoryWriter
