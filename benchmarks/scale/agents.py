@@ -46,8 +46,8 @@ def start(output: Path, agents: int, duration_s: int) -> subprocess.Popen[bytes]
     """Start a run in the background, its output in a file next to it."""
     words = [word for setting in SETTINGS for word in ("--set", setting)]
     # The attacker must get its turn: hundreds of processes begin at the same time.
-    whole = ["nice", "-n", "10", sys.executable, "-m", "aiperf", "run", "--dataset", "digits", "--replicas", str(agents),
-             "--duration", f"{duration_s}s", *words, "--output", str(output)]  # fmt: skip
+    whole = ["nice", "-n", "10", sys.executable, "-m", "aiperf", "run", "--dataset", "digits",
+             "--replicas", str(agents), "--duration", f"{duration_s}s", *words, "--output", str(output)]  # fmt: skip
     with (output.parent / "output").open("ab") as log:
         return subprocess.Popen(whole, stdout=log, stderr=log)
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-
 from aiperf import __version__
 from aiperf.config.settings import load_config
 from aiperf.history.files import HistoryWriter
