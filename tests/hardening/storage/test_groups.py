@@ -107,7 +107,12 @@ def test_a_group_that_fails_leaves_the_file_as_before_and_nothing_is_acted_on(
             raise OSError(errno.EFBIG, "File too large")
 
         failed = asyncio.Event()
-        writer.in_background(lambda error: (failures.append(error), failed.set()))
+
+        def fail(error: StorageError) -> None:
+            failures.append(error)
+            failed.set()
+
+        writer.in_background(fail)
         append(writer, 0)
         writer.after(lambda: acted.append(0))
         await asyncio.to_thread(disk.waits.wait)
