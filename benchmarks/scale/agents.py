@@ -121,7 +121,7 @@ def main() -> int:
         run = start(output, arguments.agents, arguments.duration)
         wait_for_release(output, run)
         print(f"  released after {time.monotonic() - began_s:.0f} s, {memory_mb(output):.0f} MB", flush=True)
-        pause_s = 0.6 * arguments.duration / arguments.kills
+        pause_s = 0.4 * arguments.duration / arguments.kills
         kills = attack(run, arguments.kills, random.Random(arguments.seed), pause_s)
         code = run.wait()
         toll = count(output, kills)
