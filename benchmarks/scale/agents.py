@@ -2,10 +2,10 @@
 
 python -m benchmarks.scale.agents [--agents 200] [--kills 20] [--duration 270] [--seed 1]
 
-Real agents and rank processes of the simulated trainer, all on this machine: 60 MB an agent with its
-one rank. Only for a quiet machine, of which 200 of them leave nothing for other work. Victims are
-drawn from all agents and ranks. The last line is as that of
-`tests.faults.campaign`: all numbers but the kills must be 0. *Lost* are epochs that the primary
+Real agents and rank processes of the simulated trainer, all on this machine: 60 MB an agent with
+its one rank. Only for a quiet machine, of which 200 of them leave nothing for other work. Victims
+are drawn from all agents and ranks. The last line is as that of `tests.faults.campaign`: all
+numbers but the kills must be 0. *Lost* are epochs that the primary
 heard of and that the history list does not have, *doubled* those that it has twice, *leftovers*
 processes and temporary files. The report must count the operations that the raw records have, every
 trial must be closed once, and `aiperf verify` must find nothing.
