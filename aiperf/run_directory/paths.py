@@ -27,6 +27,11 @@ class RunPaths:
         return self.root / "system.json"
 
     @property
+    def snapshot(self) -> Path:
+        """State of a large run in progress, for those who watch it."""
+        return self.root / "snapshot.json"
+
+    @property
     def history(self) -> Path:
         """Directory of the history list: one file per writer."""
         return self.root / "history"
@@ -140,8 +145,7 @@ class RunPaths:
 
     def checkpoints_of(self, architecture_hash: str, trial: int) -> tuple[Path, Path]:
         """The checkpoint of a trial, and the one before it."""
-        latest = self.checkpoint(architecture_hash, trial)
-        return latest, earlier_checkpoint(latest)
+        return (latest := self.checkpoint(architecture_hash, trial)), earlier_checkpoint(latest)
 
     def candidate(self, replica: int, round_number: int) -> Path:
         """Architecture that a replica has proposed ahead for a round."""
@@ -202,6 +206,7 @@ ENTRIES = (
     Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
     Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),
+    Entry(r"snapshot\.json", "snapshot.json"),
     Entry(r"\.reserve", ".reserve"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),

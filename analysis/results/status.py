@@ -6,8 +6,10 @@ import shlex
 from typing import Literal
 
 from aiperf.history.ledger import when
+from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.snapshot import Snapshot, read_snapshot
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
 from analysis.report.model import Report
@@ -38,6 +40,8 @@ class RunStatus(Part):
     """A run at this moment."""
 
     schema_version: int = 1
+    source: Literal["records", "snapshot"] = "records"
+    """snapshot: what the primary of a large run in progress has heard, a few seconds old."""
     name: str
     """Name of the run."""
     state: State
@@ -111,6 +115,41 @@ def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> R
         replicas=_replicas(data, report, state),
         next=next_command(state, paths),
     )
+
+
+def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
+    """The status of a large run in progress, from the snapshot that its primary keeps.
+
+    None without a recent one of a primary that lives: `run_status` reads the records. Nothing
+    official is made of it.
+    """
+    holder, found = find_holder(paths.claims, now_ms), read_snapshot(paths, now_ms)
+    if found is None or holder is None or not holder.alive or (holder.host, holder.pid) != (found.host, found.pid):
+        return None
+    error = 1.0 if found.best_accuracy is None else 1.0 - found.best_accuracy
+    ops = found.operations / found.elapsed_s if found.elapsed_s > 0 else 0.0
+    state: State = "running" if found.released else "starting"
+    return RunStatus(
+        source="snapshot",
+        name=found.name,
+        state=state,
+        ended=None,
+        primary=str(holder),
+        elapsed_s=found.elapsed_s,
+        duration_s=found.duration_s,
+        left_s=max(0.0, found.duration_s - found.elapsed_s) if found.released else None,
+        trials=found.trials,
+        error=error,
+        score_ops=ops,
+        regulated_score_ops=regulated(ops, error) if error > 0 else None,
+        replicas=_rows(found),
+        next=next_command(state, paths),
+    )
+
+
+def _rows(snapshot: Snapshot) -> tuple[ReplicaStatus, ...]:
+    names = tuple(ReplicaStatus.model_fields)
+    return tuple(ReplicaStatus(**dict(zip(names, row, strict=True))) for row in snapshot.replicas)
 
 
 def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatus, ...]:
