@@ -29,7 +29,9 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
+from aiperf.history.cursor import SeenNumbers
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.scan import PhaseColumns, PhaseMoment
 from aiperf.history.fencing import Fences
 from aiperf.history.records import Record
 from aiperf.network.operations import Operations
@@ -96,6 +98,20 @@ class ReplicaLedger:
     losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
     phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
     """By writer, on its clock."""
+    phase_columns: dict[str, PhaseColumns] = field(default_factory=dict)
+    """As `phases`, of files that were read as a whole."""
+
+    def moments(self, writer: str) -> Iterator[PhaseMoment]:
+        """The beginnings of all phases that one writer recorded, in any order."""
+        for item in self.phases.get(writer, ()):
+            yield item.time_ms, item.body.phase, item.body.trial
+        if (columns := self.phase_columns.get(writer)) is not None:
+            yield from columns.moments()
+
+    @property
+    def writers(self) -> set[str]:
+        """The writers that recorded phases."""
+        return {*self.phases, *self.phase_columns}
 
     @property
     def ready(self) -> ReplicaReady | None:
@@ -108,24 +124,6 @@ class ReplicaLedger:
         loss = max(self.losses, key=when, default=None)
         back = max(map(when, self.arrivals), default=None)
         return loss if loss is not None and (back is None or back <= loss.time_ms) else None
-
-
-@dataclass
-class _Sequences:
-    """The sequence numbers of one writer that were seen: all below `next`, and some beyond."""
-
-    next: int = 0
-    beyond: set[int] = field(default_factory=set)
-
-    def add(self, number: int) -> bool:
-        """Note a number; True if it is new."""
-        if number < self.next or number in self.beyond:
-            return False
-        self.beyond.add(number)
-        while self.next in self.beyond:
-            self.beyond.discard(self.next)
-            self.next += 1
-        return True
 
 
 @dataclass
@@ -145,7 +143,7 @@ class Ledger:
     latest_progress_only: bool = False
     """Keep only the furthest progress report of each trial: a long run has millions of them."""
     fences: Fences = field(default_factory=Fences)
-    _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
+    _seen: dict[str, SeenNumbers] = field(default_factory=dict, repr=False)
 
     @property
     def run_ended(self) -> Stamped[RunEnded] | None:
@@ -166,7 +164,7 @@ class Ledger:
         for record in records:
             if self.fences.drops(record):
                 continue
-            if self._seen.setdefault(record.writer, _Sequences()).add(record.sequence):
+            if self._seen.setdefault(record.writer, SeenNumbers()).add(record.sequence):
                 self.last_ms = max(self.last_ms, record.time_ms)
                 last_ms = self.last_of_writer_ms.get(record.writer, record.time_ms)
                 self.last_of_writer_ms[record.writer] = max(last_ms, record.time_ms)

@@ -17,7 +17,7 @@ from aiperf.rules.score import TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
-from analysis.reading.history import history_bytes, read_history
+from analysis.reading.history import add_phases, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
@@ -110,6 +110,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         for read in read_history(paths, workers, ledger, inspection.view.primary):
             writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
+            add_phases(ledger, writer)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
             architectures.request(_architectures(writer))

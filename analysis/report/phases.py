@@ -59,14 +59,14 @@ def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
 
 def _writers(entry: ReplicaLedger) -> list[str]:
     """The writers of a replica: a new one each time that it comes back."""
-    return sorted({arrival.body.writer for arrival in entry.arrivals} | set(entry.phases))
+    return sorted({arrival.body.writer for arrival in entry.arrivals} | entry.writers)
 
 
 def _life(data: RunData, entry: ReplicaLedger, writer: str) -> list[Moment]:
     """The phases of one writer, from its arrival to its death, in order."""
     corrected = data.ledger.corrected
-    own: list[Moment] = sorted((corrected(writer, item.time_ms), item.body.phase, item.body.trial or 0)
-                               for item in entry.phases.get(writer, ()))  # fmt: skip
+    own: list[Moment] = sorted((corrected(writer, time_ms), phase, trial or 0)
+                               for time_ms, phase, trial in entry.moments(writer))  # fmt: skip
     arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
     # A writer that no arrival names is there from its first phase on.
     arrived_ms = min(arrivals or [moment[0] for moment in own])
