@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
@@ -52,6 +53,8 @@ class RunData:
     own_space: bool
     """True if the run directory holds a space of hyperparameters."""
     paths: RunPaths
+    computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Results that several parts of a report need, by name: each is computed once."""
 
     @property
     def duration_ms(self) -> int:

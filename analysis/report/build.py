@@ -34,7 +34,7 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import Span, busy_fraction, phase_totals, spans
+from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
@@ -51,7 +51,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     total = sum(trial.operations for trial in trials)
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
-    phases = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))

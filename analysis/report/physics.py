@@ -153,14 +153,19 @@ def _devices(evidence: Evidence) -> Iterator[Finding]:
 
 def _memory(evidence: Evidence) -> Iterator[Finding]:
     """Searches whose limit is above the memory of the device. A resumed replica may have moved."""
+    most: dict[int, int] = defaultdict(int)
+    for body in (trial.started for trial in evidence.data.ledger.trials.values() if trial.started is not None):
+        most[body.replica] = max(most[body.replica], body.memory_bytes or 0)
     for replica in evidence.of_replica:
         facts = evidence.data.system.get(str(replica))
         device = facts.accelerator_memory_bytes if facts is not None else None
-        if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
+        if (
+            device is None
+            or len(evidence.data.ledger.replicas[replica].arrivals) > 1
+            or (limit := most[replica]) <= device
+        ):
             continue
-        started = [trial.started for trial in evidence.data.ledger.trials.values() if trial.started is not None]
-        limit = max((body.memory_bytes or 0 for body in started if body.replica == replica), default=0)
-        if limit > device and evidence.data.manifest.config.replica.accelerator_memory_gib is None:
+        if evidence.data.manifest.config.replica.accelerator_memory_gib is None:
             yield Finding("devices", f"replica {replica}", f"a search for {limit} bytes of memory", f"{device} bytes")
 
 

@@ -10,7 +10,7 @@ from aiperf.cli.units import scale_of
 from aiperf.rules.score import TrialWork, timeline
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
-from analysis.report.phases import INTERVALS, shares, spans
+from analysis.report.phases import INTERVALS, phase_summary
 
 POINTS = 240
 """Points of a curve."""
@@ -74,8 +74,7 @@ def utilisation(data: RunData) -> Drawing | None:
 def phase_chart(data: RunData) -> Drawing | None:
     """Share of the replicas' time by phase, over the run. None without any replica."""
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    found = [spans(data, entry) for entry in data.ledger.replicas.values()]
-    parts = shares(found, data.duration_ms / 1000, PHASE_COLOURS)
+    parts = phase_summary(data).shares(PHASE_COLOURS)
     if not parts:
         return None
     edges = np.linspace(0, data.duration_ms / 1000 / unit_s, INTERVALS + 1)
