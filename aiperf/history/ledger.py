@@ -64,8 +64,6 @@ class TrialLedger:
     """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
-    witnessed: dict[int, Stamped[EpochWitnessed]] = field(default_factory=dict)
-    """By epoch, at the primary's times."""
     closed: Stamped[TrialClosed] | None = None
     """At the primary's time."""
 
@@ -287,6 +285,11 @@ class Ledger:
         epochs.setdefault(body.epoch, Stamped(record.time_ms, body))
 
 
+def close_writer(ledger: Ledger, writer: str) -> None:
+    """Forget which records of a writer were seen: its file was read to its end, and only once."""
+    ledger._seen.pop(writer, None)
+
+
 def _conflict(record: Record, found: str) -> Damage:
     """A damage at a record, whose line follows from its number in an intact file."""
     return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
@@ -294,10 +297,6 @@ def _conflict(record: Record, found: str) -> Damage:
 
 def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
     ledger.trial(body.trial).built = body
-
-
-def _epoch_witnessed(ledger: Ledger, body: EpochWitnessed, record: Record) -> None:
-    ledger.trial(body.trial).witnessed.setdefault(body.epoch, Stamped(record.time_ms, body))
 
 
 def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
@@ -312,7 +311,7 @@ def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
     ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
-def _nothing(ledger: Ledger, body: PrimaryPaused, record: Record) -> None:
+def _nothing(ledger: Ledger, body: PrimaryPaused | EpochWitnessed, record: Record) -> None:
     """Only the checks of witnesses ask for it."""
 
 
@@ -330,7 +329,7 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     TrialEnded: _trial_ended,
     TrialFailed: _trial_failed,
     TrialBuilt: _trial_built,
-    EpochWitnessed: _epoch_witnessed,
+    EpochWitnessed: _nothing,
     PrimaryPaused: _nothing,
     TrialClosed: _trial_closed,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,13 +71,21 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
-    others = [file for file in paths.history_files() if file not in own]
-    selected = deque(
-        workers.submit(select_lines, file, _thinning(ledger, file.stem), link, frozenset(primary.wanted(file.stem)))
-        for file in others
-    )
+    own_names = set(own)
+    others = [file for file in paths.history_files() if file not in own_names]
+    selected = deque[tuple[Path, Future[Lines]]]()
     for file in others:
-        yield _records(file, selected.popleft().result())
+        wanted = frozenset(primary.wanted(file.stem))
+        selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted)))
+        if len(selected) > workers.ahead:
+            yield _taken(selected)
+    while selected:
+        yield _taken(selected)
+
+
+def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
+    file, lines = selected.popleft()
+    return _records(file, lines.result())
 
 
 def add_phases(ledger: Ledger, read: WriterRecords) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.ledger import Ledger, TrialLedger, close_writer
 from aiperf.network.operations import NOTHING
-from aiperf.rules.score import TrialWork
+from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
@@ -76,6 +76,11 @@ class RunData:
             )
         return result
 
+    @cached_property
+    def course(self) -> Course:
+        """All work over time."""
+        return Course(self.work.values())
+
     def _work_of(self, trial: TrialLedger) -> TrialWork:
         """The work of a trial; without cost if its architecture cannot be read (a damage)."""
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
@@ -114,6 +119,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
             writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
             add_phases(ledger, writer)
+            close_writer(ledger, writer.writer)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
             architectures.request(_architectures(writer))

@@ -11,11 +11,9 @@ from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.history.ledger import ReplicaLedger, when
 from aiperf.rules.score import (
-    TrialWork,
     best_error,
     operations_per_second,
     regulated,
-    timeline,
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.reading.integrity.evidence import without_evidence
@@ -66,7 +64,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
-        timeline=_timeline(data, work),
+        timeline=_timeline(data),
         trials=trials,
         replica_details=replicas,
         hyperparameters=by_value(trials),
@@ -118,12 +116,12 @@ def _surroundings(data: RunData) -> dict[str, Any]:
     }
 
 
-def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
+def _timeline(data: RunData) -> tuple[TimelinePart, ...]:
     if data.start_ms is None:
         return ()
     return tuple(
         TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
-        for point in timeline(work, data.start_ms, data.end_ms)
+        for point in data.course.timeline(data.start_ms, data.end_ms)
     )
 
 

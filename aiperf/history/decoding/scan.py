@@ -20,7 +20,8 @@ from aiperf.messages import Phase
 PHASES: tuple[str, ...] = get_args(Phase)
 
 _LINE = re.compile(
-    rb'\{"version":([12]),"writer":"([\w-]+)","sequence":(\d+),"time":"([\dT:.Z-]{19})([\dT:.Z-]{5})",'
+    rb'\{"version":([12]),"writer":"([\w-]+)","sequence":(\d+),"time":"'
+    rb'(?:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z|([\dT:.Z-]{24}))",'
     rb'"monotonic_ms":(-?\d+),"data"'
     rb'(?::\{"type":"p(?:rogress","trial":(\d{1,15}),"epoch":(\d{1,15}),"images_trained":(\d{1,15}),'
     rb'"images_evaluated":(\d{1,15})|hase","replica":(0|[1-9]\d{0,5}),"trial":(null|0|[1-9]\d{0,8}),'
@@ -66,10 +67,16 @@ class Scanner:
         found = _LINE.match(line)
         if found is None:
             return None
-        (version, writer, sequence, second, rest, monotonic, trial, epoch, trained, evaluated,
+        (version, writer, sequence, second, fraction, time, monotonic, trial, epoch, trained, evaluated,
          replica, trial_of_phase, phase, previous, checksum) = found.groups()  # fmt: skip
         try:
-            time_ms = self._time_ms(second, rest)
+            if second is None:
+                time_ms = parse_utc(time.decode())
+            elif (known := self._seconds.get(second)) is not None:
+                time_ms = known + int(fraction)
+            else:
+                self._seconds[second] = parse_utc(f"{second.decode()}.000Z")
+                time_ms = self._seconds[second] + int(fraction)
             head = int(sequence), time_ms, int(monotonic)
         except ValueError:  # also of a number with thousands of digits
             return None
@@ -87,14 +94,6 @@ class Scanner:
         if not usual:
             return head, None, None
         return head, None, (int(replica), -1 if trial_of_phase == b"null" else int(trial_of_phase), _CODES[phase])
-
-    def _time_ms(self, second: bytes, rest: bytes) -> int:
-        if rest[:1] != b"." or rest[4:] != b"Z" or not rest[1:4].isdigit():
-            return parse_utc((second + rest).decode())
-        known = self._seconds.get(second)
-        if known is None:
-            known = self._seconds[second] = parse_utc(f"{second.decode()}.000Z")
-        return known + int(rest[1:4])
 
 
 def _is_number(digits: bytes, value: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aiperf.cli.units import scale_of
-from aiperf.rules.score import TrialWork, timeline
+from aiperf.rules.score import TrialWork
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
 from analysis.report.phases import INTERVALS, phase_summary
@@ -23,7 +23,7 @@ def score_curve(data: RunData) -> Drawing:
     """OPS and regulated score as if the run had ended at each moment (paper, figure 4)."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    points = timeline(list(data.work.values()), data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
+    points = data.course.timeline(data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
 
     prefix, size = scale_of(max(max(point.ops, point.regulated_ops) for point in points))
 
