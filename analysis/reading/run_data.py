@@ -77,6 +77,11 @@ class RunData:
         return result
 
     @cached_property
+    def damage_texts(self) -> tuple[str, ...]:
+        """All damages in words."""
+        return tuple(map(str, self.damages))
+
+    @cached_property
     def course(self) -> Course:
         """All work over time."""
         return Course(self.work.values())

@@ -110,7 +110,7 @@ def _surroundings(data: RunData) -> dict[str, Any]:
             for key, value, default in deviations_from_defaults(data.manifest.config)
         ),
         "versions": _versions(data),
-        "damages": tuple(map(str, data.damages)),
+        "damages": data.damage_texts,
         "notices": data.notices,
         "unfinished_lines": data.unfinished_lines,
     }
@@ -199,7 +199,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         error=error,
         images_trained=sum(trial.images_trained for trial in trials),
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
-        damages=tuple(map(str, data.damages)),
+        damages=data.damage_texts,
         chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
