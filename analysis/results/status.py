@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from operator import itemgetter
 from typing import Literal
 
-from aiperf.history.ledger import when
 from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
@@ -156,15 +156,16 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
     latest = {trial.replica: trial for trial in report.trials}
     result = []
     for replica in report.replica_details:
-        phases = data.ledger.replica(replica.replica).phases.values()
-        phase = max((item for items in phases for item in items), key=when, default=None)
+        entry = data.ledger.replica(replica.replica)
+        moments = (moment for writer in sorted(entry.writers) for moment in entry.moments(writer))
+        phase = max(moments, key=itemgetter(0), default=None)
         trial = latest.get(replica.replica)
         over = replica.state == "working" and state in ("interrupted", "ended")
         result.append(
             ReplicaStatus(
                 replica=replica.replica,
                 state="interrupted" if over else replica.state,
-                phase=phase.body.phase if phase is not None else None,
+                phase=phase[1] if phase is not None else None,
                 trial=trial.id if trial is not None else None,
                 round=trial.round if trial is not None else None,
                 epochs=trial.epochs if trial is not None else None,

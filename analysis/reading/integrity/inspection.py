@@ -103,7 +103,9 @@ def _twofold(read: WriterRecords) -> Iterator[Damage]:
     """
     if read.damages or read.lines.damages or not read.records:
         return
-    anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
+    anchor_ms = read.anchor_ms
+    if anchor_ms is None:
+        anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
     chained = read.lines.chained
     for number, record in zip(read.numbers, read.records, strict=True):
         steps = chained and abs(record.time_ms - record.monotonic_ms - anchor_ms) > DRIFT_MS
