@@ -14,13 +14,14 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
-from aiperf.history.files import HistoryWriter
+from aiperf.history.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
 from primary.allocations import allocation_of
 from primary.context import RunContext
+from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.state import FailSafeDisplay, PatientDisplay
 from primary.display.terminal import open_display
@@ -61,6 +62,7 @@ def conduct(
                 display.event(str(allocation))
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
+                open_digest(paths, writer, start.digest, records),
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:
@@ -83,6 +85,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
     dispatcher = Dispatcher(context)
     loop = asyncio.get_running_loop()
     context.writer.in_background(lambda _: dispatcher.interrupt())
+    context.digest.in_background()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
     loop.set_exception_handler(partial(_report_unhandled, context))
@@ -97,7 +100,9 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
         with contextlib.suppress(TimeoutError, StorageError):  # closing the writer reports it
             async with asyncio.timeout(context.config.run.stop_grace):
                 await context.writer.settled()
+                await context.digest.settled()
         records.hurry()
+        context.digest.close(LAST_RECORDS_S)
         if accompanying is not None:
             accompanying.cancel()
 

@@ -216,7 +216,12 @@ class Agent:
         if self._waits_for:
             self.note_storage(self._waits_for)
         sequence, digest = self._context.writer.head or (None, None)
-        end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        ended = trial.log.end_record if not kind else None
+        end = Finished(
+            trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest,
+            early=ended is not None and ended.reason == "early_stop",
+            predicted=None if ended is None else ended.predicted_accuracy,
+        )  # fmt: skip
         self._context.report(end)
 
 

@@ -31,6 +31,10 @@ class RunPaths:
         """Directory of the history list: one file per writer."""
         return self.root / "history"
 
+    def digest_segment(self, primary: str, number: int) -> Path:
+        """A segment, from 1, of the digest that a primary writes (`aiperf.digest`)."""
+        return self.root / "digest" / primary / f"{number:06d}.jsonl"
+
     @property
     def models(self) -> Path:
         """Directory of architectures, by canonical hash."""
@@ -192,6 +196,7 @@ ENTRIES = (
     Entry(r"system\.json", "system.json", submitted=True),
     Entry(r"hyperparameters\.json", "hyperparameters.json", submitted=True),
     Entry(r"history/(primary|replica-\d{4,})-\d+\.jsonl", "history/*.jsonl", submitted=True),
+    Entry(r"digest/primary-\d+/\d{6,}\.jsonl", "digest/*/*.jsonl", submitted=True),
     Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
     Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),

@@ -11,6 +11,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from primary.context import RunContext
+from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.terminal import LineDisplay
 from primary.managers.contract import EndReason
@@ -33,7 +34,7 @@ def conduct_virtually(
             context = RunContext(
                 config=config, paths=paths, launcher=InProcessLauncher(config, paths, loop, machine), writer=writer,
                 display=LineDisplay(io.StringIO() if shown is None else shown, clock), work=open_work(config),
-                claim=claim, manager=NativeManager(),
+                claim=claim, manager=NativeManager(), digest=open_digest(paths, writer),
             )  # fmt: skip
             return await Dispatcher(context).run()
 
