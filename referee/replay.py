@@ -110,7 +110,7 @@ class _Replay:
         for _, group in groupby(sorted(starts, key=_settings_of), _settings_of):
             self._restart(None)
             places = {start: cursors[start.body.cursor or ""] for start in group}
-            for start, cursor in sorted(places.items(), key=lambda item: (_records(item[1]), item[0].place)):
+            for start, cursor in sorted(places.items(), key=lambda item: (*_extent(item[1]), item[0].place)):
                 found += [(start, difference) for difference in self._compare(start, cursor)]
         return found
 
@@ -180,8 +180,11 @@ def _settings_of(start: Start) -> tuple[int, int, str]:
     return body.replica, -1 if body.memory_bytes is None else body.memory_bytes, body.precision
 
 
-def _records(cursor: Cursor | str) -> int:
-    return 0 if isinstance(cursor, str) else sum(place for place, _ in cursor.heads.values())
+def _extent(cursor: Cursor | str) -> tuple[str, int]:
+    """The digest of a cursor, and the number of its entries or records."""
+    if isinstance(cursor, str):
+        return "", 0
+    return primary_of(cursor.heads) or "", sum(place for place, _ in cursor.heads.values())
 
 
 def _job(body: TrialStarted, choices: Choices) -> Job:

@@ -31,9 +31,10 @@ class RunPaths:
         """Directory of the history list: one file per writer."""
         return self.root / "history"
 
-    def digest_segment(self, primary: str, number: int) -> Path:
-        """A segment, from 1, of the digest that a primary writes (`aiperf.digest`)."""
-        return self.root / "digest" / primary / f"{number:06d}.jsonl"
+    @property
+    def digests(self) -> Path:
+        """Directory of digests: a folder for each primary."""
+        return self.root / "digest"
 
     @property
     def models(self) -> Path:
@@ -129,6 +130,10 @@ class RunPaths:
     def history_file(self, writer: str) -> Path:
         """The file of one writer of the history list."""
         return self.history / f"{writer}.jsonl"
+
+    def digest_segment(self, primary: str, number: int) -> Path:
+        """A segment, from 1, of the digest that a primary writes (`aiperf.digest`)."""
+        return self.digests / primary / f"{number:06d}.jsonl"
 
     def architecture(self, architecture_hash: str) -> Path:
         """The layer graph of one architecture."""
