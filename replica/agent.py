@@ -198,7 +198,7 @@ class Agent:
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
     def _end_cancelled(self, job: Job, trial: Trial, reason: str) -> None:
-        if trial.log.ended:
+        if trial.log.end_record is not None:
             self._finish(job, trial)
         else:
             self._fail(job, trial, CANCELLED, reason)
@@ -216,12 +216,10 @@ class Agent:
         if self._waits_for:
             self.note_storage(self._waits_for)
         sequence, digest = self._context.writer.head or (None, None)
-        ended = trial.log.end_record if not kind else None
-        end = Finished(
-            trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest,
-            early=ended is not None and ended.reason == "early_stop",
-            predicted=None if ended is None else ended.predicted_accuracy,
-        )  # fmt: skip
+        end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        if not kind and (ended := trial.log.end_record) is not None:
+            facts = {"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy}
+            end = end.model_copy(update=facts)
         self._context.report(end)
 
 

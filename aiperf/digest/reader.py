@@ -12,7 +12,7 @@ from aiperf.digest.places import SEGMENT_ENTRIES, cursor_at
 from aiperf.errors import DigestDamagedError
 from aiperf.history.chain import first_link
 from aiperf.history.cursor import Cursor
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.patience import with_patience
 
 MOST_BYTES = 256 << 20
@@ -57,7 +57,7 @@ class DigestReader:
         return cursor_at(self.primary, self._count - 1, self._hash)
 
     def _segment(self) -> Path:
-        return self._paths.digest_segment(self.primary, self._count // SEGMENT_ENTRIES + 1)
+        return digest_segment(self._paths, self.primary, self._count // SEGMENT_ENTRIES + 1)
 
     def _of_segment(self) -> Iterator[Line]:
         segment = self._segment()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from aiperf.digest.entries import Entry, Opened, encode_entry
 from aiperf.digest.places import SEGMENT_ENTRIES
 from aiperf.errors import StorageError
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.in_order import InOrder
 from aiperf.storage.patience import PATIENCE, Patience
@@ -103,7 +103,7 @@ class DigestWriter:
         if self._file is None or self._written % SEGMENT_ENTRIES == 0:
             if self._file is not None:
                 self._file.close()
-            path = self._paths.digest_segment(self.primary, self._written // SEGMENT_ENTRIES + 1)
+            path = digest_segment(self._paths, self.primary, self._written // SEGMENT_ENTRIES + 1)
             self._file = AppendedFile(path, self._paths.root, self._paths.run, self._patience)
         else:
             self._file.look()

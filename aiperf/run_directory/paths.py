@@ -32,11 +32,6 @@ class RunPaths:
         return self.root / "history"
 
     @property
-    def digests(self) -> Path:
-        """Directory of digests: a folder for each primary."""
-        return self.root / "digest"
-
-    @property
     def models(self) -> Path:
         """Directory of architectures, by canonical hash."""
         return self.root / "models"
@@ -131,10 +126,6 @@ class RunPaths:
         """The file of one writer of the history list."""
         return self.history / f"{writer}.jsonl"
 
-    def digest_segment(self, primary: str, number: int) -> Path:
-        """A segment, from 1, of the digest that a primary writes (`aiperf.digest`)."""
-        return self.digests / primary / f"{number:06d}.jsonl"
-
     def architecture(self, architecture_hash: str) -> Path:
         """The layer graph of one architecture."""
         return self.models / architecture_hash / "architecture.json"
@@ -189,6 +180,16 @@ class Entry:
     """As a regular expression."""
     glob: str
     submitted: bool = False
+
+
+def digests_of(paths: RunPaths) -> Path:
+    """Directory of digests (`aiperf.digest`): a folder for each primary."""
+    return paths.root / "digest"
+
+
+def digest_segment(paths: RunPaths, primary: str, number: int) -> Path:
+    """A segment, from 1, of the digest that a primary writes."""
+    return digests_of(paths) / primary / f"{number:06d}.jsonl"
 
 
 def earlier_checkpoint(checkpoint: Path) -> Path:

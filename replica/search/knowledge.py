@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Collection, Set
 from contextlib import AbstractContextManager
 
 from aiperf.config.space import Hyperparameters, Space
-from aiperf.errors import DigestDamagedError, TrialFailedError
+from aiperf.errors import TrialFailedError
 from aiperf.history.cursor import Cursor
-from aiperf.history.files import HistoryReader
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.evidence.contract import Evidence
-from replica.search.evidence.digested import of_digest
+from replica.search.evidence.followed import FollowedEvidence
 from replica.search.evidence.recorded import RecordedEvidence, Source
 from replica.search.observations import Observation, Observations
 from replica.search.outcomes import Outcome, OutcomeTable, RankedTrial, Start, Training, training_of
 from replica.search.outline import Outline, outlined
 from replica.search.tuners.contract import Result, Tried
-
-log = logging.getLogger(__name__)
 
 MOST_WHOLE = 64
 """Architectures that are kept whole, the last ones in use: each takes about 100 kB."""
@@ -34,19 +30,14 @@ class Knowledge:
     """All that is known of a run's trials.
 
     It changes only by `read`. Several planners may share one; its methods may be called from
-    several threads. It follows the digest that it is told of (`follow`); before that, and if a
-    digest cannot be relied on, it reads the raw records of all writers, or those of a source.
+    several threads. It reads the raw records of all writers, or what it is given, until it is told
+    of a digest (`follow`), and if that cannot be relied on.
     """
 
     def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:
-        self._paths = paths
-        self._evidence: Evidence = evidence or RecordedEvidence(source or HistoryReader(paths))
-        self._followed: str | None = None
-        self._distrusted: set[str] = set()
-        self._own: dict[int, int] = {}
-        """The last trial that a replica of this process has started, by replica."""
-        self._observed: tuple[int, Observations] | None = None
-        """The version of the outcomes, and what is observed at it."""
+        self._evidence = FollowedEvidence(paths, evidence if source is None else RecordedEvidence(source))
+        self._observed: tuple[OutcomeTable, int, Observations] | None = None
+        """The outcomes, their version, and what is observed at it."""
         self._store = ArchitectureStore(paths, MOST_WHOLE)
         self._outlines: dict[str, Outline] = {}
         self._lock = threading.RLock()
@@ -58,56 +49,42 @@ class Knowledge:
     def follow(self, digest: str | None) -> None:
         """Read a digest from now on, by the name of its primary; None: the raw records."""
         with self._lock:
-            name = None if digest in self._distrusted else digest
-            if name == self._followed:
-                return
-            self._followed, self._observed = name, None
-            if name is None:
-                self._evidence = RecordedEvidence(HistoryReader(self._paths))
-            else:
-                self._evidence = of_digest(self._paths, name)
+            self._evidence.follow(digest)
 
-    def distrust(self, reason: object) -> None:
+    def distrust(self, reason: str) -> None:
         """Read the raw records in place of the digest."""
         with self._lock:
-            if self._followed is not None:
-                log.error("the digest %s is not used, but the raw records: %s", self._followed, reason)
-                self._distrusted.add(self._followed)
-                self.follow(None)
+            self._evidence.distrust(reason)
 
     def read(self) -> None:
         """Take in what is new; what is damaged is logged and left out. Raises OSError."""
         with self._lock:
-            try:
-                self._evidence.read()
-            except DigestDamagedError as error:
-                self.distrust(error)
-                self._evidence.read()
+            self._evidence.read()
 
     def note_start(self, replica: int, trial: int) -> None:
         """Note that a replica has started a trial, which `read` may show later."""
         with self._lock:
-            self._own[replica] = trial
+            self._evidence.note_start(replica, trial)
 
     def knows_last_start(self, replica: int) -> bool:
         """True if the last start of a trial that was noted of a replica has been read."""
         with self._lock:
-            return replica not in self._own or self._evidence.started(self._own[replica]) is not None
+            return self._evidence.knows_last_start(replica)
 
     def is_superseded(self, claim: int | None) -> bool:
         """True if a primary with a higher claim has recorded anything."""
         with self._lock:
-            return claim is not None and self._evidence.is_superseded(claim)
+            return claim is not None and self._evidence.now.is_superseded(claim)
 
     def cursor(self) -> Cursor:
         """The place up to which everything is known."""
         with self._lock:
-            return self._evidence.cursor()
+            return self._evidence.now.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
         """True if an earlier cursor knows the last trial that a replica has started."""
         with self._lock:
-            return self.knows_last_start(replica) and self._evidence.is_current(cursor, replica)
+            return self._evidence.is_current(cursor, replica)
 
     def save(self, architecture: Architecture) -> None:
         """Store an architecture in the run directory. Raises OSError."""
@@ -122,22 +99,22 @@ class Knowledge:
     def started(self, trial: int) -> Start | None:
         """The start of a trial, if it has started."""
         with self._lock:
-            return self._evidence.started(trial)
+            return self._evidence.now.started(trial)
 
     def mentions(self, trial: int) -> bool:
         """True if anything is known of a trial beyond its job."""
         with self._lock:
-            return self._evidence.mentions(trial)
+            return self._evidence.now.mentions(trial)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """True if a trial is to train the initial architecture, of this hash."""
         with self._lock:
-            return self._evidence.initial_is_due(architecture, trial)
+            return self._evidence.now.initial_is_due(architecture, trial)
 
     def qualities(self, trial: int) -> dict[int, float]:
         """The quality after each epoch of a training, by epoch, with those of trials it resumes."""
         with self._lock:
-            return self._evidence.qualities(trial)
+            return self._evidence.now.qualities(trial)
 
     def tuning_base(self, trial: int) -> Start:
         """The start of the trial whose architecture is tuned.
@@ -168,9 +145,9 @@ class Knowledge:
         """The evidence for a search strategy: one result per architecture."""
         with self._lock:
             outcomes = self._now()
-            if self._observed is None or self._observed[0] != outcomes.version:
-                self._observed = outcomes.version, self._observe(outcomes)
-            return self._observed[1]
+            if self._observed is None or self._observed[:2] != (outcomes, outcomes.version):
+                self._observed = outcomes, outcomes.version, self._observe(outcomes)
+            return self._observed[2]
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -191,7 +168,7 @@ class Knowledge:
         return Tried(tuple(results), tuple(pending))
 
     def _now(self) -> OutcomeTable:
-        return self._evidence.outcomes()
+        return self._evidence.now.outcomes()
 
     def _observe(self, outcomes: OutcomeTable) -> Observations:
         # By the first trial of each architecture: the order decides which landmarks are taken.

@@ -26,6 +26,7 @@ from replica.search.planner import Plan
 from replica.search.strategies.contract import Proposal
 from replica.trial.context import ReplicaContext
 from replica.trial.forecast import Forecast
+from replica.trial.known import until_known
 from replica.trial.standby import Standby, WarmRanks
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
@@ -35,12 +36,6 @@ log = logging.getLogger(__name__)
 
 PROPOSE_INTERVAL_S = 10.0
 """Seconds between two looks at the next candidate while a trial trains."""
-
-LOOK_INTERVAL_S = 0.2
-"""Seconds between two looks for the start of the trial in the evidence for the next one."""
-
-STALE_S = 60.0
-"""A digest that does not show a start for this long is not used."""
 
 FORECAST_INTERVAL_S = 1.0
 """Seconds between two looks at the forecast of the trial's end."""
@@ -83,7 +78,6 @@ class Trial:
         await asyncio.to_thread(ranks.trainer.rename_log, self._context.paths.trial_log(self._job.trial))
         self.log.resume(await asyncio.to_thread(self._context.planner.earlier_qualities, self._job))
         self.log.start(ranks.plan, weights)
-        self._context.planner.note_start(self._job.trial)
         # Not before the start is recorded: proposals must take this trial into account.
         getting_ahead = asyncio.create_task(self._get_ahead())
         try:
@@ -111,9 +105,8 @@ class Trial:
         """Propose ahead while the accelerators train, then warm up the next ranks in time."""
         job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
-            began_s = self._clock.monotonic_s()
-            await self._until_known()
-            looked_s = -PROPOSE_INTERVAL_S
+            await until_known(self.number, self._context.planner, self._clock)
+            began_s, looked_s = self._clock.monotonic_s(), -PROPOSE_INTERVAL_S
             while not self._ends_soon():
                 now_s = self._clock.monotonic_s()
                 if job.point == 0 and now_s - looked_s >= PROPOSE_INTERVAL_S:
@@ -123,15 +116,6 @@ class Trial:
             if job.point == 0:
                 await self._propose_ahead(job.round, self._clock.monotonic_s() - began_s, last=True)
             await self._standby.warm_up(job)
-
-    async def _until_known(self) -> None:
-        """Wait until a look shows the start of this trial; rely on raw records if none does."""
-        began_s, planner = self._clock.monotonic_s(), self._context.planner
-        while not await asyncio.to_thread(planner.knows_last_start):
-            if self._clock.monotonic_s() - began_s > STALE_S:
-                await asyncio.to_thread(planner.distrust_digest, f"it has no entry for trial {self._job.trial}")
-                return
-            await self._clock.sleep(LOOK_INTERVAL_S)
 
     async def _propose_ahead(self, round_number: int, elapsed_s: float, last: bool = False) -> None:
         try:
@@ -147,12 +131,10 @@ class Trial:
 
     def _next_job(self) -> Job:
         """The next job if this trial does not fail; only its trial id is not known yet."""
-        now = Assignment(self._job.round, self._job.point, self._job.base)
-        coming = next_assignment(now, self._job.trial, True, self._config.search)
+        job = self._job
+        coming = next_assignment(Assignment(job.round, job.point, job.base), job.trial, True, self._config.search)
         seed = coming.seed(self._config, self._context.replica)
-        return Job(
-            trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=self._job.digest
-        )
+        return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=job.digest)
 
     def _tidy(self, plan: Plan) -> None:
         for file in self._context.paths.checkpoints_of(plan.proposal.architecture.hash, self._job.trial):

@@ -60,11 +60,6 @@ class TrialLog:
         """Of the unfinished epoch, at its last progress report."""
 
     @property
-    def ended(self) -> bool:
-        """True if the end of the training is recorded."""
-        return self.end_record is not None
-
-    @property
     def accuracies(self) -> list[float]:
         """The quality after each completed epoch, also of the trials that this one resumes."""
         return list(self._qualities.values())
@@ -184,7 +179,7 @@ class TrialLog:
 
     def stop(self) -> None:
         """Record that the run ended this trial, unless it had ended by itself."""
-        if not self.ended:
+        if self.end_record is None:
             self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
     def _report(self) -> None:

@@ -16,7 +16,7 @@ from aiperf.config.space import read_space
 from aiperf.digest.entries import decode_entry, encode_entry
 from aiperf.digest.reader import read_digest
 from aiperf.messages import Job
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, digests_of
 from analysis.results.verify import verify
 from referee.replay import replay
 from replica.search.choices import Choices, Memory
@@ -135,7 +135,7 @@ def test_verify_finds_an_edit_of_the_digest(name: str, copy: RunPaths) -> None:
 
 
 def test_a_removed_digest_is_found(copy: RunPaths) -> None:
-    shutil.rmtree(copy.digests)
+    shutil.rmtree(digests_of(copy))
     assert any("digest/primary-1" in problem for problem in verify(copy))
 
 
@@ -144,7 +144,7 @@ def test_an_agent_that_finds_damage_reads_the_raw_records_and_says_so(
     copy: RunPaths, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if damage == "removed":
-        shutil.rmtree(copy.digests)
+        shutil.rmtree(digests_of(copy))
     else:
         segment = copy.root / SEGMENT
         segment.write_bytes(segment.read_bytes().replace(b"completed", b"complete!", 1))
@@ -163,7 +163,7 @@ def test_after_a_resumption_nothing_is_lost_and_the_old_digest_does_not_matter(
     trials, segment = len(read_digest(copy, "primary-1")), copy.root / SEGMENT
     whole = segment.read_bytes()
     if damage == "removed":
-        shutil.rmtree(copy.digests)
+        shutil.rmtree(digests_of(copy))
     elif damage == "changed":
         segment.write_bytes(whole.replace(b"completed", b"complete!", 1))
     elif damage == "stale":

@@ -21,7 +21,7 @@ from aiperf.history.bodies import TrialClosed
 from aiperf.history.cursor import parse_cursor
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import TrialLedger
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
 from analysis.reading.integrity.view import RunView, start_of
 
 
@@ -46,7 +46,7 @@ def _read(paths: RunPaths, primary: str) -> tuple[list[Line], str]:
 def check_digests(view: RunView, paths: RunPaths) -> Iterator[Damage]:
     """Digests that cannot be read, or that say other things than the raw records."""
     lines_of = {file.writer: file.lines for file in view.primary.files}
-    for folder in sorted(paths.digests.glob("*/")):
+    for folder in sorted(digests_of(paths).glob("*/")):
         primary = folder.name
         if primary not in lines_of or not is_primary(primary):
             if not view.unfinished:
@@ -77,7 +77,7 @@ def _cursors(view: RunView, primary: str) -> Iterator[int]:
 
 def _file(primary: str, number: int) -> str:
     paths = RunPaths(Path())
-    return str(paths.digest_segment(primary, number // SEGMENT_ENTRIES + 1))
+    return str(digest_segment(paths, primary, number // SEGMENT_ENTRIES + 1))
 
 
 def _row(number: int) -> int:

@@ -15,7 +15,7 @@ from aiperf.digest.entries import Opened, Over, decode_entry, encode_entry
 from aiperf.digest.reader import DigestReader, read_digest
 from aiperf.digest.writer import DigestWriter
 from aiperf.errors import DigestDamagedError
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
 
 
 def over(trial: int) -> Over:
@@ -55,7 +55,7 @@ def test_a_reader_sees_all_entries_in_order_whenever_it_looks(paths: RunPaths) -
         if trial % 2 == 0:
             seen += [line.entry for line in reader.read_new()]
     assert seen == [Opened(primary="primary-1"), *map(over, range(1, 9))]
-    assert sorted(file.name for file in (paths.digests / "primary-1").iterdir()) == [
+    assert sorted(file.name for file in (digests_of(paths) / "primary-1").iterdir()) == [
         "000001.jsonl", "000002.jsonl", "000003.jsonl",
     ]  # fmt: skip
     assert reader.cursor() == cursor_at_end(paths)
@@ -73,13 +73,13 @@ def test_a_look_with_nothing_new_opens_one_file_and_no_folder(paths: RunPaths) -
     assert len(list(reader.read_new())) == 50
     with opened() as files:
         assert list(reader.read_new()) == []
-    assert files == [str(paths.digest_segment("primary-1", 1))]
+    assert files == [str(digest_segment(paths, "primary-1", 1))]
     writer.close(0)
 
 
 def test_a_torn_last_line_waits(paths: RunPaths) -> None:
     DigestWriter(paths, "primary-1").close(0)
-    segment, line = paths.digest_segment("primary-1", 1), encode_entry(over(7))
+    segment, line = digest_segment(paths, "primary-1", 1), encode_entry(over(7))
     whole = segment.read_bytes()
     for length in range(1, len(line)):
         segment.write_bytes(whole + line[:length])
@@ -115,7 +115,7 @@ def test_damage_is_reported_and_what_was_read_before_stays(paths: RunPaths, dama
     writer, reader = DigestWriter(paths, "primary-1"), DigestReader(paths, "primary-1")
     assert len(list(reader.read_new())) == 1
     writer.put(over(1))
-    segment = paths.digest_segment("primary-1", 1)
+    segment = digest_segment(paths, "primary-1", 1)
     assert callable(damage)
     segment.write_bytes(damage(segment.read_bytes()))
     again = DigestReader(paths, "primary-1")
