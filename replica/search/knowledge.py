@@ -29,9 +29,8 @@ __all__ = ["Knowledge", "RankedTrial", "Source", "Training", "training_of"]
 class Knowledge:
     """All that is known of a run's trials.
 
-    It changes only by `read`. Several planners may share one; its methods may be called from
-    several threads. It reads the raw records of all writers, or what it is given, until it is told
-    of a digest (`follow`), and if that cannot be relied on.
+    It changes only by `read`. Planners may share one; its methods may be called in any thread. It
+    reads raw records, or what it is given, until it follows a digest that can be relied on.
     """
 
     def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:

@@ -22,6 +22,7 @@ from referee.replay import replay
 from replica.search.choices import Choices, Memory
 from replica.search.knowledge import Knowledge
 from search_space.hyperparameters import default_space_file
+from testing.forging import of_trial, rewrite
 from testing.virtual.conduct import conduct_virtually, resume_virtually
 
 REPLICAS = 3
@@ -90,6 +91,16 @@ def test_every_plan_names_its_place_in_the_digest_and_can_be_replayed(finished: 
     assert result.differences == ()
     assert result.equal == result.replayable > 20
     assert verify(finished) == []
+
+
+@pytest.mark.parametrize("place", [0, 10_000])
+def test_a_replay_finds_a_plan_from_another_place_of_the_digest(copy: RunPaths, place: int) -> None:
+    (trial,) = (
+        line.entry.trial for line in read_digest(copy, "primary-1")[30:31] if not isinstance(line.entry, Opened)
+    )
+    rewrite(copy, of_trial(trial, cursor=f"digest/primary-1:{place}"))
+    assert "cursor" in {difference.field for difference in replay(copy, None, [trial]).differences}
+    assert any("cursor" in problem for problem in verify(copy))
 
 
 Edit = Callable[[list[bytes]], list[bytes]]
