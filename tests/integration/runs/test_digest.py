@@ -18,6 +18,7 @@ from aiperf.digest.reader import read_digest
 from aiperf.messages import Job
 from aiperf.run_directory.paths import RunPaths, digests_of
 from analysis.results.verify import verify
+from benchmarks.scale.agent import measure
 from referee.replay import replay
 from replica.search.choices import Choices, Memory
 from replica.search.knowledge import Knowledge
@@ -116,6 +117,11 @@ def changed(name: str, value: object, entry: str = "over") -> Edit:
     return edit
 
 
+def ends_exchanged(lines: list[bytes]) -> list[bytes]:
+    one, other = [place for place, line in enumerate(lines) if b'"over"' in line][9:11]
+    return [*lines[:one], lines[other], *lines[one + 1 : other], lines[one], *lines[other + 1 :]]
+
+
 EDITS: dict[str, Edit] = {
     "another quality": changed("qualities", (0.99,) * 2),
     "another prediction": changed("predicted", 0.99),
@@ -126,11 +132,15 @@ EDITS: dict[str, Edit] = {
     "a start removed": lambda lines: [line for line in lines if b'"began","trial":10,' not in line],
     "an end removed": lambda lines: [line for line in lines if b'"over","trial":10,' not in line],
     "an entry twice": lambda lines: [*lines[:20], lines[19], *lines[20:]],
-    "two entries exchanged": lambda lines: [*lines[:20], lines[21], lines[20], *lines[22:]],
+    "two ends exchanged": ends_exchanged,
     "a flipped byte": lambda lines: [*lines[:20], lines[20].replace(b"trial", b"tryal"), *lines[21:]],
     "the end cut off": lambda lines: lines[:20],
     "all removed": lambda lines: [],
 }
+
+
+CUT = ("the end cut off", "all removed")
+"""Edits that only the cursors behind the end show: a primary that dies leaves such a digest."""
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -140,7 +150,16 @@ def test_verify_finds_an_edit_of_the_digest(name: str, copy: RunPaths) -> None:
     after = EDITS[name](before)
     assert after != before
     segment.write_bytes(b"".join(line + b"\n" for line in after))
-    assert verify(copy) != []
+    problems = verify(copy)
+    assert any("cursor" in problem for problem in problems)
+    # Also of an opponent who makes all cursors fit again.
+    assert any(problem.startswith(f"{SEGMENT} line ") for problem in problems) == (name not in CUT)
+
+
+def test_what_an_agent_reads_grows_with_the_trials(tmp_path: Path) -> None:
+    found = measure(tmp_path, replicas=16, trials=300, architectures=3)
+    assert found["look_files_opened"] == 1
+    assert found["agent_read_mb"] < 300 * 1000 / 1e6
 
 
 def test_a_removed_digest_is_found(copy: RunPaths) -> None:
