@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
-from aiperf.history.files import HistoryWriter
+from aiperf.history.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
 from aiperf.storage.logs import QuietHandler
@@ -22,6 +22,7 @@ from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
 from primary.allocations import allocation_of
 from primary.context import RunContext
+from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.snapshot import SnapshotDisplay
 from primary.display.state import Display, FailSafeDisplay, PatientDisplay, SeveralDisplays
@@ -63,6 +64,7 @@ def conduct(
                 display.event(str(allocation))
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
+                open_digest(paths, writer, start.digest, records),
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:
@@ -94,6 +96,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
     dispatcher = Dispatcher(context)
     loop = asyncio.get_running_loop()
     context.writer.in_background(lambda _: dispatcher.interrupt())
+    context.digest.in_background()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
     loop.set_exception_handler(partial(_report_unhandled, context))
@@ -108,7 +111,9 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
         with contextlib.suppress(TimeoutError, StorageError):  # closing the writer reports it
             async with asyncio.timeout(context.config.run.stop_grace):
                 await context.writer.settled()
+                await context.digest.settled()
         records.hurry()
+        context.digest.close(LAST_RECORDS_S)
         if accompanying is not None:
             accompanying.cancel()
 

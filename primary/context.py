@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from aiperf.storage.reserve import Reserve
+from primary.digest.keeper import DigestKeeper
 from primary.display.state import Display, ReplicaView
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
@@ -52,6 +53,7 @@ class RunContext:
     """UTC of the release, for a resumed run; the time since then has passed."""
     reserve: Reserve | None = None
     """Space for the last records."""
+    digest: DigestKeeper = field(default_factory=DigestKeeper)
 
     @property
     def clock(self) -> Clock:

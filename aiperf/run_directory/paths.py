@@ -186,6 +186,16 @@ class Entry:
     submitted: bool = False
 
 
+def digests_of(paths: RunPaths) -> Path:
+    """Directory of digests (`aiperf.digest`): a folder for each primary."""
+    return paths.root / "digest"
+
+
+def digest_segment(paths: RunPaths, primary: str, number: int) -> Path:
+    """A segment, from 1, of the digest that a primary writes."""
+    return digests_of(paths) / primary / f"{number:06d}.jsonl"
+
+
 def earlier_checkpoint(checkpoint: Path) -> Path:
     """The checkpoint before this one, of the same trial: the latest may be ahead of the records."""
     return checkpoint.with_suffix(".before.npz")
@@ -196,6 +206,7 @@ ENTRIES = (
     Entry(r"system\.json", "system.json", submitted=True),
     Entry(r"hyperparameters\.json", "hyperparameters.json", submitted=True),
     Entry(r"history/(primary|replica-\d{4,})-\d+\.jsonl", "history/*.jsonl", submitted=True),
+    Entry(r"digest/primary-\d+/\d{6,}\.jsonl", "digest/*/*.jsonl", submitted=True),
     Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
     Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),
