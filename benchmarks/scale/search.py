@@ -23,7 +23,7 @@ from replica.search.distance import Columns, DistanceTable
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import outlined, whole
+from replica.search.outlines.outline import outlined, whole
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.surrogate import InducedSurrogate, Surrogate
 from replica.search.tuners import random as random_tuner

@@ -21,7 +21,7 @@ from aiperf.run_directory.paths import RunPaths
 from replica.search.initial import is_due
 from replica.search.observations import Observation, Observations
 from replica.search.outcomes import Outcome, Outcomes, RankedTrial, Training, training_of
-from replica.search.outline import Outline, outlined
+from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Knowledge:
         self._observed: tuple[int, Observations] | None = None
         """The version of the outcomes, and what is observed at it."""
         self._store = ArchitectureStore(paths, MOST_WHOLE)
-        self._outlines: dict[str, Outline] = {}
+        self._family = Family(self.load, self.started)
         self._last_starts = _LastStarts()
         self._lock = threading.RLock()
 
@@ -84,6 +84,7 @@ class Knowledge:
                 self._ledger.add(batch.records)
                 self._outcomes.note(batch.records)
                 self._last_starts.note(batch)
+                self._family.note(r.body for r in batch.records if isinstance(r.body, TrialStarted))
                 for damage in batch.damages:
                     log.error("damaged record in the history list: %s", damage)
 
@@ -201,15 +202,9 @@ class Knowledge:
             if outcome.ended_badly:
                 failed.append(outcome.started.architecture)
             else:
-                pending.append(self._outline(outcome.started.architecture))
-        observed = [Observation(self._outline(name), _result(trials.values())) for name, trials in completed]
+                pending.append(self._family.outline(outcome.started.architecture))
+        observed = [Observation(self._family.outline(name), _result(trials.values())) for name, trials in completed]
         return Observations(tuple(observed), tuple(pending), tuple(failed))
-
-    def _outline(self, architecture_hash: str) -> Outline:
-        if architecture_hash not in self._outlines:
-            architecture = self._store.load(architecture_hash)
-            self._outlines[architecture_hash] = outlined(architecture, self.load)
-        return self._outlines[architecture_hash]
 
 
 def _result(outcomes: Collection[Outcome]) -> float:

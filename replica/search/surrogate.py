@@ -24,7 +24,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.observations import Observation
-from replica.search.outline import Known
+from replica.search.outlines.outline import Known
 
 LANDMARKS = 24
 """Most landmarks. More of them give a finer prediction at a higher cost."""

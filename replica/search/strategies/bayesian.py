@@ -21,7 +21,7 @@ from aiperf.network.architecture import Architecture
 from replica.search.distance import Columns, DistanceTable
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import Known, whole
+from replica.search.outlines.outline import Known, whole
 from replica.search.strategies.contract import Proposal, lane_key
 from replica.search.surrogate import Bounds, InducedSurrogate, Surrogate
 from search_space.limits import Limits

@@ -13,7 +13,7 @@ from replica.search.demo.objectives import evaluate
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import Known, outlined, whole
+from replica.search.outlines.outline import Known, outlined, whole
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.strategies.contract import lane_key
