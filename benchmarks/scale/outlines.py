@@ -1,6 +1,6 @@
 """Outlines of a long run's architectures: by the records of how each was made, and from files.
 
-python -m benchmarks.scale.outlines [--architectures 8000]
+python -m benchmarks.scale.outlines [--architectures 8000] [--ways records files]
 
 A process each, since one that has read architectures keeps memory. CPU seconds of one core, files
 of architectures that are opened, and megabytes by which the resident memory grows.
@@ -51,8 +51,8 @@ class Starts:
         return Cursor()
 
 
-def make(scratch: Path, number: int) -> None:
-    """Store architectures one to four morphs away from an earlier one, and their starts."""
+def make(scratch: Path, number: int, with_files: bool) -> None:
+    """Store starts of architectures a few morphs away from earlier ones, and their files."""
     initial, rng = resnet(50, 32, 10), random.Random(1)
     limits = growth_limits(initial, 4.0, None, 64, 4)
     store, parents, seen = ArchitectureStore(RunPaths(scratch), 1), [initial], {initial.hash}
@@ -67,7 +67,8 @@ def make(scratch: Path, number: int) -> None:
         if child.hash in seen or limits.refusal(child) is not None:
             continue
         seen.add(child.hash)
-        store.save(child)
+        if with_files:
+            store.save(child)
         starts.append(replace(_start(len(starts) + 1, child, parent), morphs=tuple(morphs)))
         if len(parents) < PARENTS:
             parents.append(child)
@@ -120,14 +121,15 @@ def main() -> None:
     """Make a run, and look at it in both ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architectures", type=int, default=8000)
+    parser.add_argument("--ways", nargs="+", choices=("records", "files"), default=("records", "files"))
     parser.add_argument("--look", nargs=2, metavar=("SCRATCH", "WAY"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.look:
         look(Path(arguments.look[0]), arguments.look[1] == "files")
         return
     with tempfile.TemporaryDirectory() as scratch:
-        make(Path(scratch), arguments.architectures)
-        for way in ("records", "files"):
+        make(Path(scratch), arguments.architectures, "files" in arguments.ways)
+        for way in arguments.ways:
             command = [sys.executable, "-m", "benchmarks.scale.outlines", "--look", scratch, way]
             subprocess.run(command, check=True)
 
