@@ -17,7 +17,7 @@ from replica.search.evidence.followed import FollowedEvidence
 from replica.search.evidence.recorded import RecordedEvidence, Source
 from replica.search.observations import Observation, Observations
 from replica.search.outcomes import Outcome, OutcomeTable, RankedTrial, Start, Training, training_of
-from replica.search.outline import Outline, outlined
+from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
 
 MOST_WHOLE = 64
@@ -38,7 +38,7 @@ class Knowledge:
         self._observed: tuple[OutcomeTable, int, Observations] | None = None
         """The outcomes, their version, and what is observed at it."""
         self._store = ArchitectureStore(paths, MOST_WHOLE)
-        self._outlines: dict[str, Outline] = {}
+        self._family = Family(self.load, self._first_start, self.started)
         self._lock = threading.RLock()
 
     def unchanged(self) -> AbstractContextManager[object]:
@@ -166,6 +166,10 @@ class Knowledge:
                     pending.append(values)
         return Tried(tuple(results), tuple(pending))
 
+    def _first_start(self, architecture: str) -> Start | None:
+        with self._lock:
+            return self._now().first.get(architecture)
+
     def _now(self) -> OutcomeTable:
         return self._evidence.now.outcomes()
 
@@ -177,15 +181,9 @@ class Knowledge:
             if outcome.ended_badly:
                 failed.append(outcome.started.architecture)
             else:
-                pending.append(self._outline(outcome.started.architecture))
-        observed = [Observation(self._outline(name), _result(trials.values())) for name, trials in completed]
+                pending.append(self._family.outline(outcome.started.architecture))
+        observed = [Observation(self._family.outline(name), _result(trials.values())) for name, trials in completed]
         return Observations(tuple(observed), tuple(pending), tuple(failed))
-
-    def _outline(self, architecture_hash: str) -> Outline:
-        if architecture_hash not in self._outlines:
-            architecture = self._store.load(architecture_hash)
-            self._outlines[architecture_hash] = outlined(architecture, self.load)
-        return self._outlines[architecture_hash]
 
 
 def _result(outcomes: Collection[Outcome]) -> float:

@@ -52,6 +52,10 @@ class Start(Protocol):
         """The point of the round; 0: not tuned."""
 
     @property
+    def base(self) -> int | None:
+        """The trial whose architecture is tuned."""
+
+    @property
     def hyperparameters(self) -> dict[str, int | float | str]:
         """Of the training."""
 
@@ -118,6 +122,8 @@ class OutcomeTable:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         self.by_architecture: dict[str, dict[int, Outcome]] = {}
         """Completed trials with an accuracy, by the hash of their architecture."""
+        self.first: dict[str, Start] = {}
+        """The start of the first trial of each architecture."""
         self.points = 0
         """Trials that are points of a round, whatever became of them."""
         self._trainings: Counter[Training] = Counter()
@@ -145,6 +151,9 @@ class OutcomeTable:
             self._remove(old)
         self.version += 1
         self.all[new.trial] = new
+        first = self.first.setdefault(new.started.architecture, new.started)
+        if new.trial < first.trial:
+            self.first[new.started.architecture] = new.started
         self.points += new.started.point > 0
         self._trainings[training_of(new.started.architecture, new.started.hyperparameters)] += 1
         if (completed := new.completed) is None:

@@ -8,8 +8,10 @@ it does when its primary dies: a cursor behind its end is found by `check_cursor
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from aiperf.digest.compiled import began_of, entries_of, over_of
@@ -100,6 +102,14 @@ class _Comparison:
     _over: set[int] = field(default_factory=set)
     _current: dict[int, int] = field(default_factory=dict)
     """The last trial that began on a replica."""
+    _heard: dict[int, set[int]] = field(init=False)
+    """The epochs that were witnessed, by trial."""
+
+    def __post_init__(self) -> None:
+        self._heard = defaultdict(set)
+        for of_writer in self.view.primary.witnessed.values():
+            for witness in chain.from_iterable(of_writer.values()):
+                self._heard[witness.body.trial].add(witness.body.epoch)
 
     def damages(self, lines: list[Line]) -> Iterator[Found]:
         """All differences, up to the first after which the order is unknown."""
@@ -151,7 +161,7 @@ class _Comparison:
     def _end(self, entry: Entry, closing: TrialClosed) -> Entry | str | None:
         """The same for the end of the trial that the primary closed next."""
         trial = self._own[closing.trial]
-        expected = over_of(trial, _how(closing, trial), trial.witnessed)
+        expected = over_of(trial, _how(closing, trial), self._heard[trial.trial])
         if not isinstance(entry, Over) or entry.trial != closing.trial:
             return f"trial {closing.trial}, which was closed next, is over: {_shown(expected)}"
         if closing.trial not in self._begun and self._was_heard(closing, trial):
@@ -164,7 +174,7 @@ class _Comparison:
         index = self.view.trials.get(trial.trial)
         if index is None or index.writer != closing.writer or closing.sequence is None:
             return False
-        return bool(trial.witnessed) or closing.how != "lost"
+        return bool(self._heard[trial.trial]) or closing.how != "lost"
 
     def _damage(self, line: Line, expected: Entry | str) -> Found:
         wanted = expected if isinstance(expected, str) else _shown(expected)
