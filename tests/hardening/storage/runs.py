@@ -27,8 +27,9 @@ SOURCE = Path(__file__).parent / "shim.c"
 
 KINDS = ("open", "write", "fsync", "rename", "link", "mkdir", "unlink", "ftruncate")
 
-NEVER = "/claims"
-"""Calls on the claim get no faults: a primary that cannot claim its run does not begin."""
+NEVER = "claim"
+"""Calls on claims, also on that of an earlier version (`primary.claim`), get no faults: a primary that
+cannot claim its run does not begin."""
 
 WITHOUT_REPORT = """
 import sys
