@@ -58,7 +58,7 @@ class MemoryKills:
         self._before = self._count()
 
     def have_grown(self) -> bool:
-        """True if there were any since this object was made; False also if the kernel does not say."""
+        """True if there were any since this object was made; False if the kernel does not say."""
         now = self._count()
         return now is not None and self._before is not None and now > self._before
 

@@ -1,4 +1,4 @@
-"""An agent that the kernel has killed for want of memory: the cause is in the loss of its replica."""
+"""An agent that the kernel has killed for want of memory: its launcher knows the cause."""
 
 from __future__ import annotations
 

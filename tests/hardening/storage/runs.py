@@ -28,8 +28,10 @@ SOURCE = Path(__file__).parent / "shim.c"
 KINDS = ("open", "write", "fsync", "rename", "link", "mkdir", "unlink", "ftruncate")
 
 NEVER = "claim"
-"""Calls on claims, also on that of an earlier version (`primary.claim`), get no faults: a primary that
-cannot claim its run does not begin."""
+"""Calls on claims get no faults: a primary that cannot claim its run does not begin.
+
+That includes `primary.claim` of an earlier version.
+"""
 
 WITHOUT_REPORT = """
 import sys

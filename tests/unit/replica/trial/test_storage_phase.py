@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ class Disk:
 
 async def one_trial(run: HandMadeRun, full_before: bool) -> list[Message]:
     """Have an agent do a job whose ranks start when a full disk takes their log; what it sends."""
-    sent, finished = list[Message](), asyncio.Event()
+    sent, finished, reader = list[Message](), asyncio.Event(), asyncio.StreamReader()
     loop = asyncio.get_running_loop()
 
     def send(message: Message) -> None:
@@ -70,39 +70,40 @@ async def one_trial(run: HandMadeRun, full_before: bool) -> list[Message]:
         if isinstance(message, Finished):
             loop.call_soon_threadsafe(finished.set)
 
-    async def start(request: object, log: Path) -> Trainer:
-        await disk.write()
-        return BriefTrainer()
-
     reports = StorageReports(send)
     disk = Disk(reports)
-    planner = Planner(0, run.config, run.paths, Memory())
-    # Its clock passes, or the heartbeats would never let anything else have its turn.
-    writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
-    agent = Agent(ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", send))
+    agent = agent_on(disk, run, send)
 
     def note(reason: str) -> None:
         agent.note_storage(reason)
         disk.noted.put_nowait(reason)
 
     reports.attend(note)
-    earlier = asyncio.create_task(disk.write()) if full_before else None
-    if full_before:
-        assert "No space left" in await disk.noted.get()
-    reader = asyncio.StreamReader()
-    reader.feed_data(encode(Job(trial=1, round=1, seed=1)))
-    serving = asyncio.create_task(agent.serve(reader))
-    if not full_before:
-        assert "No space left" in await disk.noted.get()
-    while not any(phase.trial == 1 for phase in phases(run)):
-        await asyncio.sleep(0.01)
-    disk.mended.set()
-    await finished.wait()
-    reader.feed_data(encode(Stop(reason="the run has ended")))
-    await serving
-    if earlier is not None:
-        await earlier
+    async with asyncio.TaskGroup() as tasks:
+        if full_before:
+            tasks.create_task(disk.write())
+            assert "No space left" in await disk.noted.get()
+        reader.feed_data(encode(Job(trial=1, round=1, seed=1)))
+        tasks.create_task(agent.serve(reader))
+        if not full_before:
+            assert "No space left" in await disk.noted.get()
+        while not any(phase.trial == 1 for phase in phases(run)):
+            await asyncio.sleep(0.01)
+        disk.mended.set()
+        await finished.wait()
+        reader.feed_data(encode(Stop(reason="the run has ended")))
     return sent
+
+
+def agent_on(disk: Disk, run: HandMadeRun, send: Callable[[Message], None]) -> Agent:
+    async def start(request: object, log: Path) -> Trainer:
+        await disk.write()
+        return BriefTrainer()
+
+    planner = Planner(0, run.config, run.paths, Memory())
+    # Its clock passes, or the heartbeats would never let anything else have its turn.
+    writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
+    return Agent(ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", send))
 
 
 def phases(run: HandMadeRun) -> list[PhaseBegan]:
