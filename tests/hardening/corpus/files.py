@@ -107,7 +107,7 @@ def _journal(content: bytes | None, folder: Path) -> str:
 
 def imagenet() -> Iterator[Case]:
     """The published archives, and their kit with a MATLAB file."""
-    validation = data.plain("v.JPEG", b"z") + data.END
+    validation = hostile.plain("v.JPEG", b"z") + hostile.END
     for name, kit in data.KITS.items():
         yield Case(f"kit: {name}", functools.partial(_imagenet, data.IMAGES, validation, kit))
     for name, content in data.TARS.items():
