@@ -18,6 +18,7 @@ from aiperf.run_directory.holder import Holder, Machine
 from aiperf.run_directory.manifest import Rehearsed, write_manifest
 from aiperf.run_directory.paths import RunPaths
 from primary.context import RunContext
+from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.terminal import LineDisplay
 from primary.managers.contract import EndReason
@@ -129,20 +130,23 @@ class _Conductor:
         for body in (start.resumption, *start.closings):
             if body is not None:
                 writer.append(body)
-        writes = VirtualWrites(self._cluster.storage, lambda _: None)
+        digest = open_digest(self._paths, writer, start.digest)
         context = RunContext(
             config=self._config, paths=self._paths, launcher=ClusterLauncher(self._cluster), writer=writer,
             display=LineDisplay(self._shown, self._clock), work=start.work, claim=claim, manager=NativeManager(),
-            released_ms=start.released_ms,
+            released_ms=start.released_ms, digest=digest,
         )  # fmt: skip
         dispatcher = Dispatcher(context)
-        writer.in_background(lambda _: dispatcher.interrupt(), lambda *_: writes)
+        threads = [VirtualWrites(self._cluster.storage, lambda _: None) for _ in range(2)]
+        writer.in_background(lambda _: dispatcher.interrupt(), lambda *_: threads[0])
+        digest.in_background(lambda *_: threads[1])
         working = asyncio.create_task(dispatcher.run())
         if not await self._watch(working):
-            await self._die(working, writes)
+            await self._die(working, threads)
             self._living.discard(number)
             return None
         writer.close()
+        digest.close(0.0)
         claim.release()
         self._living.discard(number)
         return working.result()
@@ -162,9 +166,10 @@ class _Conductor:
         breaking.cancel()
         return working.done()
 
-    async def _die(self, working: asyncio.Task[EndReason], writes: VirtualWrites) -> None:
+    async def _die(self, working: asyncio.Task[EndReason], threads: list[VirtualWrites]) -> None:
         """End a primary as the failure of its node does, and wait for its orphans to end."""
-        writes.kill()
+        for writes in threads:
+            writes.kill()
         processes = list(self._cluster.processes.values())
         for process in processes:
             process.sever()
