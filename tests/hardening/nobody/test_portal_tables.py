@@ -73,5 +73,5 @@ def test_the_kernel_s_tables_decide(case: str) -> None:
     assert spec is not None
     assert spec.origin is not None
     node = Path(spec.origin).with_name("node")
-    words = [str(node), "-e", PROGRAM, PRELOADED, json.dumps(tables), json.dumps(end)]
+    words = [str(node), "-e", PROGRAM, str(PRELOADED), json.dumps(tables), json.dumps(end)]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == expected
