@@ -18,11 +18,12 @@ from aiperf.outside.text import for_cell
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Numbers of images to multiply the count by; None if not asked for."""
+    """Numbers of images to multiply the count by, None if not asked for; the rules of the count."""
 
     batch: int | None = None
     images: int | None = None
     validation_images: int | None = None
+    rule_set: str = RULE_SET
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def as_document(name: str, count: NetworkCount, amounts: Amounts) -> dict[str, A
     """The count as JSON."""
     whole = count.operations
     document: dict[str, Any] = {
-        "rule_set": RULE_SET,
+        "rule_set": amounts.rule_set,
         "source": name,
         "forward": whole.forward,
         "backward": whole.backward,
@@ -100,7 +101,7 @@ def print_tables(console: PlainConsole, name: str, count: NetworkCount, amounts:
     whole = count.operations
     console.print(
         f"per image: forward {whole.forward:,}, backward {whole.backward:,}, total {whole.total:,}; "
-        f"parameters {count.parameters:,}; rule set {RULE_SET}",
+        f"parameters {count.parameters:,}; rule set {amounts.rule_set}",
         highlight=False,
     )
     for title, values in _amounts(whole, amounts):
@@ -134,7 +135,7 @@ def print_verification(console: PlainConsole, whole: Operations, found: list[Com
     table = Table(title="Verification, operations per image", title_justify="left")
     for heading in ("Source", "FP", "difference", "FP + BP", "difference"):
         table.add_column(heading, justify="left" if heading == "Source" else "right")
-    table.add_row(f"analytical ({RULE_SET})", si(whole.forward, "OP", 5), "", si(whole.total, "OP", 5), "")
+    table.add_row(f"analytical ({amounts.rule_set})", si(whole.forward, "OP", 5), "", si(whole.total, "OP", 5), "")
     for row in found:
         training = "-" if row.training is None else si(row.training, "OP", 5)
         difference = "-" if row.training_difference is None else f"{row.training_difference:+.2%}"
