@@ -15,8 +15,18 @@ from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import RULE_SETS
+from replica.counting.roofline import read_device
 from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
-from replica.counting.view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
+from replica.counting.view import (
+    Amounts,
+    Comparison,
+    add_roofline,
+    as_csv,
+    as_document,
+    print_roofline,
+    print_tables,
+    print_verification,
+)
 from replica.search.demo.view import print_hpo, print_search
 from replica.search.strategies import STRATEGIES
 from replica.search.tuners import TUNERS
@@ -34,6 +44,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validation-images", type=whole_number(1), metavar="N", help="images evaluated in that epoch")
     parser.add_argument("--verify", action="store_true",
                         help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)")  # fmt: skip
+    parser.add_argument("--roofline", action="store_true", help="add what bounds each layer: computing or memory")
+    parser.add_argument("--micro", type=Path, metavar="FILE",
+                        help="the device's ceilings, as 'aiperf micro --output FILE' writes them")  # fmt: skip
     parser.add_argument("--rule-set", choices=tuple(RULE_SETS),
                         help="rules of the count (aiperf-1; science-1 for scientific workloads)")  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
@@ -45,7 +58,9 @@ def _execute(arguments: argparse.Namespace) -> int:
         source = replace(source, rule_set=RULE_SETS[arguments.rule_set])
     count = source.count()
     amounts = Amounts(arguments.batch, arguments.images, arguments.validation_images, source.rule_set.name)
-    if arguments.verify:
+    if arguments.roofline or arguments.micro is not None:
+        _roofline(arguments, source, count, amounts)
+    elif arguments.verify:
         _verify(arguments, source, count, amounts)
     elif arguments.format == "json":
         say_json(json.dumps(as_document(source.name, count, amounts), indent=2))
@@ -64,6 +79,19 @@ def _source(arguments: argparse.Namespace) -> CountSource:
             raise UsageError("--trial needs a run directory, not --architecture")
         return named_source(arguments.architecture, arguments.image_size, arguments.classes)
     return file_source(arguments.file, arguments.trial)
+
+
+def _roofline(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
+    if arguments.format == "csv" or arguments.verify:
+        raise UsageError("--roofline prints a table or JSON, and goes without --verify")
+    device = None if arguments.micro is None else read_device(arguments.micro)
+    if arguments.format == "json":
+        document = as_document(source.name, count, amounts)
+        add_roofline(document, count, device)
+        say_json(json.dumps(document, indent=2))
+    else:
+        print_tables(open_console(), source.name, count, amounts)
+        print_roofline(open_console(), count, device)
 
 
 def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:

@@ -73,6 +73,8 @@ class LayerCount(NamedTuple):
     kind: str
     operations: Operations
     parameters: int
+    elements: int = 0
+    """Elements of its inputs, its output and its weights, once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,5 +271,6 @@ def count(architecture: Architecture, rule_set: RuleSet = AIPERF_1) -> NetworkCo
         inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
         operations, parameters = count_node(layer, inputs, reads_images, rule_set)
         only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
-        layers.append(LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters))
+        elements = sum(map(prod, inputs)) + prod(shapes[node.name]) + parameters
+        layers.append(LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters, elements))
     return NetworkCount(tuple(layers))

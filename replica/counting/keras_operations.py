@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import keras
@@ -121,4 +122,5 @@ def _count_parts(layer: Any, name: str, parts: list[CountedPart], only_images: b
             walk.weighed.add(id(layer))
             parameters = layer.count_params()
         label = name if index == 0 else f"{name}_{kind}"
-        walk.layers.append(LayerCount(label, kind, walk.rule_set.count(kind, seen), parameters))
+        elements = sum(map(prod, (*facts.inputs, facts.output))) + (0 if index else layer.count_params())
+        walk.layers.append(LayerCount(label, kind, walk.rule_set.count(kind, seen), parameters, elements))

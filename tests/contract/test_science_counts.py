@@ -77,7 +77,7 @@ def test_the_built_models_count_the_same(name: str) -> None:
     check_model(model, network)
     counted, built = count(network, SCIENCE_1), count_model(model, SCIENCE_1)
     one, other = (
-        Counter((layer.kind, layer.operations) for layer in way.layers if layer.operations.forward)
+        Counter((layer.kind, layer.operations, layer.elements) for layer in way.layers if layer.operations.forward)
         for way in (built, counted)
     )
     assert one == other
