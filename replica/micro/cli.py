@@ -104,11 +104,11 @@ def _apart(arguments: argparse.Namespace, stack: str) -> list[dict[str, Any]]:
 
     A process of its own: threads of one framework would compete with those of the next.
     """
-    words = ["micro", "--stack", stack, "--operators", arguments.operators, "--kinds", arguments.kinds,
+    words = ["--stack", stack, "--operators", arguments.operators, "--kinds", arguments.kinds,
              "--precision", arguments.precision, "--format", "json"]  # fmt: skip
     words += ["--quick"] if arguments.quick else []
     words += ["--batch", str(arguments.batch)] if arguments.batch else []
-    done = subprocess.run(python_module("aiperf", *words), stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(python_module("replica.micro", *words), stdout=subprocess.PIPE, text=True, check=False)
     rows: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == EXIT_DONE else []
     return rows
 

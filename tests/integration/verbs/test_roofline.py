@@ -20,14 +20,15 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
     layers = {layer["name"]: layer for layer in document["each_layer"]}
     # A leaky ReLU on 128^3 x 32: two operations for eight bytes.
     activation = layers["conv1_lrelu"]
-    assert (activation["intensity"], activation["ceiling_ops"], activation["bound"]) == (0.25, 2.5e9, "memory")
+    assert (activation["intensity"], activation["bound"]) == (0.25, "memory")
+    assert activation["ceiling_ops"] == pytest.approx(2.5e9)
     # 3^3 convolution of 32 to 64 channels on 64^3: forward and two gradients, 4 bytes an element.
     elements = 64**3 * (32 + 64) + 27 * 32 * 64 + 64
     convolution = layers["conv2"]
     assert convolution["intensity"] == pytest.approx(
         (28_991_029_248 + 57_982_169_088 - 0) / (3 * 4 * elements), rel=2e-3
     )
-    assert (convolution["ceiling_ops"], convolution["bound"]) == (1e12, "compute")
+    assert (convolution["ceiling_ops"], convolution["bound"]) == (pytest.approx(1e12), "compute")
     assert document["layers"]["leakyrelu"]["ceiling_ops"] == pytest.approx(2.5e9)
     assert document["layers"]["flatten"]["bound"] is None
     # The time at the ceilings is the sum over the layers.
