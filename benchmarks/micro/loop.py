@@ -1,6 +1,6 @@
 """A hand-written loop over one TensorFlow convolution, next to `aiperf micro` on the same shape.
 
-`python -m benchmarks.micro.loop` prints operations per second of both, and the spread of the suite's.
+`python -m benchmarks.micro.loop` prints operations per second of both, and the suite's spread.
 """
 
 from __future__ import annotations
