@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, unit, faults, fuzz, audit-packages, horovod, format, schema, docs, site, lock, env, clean.
+# Targets: run, test, check, unit, faults, fuzz, audit-packages, horovod, format, schema, docs, site, lock, native, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
 NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
 NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
 
-.PHONY: env run horovod test check unit faults fuzz audit-packages format schema docs site lock clean
+.PHONY: env run horovod test check unit faults fuzz audit-packages format schema docs site lock native clean
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
@@ -49,6 +49,10 @@ run: env
 horovod: .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
 	wheel=$$($(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
+
+# The stack `native` of `aiperf micro`: C++ on oneDNN, whose wheel goes into build/native.
+native:
+	$(PYTHON) tools/build_native.py
 
 .venv/horovod.stamp: requirements/horovod.txt tools/build_horovod.py .venv/$(BUILD).stamp
 	$(MAKE) horovod

@@ -32,6 +32,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "look inside": {
         "ops": ("replica.cli:OPS", "count the operations of a network"),
+        "micro": ("replica.micro.cli:MICRO", "measure single operators and the ceilings of this device"),
         "profile": ("replica.profile.cli:PROFILE", "show where the time and memory of a training step go"),
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),

@@ -41,12 +41,14 @@ def to_json(architecture: Architecture) -> str:
                 "name": node.name,
                 "kind": node.layer.kind,
                 "inputs": list(node.inputs),
+                **({"shares": node.shares} if node.shares else {}),
                 **asdict(node.layer),
             }
         )
         for node in architecture.nodes
     ]
-    head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", "nodes": [\n'
+    heads = f'"heads": {json.dumps(list(architecture.heads))}, ' if architecture.heads else ""
+    head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", {heads}"nodes": [\n'
     return head + ",\n".join(nodes) + "\n]}\n"
 
 
@@ -67,8 +69,11 @@ def _from_json(text: str, source: str) -> Architecture:
     nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))
     if not nodes:
         raise ArchitectureError(f"{source}: nodes is empty")
+    heads = document.get("heads", [])
+    if not isinstance(heads, list) or not all(isinstance(name, str) for name in heads):
+        raise ArchitectureError(f"{source}: heads must be a list of node names")
     try:
-        architecture = Architecture(nodes)
+        architecture = Architecture(nodes, tuple(heads))
     except ArchitectureError as error:
         raise ArchitectureError(f"{source}: {error}") from None
     recorded = document.get("hash", architecture.hash)
@@ -140,7 +145,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
         raise ArchitectureError(
             f"{source}: version is {document.get('version')!r}; this program reads version {VERSION}"
         )
-    unknown = document.keys() - {"schema", "version", "hash", "nodes"}
+    unknown = document.keys() - {"schema", "version", "hash", "heads", "nodes"}
     if unknown:
         raise ArchitectureError(f"{source}: unknown key(s): {', '.join(sorted(unknown))}")
     if not isinstance(document.get("nodes"), list):
@@ -164,10 +169,11 @@ def _node(item: object, place: str) -> Node:
     if not isinstance(item, dict):
         raise ArchitectureError(f"{place}: must be an object, found {type(item).__name__}")
     parameters = dict(item)
-    name, kind, inputs = (
+    name, kind, inputs, shares = (
         parameters.pop("name", None),
         parameters.pop("kind", None),
         parameters.pop("inputs", []),
+        parameters.pop("shares", ""),
     )
     if not isinstance(name, str) or not name:
         raise ArchitectureError(f"{place}: name must be a non-empty string, found {name!r}")
@@ -176,10 +182,12 @@ def _node(item: object, place: str) -> Node:
         raise ArchitectureError(f"{place}: kind is {kind!r}; known: {', '.join(sorted(_ADAPTERS))}")
     if not isinstance(inputs, list) or not all(isinstance(entry, str) for entry in inputs):
         raise ArchitectureError(f"{place}: inputs must be a list of node names, found {inputs!r}")
+    if not isinstance(shares, str):
+        raise ArchitectureError(f"{place}: shares must be the name of a node, found {shares!r}")
     try:
         layer = _layer(kind, json.dumps(parameters))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "layer"
         raise ArchitectureError(f"{place}: {key}: {first['msg']}") from None
-    return Node(name, layer, tuple(inputs))
+    return Node(name, layer, tuple(inputs), shares)
