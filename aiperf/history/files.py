@@ -53,6 +53,8 @@ class HistoryWriter:
         self._root = paths.root
         self._sequence = 0
         self._looked_s = -inf
+        self._look_due = False
+        """True while a look waits for the thread: on a slow file system they would pile up."""
         self._thread: Ordered | None = None
         self._group: deque[bytes] = deque()
         """Lines that are not being written yet."""
@@ -105,9 +107,13 @@ class HistoryWriter:
         Raises StorageError if it cannot be restored, or the run directory is gone.
         """
         now_s = self.clock.monotonic_s()
-        if self._failure is None and now_s - self._looked_s >= LOOK_INTERVAL_S:
-            self._looked_s = now_s
-            self._do(self._file.look)
+        if self._failure is None and not self._look_due and now_s - self._looked_s >= LOOK_INTERVAL_S:
+            self._looked_s, self._look_due = now_s, True
+            self._do(self._look)
+
+    def _look(self) -> None:
+        self._look_due = False
+        self._file.look()
 
     def _write_group(self) -> None:
         """Write all lines that wait, if an earlier call has not written them."""

@@ -130,3 +130,39 @@ def test_a_group_that_fails_leaves_the_file_as_before_and_nothing_is_acted_on(
     assert len(failures) == 1
     assert acted == [0]
     assert sequences(RunPaths(tmp_path)) == [0]
+
+
+class Stalled:
+    """A thread whose file system does not answer: actions only pile up."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+        self.idle = False
+
+    def put(self, action: Callable[[], object]) -> None:
+        self.waiting.append(action)
+
+    def after(self, callback: Callable[[], object]) -> None:
+        pass
+
+    def drain(self, timeout_s: float) -> bool:
+        return False
+
+
+def test_looks_do_not_pile_up_behind_a_slow_file_system(tmp_path: Path) -> None:
+    paths, clock, thread = RunPaths(tmp_path), ManualClock(), Stalled()
+    paths.create()
+
+    async def look_for_a_minute() -> None:
+        writer = HistoryWriter(paths, "primary", clock)
+        writer.in_background(lambda _: None, lambda *_: thread)
+        for _ in range(60):
+            clock.pause(1.0)
+            writer.look()
+        assert len(thread.waiting) == 1
+        thread.waiting.pop()()
+        clock.pause(1.0)
+        writer.look()
+        assert len(thread.waiting) == 1
+
+    asyncio.run(look_for_a_minute())
