@@ -11,8 +11,9 @@ from pathlib import Path
 
 from aiperf.config.datasets import Dataset
 from aiperf.config.settings import RunConfig
+from aiperf.errors import AiperfError
 from aiperf.history.files import HistoryWriter
-from aiperf.messages import Message, TrainRequest
+from aiperf.messages import Message, TrainRequest, Unable
 from aiperf.run_directory.paths import RunPaths
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
 from rehearsal.machine.file import MachineFile
@@ -147,7 +148,11 @@ class _AgentProgram:
         reports = StorageReports(count_and_send)
         writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock)
         try:
-            agent = Agent(self._context(writer, clock, count_and_send))
+            try:
+                agent = Agent(self._context(writer, clock, count_and_send))
+            except AiperfError as error:
+                count_and_send(Unable(reason=str(error)))
+                return
             writer.in_background(agent.break_off, partial(self._write_by, reports))
             reports.attend(agent.note_storage)
             await agent.serve(reader)

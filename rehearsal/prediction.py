@@ -21,9 +21,10 @@ import numpy as np
 from scipy.stats import t as student
 
 from aiperf.config.settings import RunConfig
+from aiperf.errors import UsageError
 from aiperf.rules.score import regulated
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.run_data import read_run
+from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from rehearsal.conduct import Outcome, Rehearsal, conduct
 from rehearsal.limits import FirstLimit, Load, first_limit
@@ -80,7 +81,8 @@ def sizes_up_to(replicas: int) -> list[int]:
 def predict(rehearsal: Rehearsal, seeds: int) -> list[Predicted]:
     """Rehearse the sizes that fit, each with several seeds, and predict all others from them.
 
-    Raises OSError if there is no room for temporary files.
+    Raises UsageError if nothing was trained in a rehearsal, and OSError if there is no room for
+    temporary files.
     """
     sizes = sizes_up_to(rehearsal.config.run.replicas)
     samples = {
@@ -95,8 +97,16 @@ def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
     with tempfile.TemporaryDirectory(prefix="aiperf-predict-") as folder:
         root = Path(folder) / "run"
         outcome = conduct(root, replace(rehearsal, config=config))
-        report = build_report(read_run(RunPaths(root)))
+        data = read_run(RunPaths(root))
+        report = build_report(data)
+        if not report.operations_total:
+            raise UsageError(f"nothing is trained in a rehearsal of {replicas} replica(s): {_why_lost(data)}")
         return Sample(replicas, (report.score_ops or 0.0) / replicas, report.error, _load(config, outcome, root))
+
+
+def _why_lost(data: RunData) -> str:
+    losses = (loss.body.reason for replica in data.ledger.replicas.values() for loss in replica.losses)
+    return next(losses, "its duration is too short")
 
 
 def _load(config: RunConfig, outcome: Outcome, root: Path) -> Load:

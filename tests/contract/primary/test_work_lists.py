@@ -49,7 +49,7 @@ class Books:
         self.ledger.add([Record(writer, next(self._numbers[writer]), self._now_ms, self._now_ms, body)])
 
     def started(self, replica: int, job: Job) -> None:
-        self.write(JobIssued(replica=replica, **job.model_dump(exclude={"type"})))
+        self.write(JobIssued(replica=replica, **job.model_dump(exclude={"type", "digest"})))
         body = TrialStarted(trial=job.trial, replica=replica, round=job.round, architecture="0" * 16, parent=None,
                             hyperparameters={}, epochs=4)  # fmt: skip
         self.write(body, f"replica-{replica:04d}-1")

@@ -134,10 +134,15 @@ def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None
     assert [epoch.images_trained for epoch in epochs_of(messages)] == [DIGITS.train_images]
 
 
-def ranks() -> list[psutil.Process]:
-    """The rank processes of this test."""
+MARK = "AIPERF_TEST_OF_RANKS"
+"""Variable by which a test knows its own ranks: other tests may train at the same time."""
+
+
+def ranks(mark: str) -> list[psutil.Process]:
+    """The rank processes of the test with this mark."""
     found = processes_with("-P -m replica.trainer")
-    return [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
+    found = [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
+    return [process for process in found if ask(process.environ, dict[str, str]()).get(MARK) == mark]
 
 
 def rank_number(process: psutil.Process) -> int:
@@ -155,10 +160,11 @@ def rank_number(process: psutil.Process) -> int:
     ],
 )
 def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
-    starter: str, number: signal.Signals, victim: int, tmp_path: Path
+    starter: str, number: signal.Signals, victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if starter == "mpirun":
         need("mpirun")
+    monkeypatch.setenv(MARK, mark := str(tmp_path))
 
     async def scenario() -> None:
         request = request_for(tmp_path, epochs=1000, max_epochs=1000)
@@ -171,13 +177,13 @@ def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
             with pytest.raises(TrialFailedError, match="hang" if number == signal.SIGSTOP else "rank_lost|crash"):
                 async for message in trainer.messages(12 if number == signal.SIGSTOP else 60):
                     if isinstance(message, TrainerEpoch) and not hit:
-                        os.kill(next(rank.pid for rank in ranks() if rank_number(rank) == victim), number)
+                        os.kill(next(rank.pid for rank in ranks(mark) if rank_number(rank) == victim), number)
                         hit = True
         finally:
             await trainer.end()
 
     asyncio.run(scenario())
-    assert ranks() == []
+    assert ranks(mark) == []
 
 
 def test_a_failure_of_another_rank_is_reported_with_its_reason(tmp_path: Path) -> None:

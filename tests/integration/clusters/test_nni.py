@@ -63,7 +63,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     output, home = tmp_path / "odd name é", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
-        *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "50s", "--set", "search.hpo=none",
+        *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "75s", "--set", "search.hpo=none",
         "--set", "simulated.fail_trials=[3]", "--set", "simulated.epoch_seconds=1",
     )  # fmt: skip
     with under_nni(home, *words) as process:
@@ -179,7 +179,7 @@ RECORDED = {
 def test_real_training_under_nni(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
-    settings = ("--dataset", "digits", "--duration", "75s", "--set", "training.max_epochs=1", "--format", "json")
+    settings = ("--dataset", "digits", "--duration", "100s", "--set", "training.max_epochs=1", "--format", "json")
     shown: dict[int, dict[str, Any]] = {}
     curves: dict[int, list[float]] = {}
     with under_nni(home, *new_run(portal), *settings) as process:
