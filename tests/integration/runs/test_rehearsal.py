@@ -79,6 +79,33 @@ def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path:
     assert main(["check", str(forged)]) != 0
 
 
+def test_a_prediction_has_a_band_for_every_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rehearsal.prediction.LARGEST_REHEARSED", 2)
+    words = ["--machine", str(MACHINE), "--replicas", "6", "--duration", "20m", "--output", str(tmp_path / "predicted")]
+    assert main(["predict", *words, "--seeds", "2", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["replicas"], row["rehearsed"]) for row in rows] == [(1, True), (2, True), (4, False), (6, False)]
+    for row in rows:
+        for key in ("score_ops", "regulated_score_ops", "efficiency", "error"):
+            assert row[key]["low"] <= row[key]["value"] <= row[key]["high"]
+        assert row["score_ops"]["value"] == pytest.approx(row["replicas"] * rows[0]["score_ops"]["value"], rel=0.1)
+    assert rows[-1]["error"]["value"] <= rows[1]["error"]["value"]
+    assert rows[-1]["first_limit"]["replicas"] > 100
+    assert {file.name for file in (tmp_path / "predicted").iterdir()} == {
+        "prediction.json", "prediction.svg", "prediction.png",
+    }  # fmt: skip
+
+
+def test_a_machine_that_cannot_train_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = tmp_path / "small.toml"
+    small.write_text("[step]\noperations_per_s = 1e13\n[node]\nmemory_gib = 1.0\n")
+    words = ["--machine", str(small), "--replicas", "1", "--duration", "20m", "--seeds", "1"]
+    assert main(["predict", *words]) == 2
+    assert "too large for the memory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
 def test_nothing_is_lost_or_doubled_whatever_breaks(seed: int, tmp_path: Path) -> None:
     problems, _ = rehearse_seed(seed, REPLICAS, DURATION, tmp_path / "run")
