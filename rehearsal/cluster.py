@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiperf.config.datasets import Dataset
 from aiperf.config.settings import RunConfig
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, StorageError
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message, TrainRequest, Unable
 from aiperf.run_directory.paths import RunPaths
@@ -148,14 +148,12 @@ class _AgentProgram:
         reports = StorageReports(count_and_send)
         writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock)
         try:
-            try:
-                agent = Agent(self._context(writer, clock, count_and_send))
-            except AiperfError as error:
-                count_and_send(Unable(reason=str(error)))
-                return
+            agent = Agent(self._context(writer, clock, count_and_send))
             writer.in_background(agent.break_off, partial(self._write_by, reports))
             reports.attend(agent.note_storage)
             await agent.serve(reader)
+        except AiperfError as error:
+            count_and_send(Unable(reason=str(error), storage=isinstance(error, StorageError)))
         finally:
             writer.close()
 
