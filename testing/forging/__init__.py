@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from aiperf.digest.places import PREFIX
-from aiperf.errors import RecordDamagedError
+from aiperf.digest.places import PREFIX, primary_of
+from aiperf.digest.reader import DigestReader
+from aiperf.errors import AiperfError, RecordDamagedError
 from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialStarted
 from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor, parse_cursor
@@ -120,7 +121,7 @@ class _Forger:
 
     def _with_cursor(self, record: Record, body: TrialStarted, text: str) -> Record | None:
         if text.startswith(PREFIX):
-            return record  # the digest is as it was
+            return replace(record, body=replace(body, cursor_hash=self._hash_in_digest(text) or body.cursor_hash))
         heads = {}
         for writer, number in self._known_places(text).items():
             place = self._moved.get((writer, number), number)
@@ -130,6 +131,15 @@ class _Forger:
             heads[writer] = place, digest
         cursor = Cursor(heads)
         return replace(record, body=replace(body, cursor=cursor.text if heads else text, cursor_hash=cursor.hash))
+
+    def _hash_in_digest(self, text: str) -> str | None:
+        """The hash at a place in a digest, whose first link may be another one now."""
+        try:
+            ((name, number),) = (places := parse_cursor(text)).items()
+            lines = list(DigestReader(self._paths, primary_of(places) or "").read_new())
+        except (AiperfError, OSError, ValueError):
+            return None
+        return next((Cursor({name: (number, line.hash)}).hash for line in lines if line.number == number), None)
 
     def _known_places(self, cursor: str) -> dict[str, int]:
         """The places of a cursor; none if it is not one or names other files."""

@@ -43,8 +43,8 @@ from tests.forgeries.table import (
 )
 
 FIRST, SECOND, PRIMARY, CLONE = "replica-0000-1", "replica-0001-1", "primary-1", "replica-0002-1"
-AN_EPOCH = (EpochCompleted, 4, 7)
-OF_FIRST, OF_SECOND = 8, 7
+AN_EPOCH = (EpochCompleted, 3, 7)
+OF_FIRST, OF_SECOND = 7, 8
 """The trials that the end of the run stops, of the two replicas."""
 REAL: dict[str, Any] = {"training__trainer": "keras", "run__dataset": "imagenet"}
 STARTS_REAL = of(TrialStarted, trainer="keras", dataset="imagenet")
@@ -129,7 +129,7 @@ EPOCHS = [
             (f"bounds {FIRST}", f"chain {FIRST}")),
     Forgery(2, "more correct than evaluated, chained", strongly(of(*AN_EPOCH, correct=50_001)), (f"bounds {FIRST}",)),
     Forgery(2, "negative numbers", strongly(of(*AN_EPOCH, correct=-1)), (f"bounds {FIRST}",)),
-    Forgery(2, "negative images", strongly(of(ProgressMade, 4, 7, images_trained=-1)), (f"bounds {FIRST}",)),
+    Forgery(2, "negative images", strongly(of(ProgressMade, 3, 7, images_trained=-1)), (f"bounds {FIRST}",)),
     Forgery(2, "a loss that is not a number", strongly(of(*AN_EPOCH, validation_loss=math.nan)), (f"bounds {FIRST}",)),
     Forgery(2, "an infinite loss", strongly(of(*AN_EPOCH, loss=math.inf)), (f"bounds {FIRST}", f"evidence {FIRST}")),
     Forgery(2, "a learning rate off the schedule", strongly(of(*AN_EPOCH, learning_rate=0.1)), (f"bounds {FIRST}",)),
@@ -143,7 +143,7 @@ def clone(paths: RunPaths, heard: bool) -> None:
     source = [decode_record(line) for line in paths.history_file(SECOND).read_bytes().splitlines()]
     copies = [replace(record, writer=CLONE, body=as_third(record.body)) for record in source]
     paths.history_file(CLONE).write_bytes(b"".join(map(encode_record, copies)))
-    for trial in (2, 3, 6, OF_SECOND):
+    for trial in (2, 4, 6, OF_SECOND):
         paths.evidence(trial + 100).write_bytes(paths.evidence(trial).read_bytes())
     config = read_manifest(paths).config
 
@@ -203,11 +203,11 @@ TRIALS = [
     Forgery(5, "a built model removed, chained", strongly(of(TrialBuilt, 4)), ("rule evidence",)),
     Forgery(6, "a forged epoch before the true one",
             naively(lambda record: [replace(record, body=replace(record.body, correct=49_999)), record]
-                    if isinstance(record.body, EpochCompleted) and record.body.trial == 4 else record),
+                    if isinstance(record.body, EpochCompleted) and record.body.trial == 3 else record),
             (f"sequence {FIRST}", f"chain {FIRST}", f"witness {FIRST}")),
     Forgery(6, "a forged epoch before the true one, chained",
             strongly(lambda record: [replace(record, body=replace(record.body, correct=49_999)), record]
-                     if isinstance(record.body, EpochCompleted) and record.body.trial == 4 else record),
+                     if isinstance(record.body, EpochCompleted) and record.body.trial == 3 else record),
             (f"bounds {FIRST}", f"witness {FIRST}")),
 ]  # fmt: skip
 

@@ -34,7 +34,7 @@ from tests.forgeries.table import (
     unheard,
 )
 
-TRIAL = 4
+TRIAL = 3
 ROW_BYTES = 16
 
 
@@ -143,7 +143,7 @@ def edited(paths: RunPaths) -> None:
 
 def swapped(paths: RunPaths) -> None:
     """The files of two trials exchanged."""
-    one, other, between = paths.evidence(3), paths.evidence(TRIAL), paths.root / "between"
+    one, other, between = paths.evidence(4), paths.evidence(TRIAL), paths.root / "between"
     for source, target in ((one, between), (other, one), (between, other)):
         shutil.move(source, target)
 
@@ -172,14 +172,14 @@ def fewer_steps(paths: RunPaths) -> None:
 
 def copied_rows(paths: RunPaths) -> None:
     """The rows of one trial for another one, whose losses are then said to be those."""
-    paths.evidence(3).write_bytes(paths.evidence(TRIAL).read_bytes())
+    paths.evidence(4).write_bytes(paths.evidence(TRIAL).read_bytes())
     epochs: dict[int, EpochCompleted] = {}
 
     def change(record: Record) -> Record:
         body = record.body
         if isinstance(body, EpochCompleted) and body.trial == TRIAL:
             epochs[body.epoch] = body
-        if isinstance(body, EpochCompleted) and body.trial == 3:
+        if isinstance(body, EpochCompleted) and body.trial == 4:
             source = epochs[body.epoch]
             return replace(record, body=replace(body, evidence=source.evidence, loss=source.loss))
         return record
@@ -228,7 +228,7 @@ MATERIAL: Sequence[Forgery] = [
     Forgery(17, "evidence removed", removed("evidence/trial-000004.rows"), ("missing trial-000004",)),
     Forgery(17, "evidence edited", edited, (f"evidence {FIRST}",)),
     Forgery(17, "evidence of two trials exchanged", swapped, (f"evidence {FIRST}", f"evidence {SECOND}")),
-    Forgery(17, "evidence torn", torn, ("evidence trial-000004",)),
+    Forgery(17, "evidence torn", torn, ("evidence trial-000003",)),
     Forgery(17, "steps left out, with hashes", fewer_steps, (f"evidence {SECOND}",)),
     Forgery(17, "a loss that the steps do not have", strongly(of(*AN_EPOCH, loss=0.5)), (f"evidence {FIRST}",)),
     Forgery(17, "evidence of another trial, with hashes", copied_rows, (f"evidence {SECOND}",)),
