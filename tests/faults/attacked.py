@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_USAGE
-from testing.processes import ask, family, lives, processes_with, words_of
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
+from testing.processes import ask, family
 from tests.faults.grounds.contract import Place
+from tests.faults.watched import Watched
 
-SILENCE_S = 6.0
-"""`run.replica_silence`; a rank is silent for half of it."""
+SILENCE_S = 12.0
+"""`run.replica_silence` and `replica.trial_silence`: a busy machine is silent for less."""
 
-PATIENCE_S = 240.0
+PATIENCE_S = 400.0
 """Nothing that a fault leads to takes this long, on however busy a machine."""
 
 LOOK_S = 0.1
@@ -32,10 +31,8 @@ SETTINGS = (
     "search.max_growth=1.2", "telemetry.interval=1s", "run.min_free_disk_gib=0",
 )  # fmt: skip
 
-PATIENT = (f"run.replica_silence={SILENCE_S}s", f"replica.trial_silence={SILENCE_S / 2}s")
+PATIENT = (f"run.replica_silence={SILENCE_S}s", f"replica.trial_silence={SILENCE_S}s")
 """Not for real training, whose first step takes longer."""
-
-KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 
 
 @dataclass
@@ -61,20 +58,36 @@ class Command:
         self.terminal = None
         return True
 
+    def flaws(self) -> list[str]:
+        """What is wrong with its end, for which it waits; reported once."""
+        if self.judged:
+            return []
+        self.judged = True
+        self.close_terminal()
+        code, words = self.process.wait(), self.process.args
+        assert isinstance(words, list)
+        late = code == EXIT_USAGE and "resume" in words and "reached its deadline" in self.shown
+        found = []
+        if code not in self.codes and not late:
+            found.append(f"exit code {code} instead of {sorted(self.codes)}: {self.shown[-600:]}")
+        if "Traceback" in self.shown:
+            found.append(f"a traceback is printed: {self.shown[-2000:]}")
+        return found
 
-class Attacked:
+
+class Attacked(Watched):
     """One run below a folder."""
 
     def __init__(self, folder: Path, place: Place, trainer: str = "simulated", replicas: int = 3) -> None:
+        super().__init__(folder / "run")
         self.folder = folder
-        self.output = folder / "run"
         self.environment = dict(place.environment)
         self.prefix: list[str] = ["setsid", "--ctty"]
         self.replicas = replicas
         self.flaws: list[str] = []
         """Exit codes and ends that are not as they must be."""
         self.double_claims = 0
-        self._place = place
+        self.place = place
         self._trainer = trainer
         self._commands: list[Command] = []
 
@@ -84,13 +97,13 @@ class Attacked:
 
     # Commands
 
-    def begin(self, duration_s: int) -> None:
-        """Start the run."""
+    def begin(self, duration_s: int, *further: str) -> None:
+        """Start the run, with further settings."""
         settings = [f"training.trainer={self._trainer}", *SETTINGS]
         settings += PATIENT if self._trainer == "simulated" else ()
-        words = [word for setting in settings for word in ("--set", setting)]
+        words = [word for setting in (*settings, *further) for word in ("--set", setting)]
         self._start("run", "--dataset", "digits", "--replicas", str(self.replicas), "--duration", f"{duration_s}s",
-                    *words, *self._place.words, "--output", str(self.output))  # fmt: skip
+                    *words, *self.place.words, "--output", str(self.output))  # fmt: skip
 
     def _start(self, *words: str) -> Command:
         shown = self.folder / f"shown-{len(self._commands)}"
@@ -105,57 +118,39 @@ class Attacked:
         return self._commands[-1]
 
     @property
-    def _current(self) -> Command:
+    def current(self) -> Command:
+        """The command that has the run, or had it last."""
         return self._commands[-1]
 
     @property
-    def command_pid(self) -> int:
-        """Of the command that has the run, or had it last."""
-        return self._current.process.pid
+    def command_pids(self) -> list[int]:
+        """Of all commands; the last one is that of `current`."""
+        return [command.process.pid for command in self._commands]
 
     @property
     def alive(self) -> bool:
         """True if the command that has the run has not ended."""
-        return self._current.process.poll() is None
+        return self.current.process.poll() is None
 
     @property
     def over(self) -> bool:
-        """True if the run has ended at its deadline, or its last primary died as the deadline passed."""
-        return not self.alive and (self._deadline_recorded() or self._current.process.poll() == EXIT_USAGE)
+        """True if the run has reached its deadline, with or without a living primary."""
+        return not self.alive and (self.deadline_recorded() or self.current.process.poll() == EXIT_USAGE)
 
     def expect_death(self) -> None:
         """The next end of the command is that of a killed one."""
-        self._current.codes |= self._place.killed_codes
-
-    def close_terminal(self) -> bool:
-        """Close the terminal of the command; False if that has happened already."""
-        return self._current.close_terminal()
-
-    def shown(self) -> str:
-        """Everything that the command has printed."""
-        return self._current.shown
+        self.current.codes |= self.place.killed_codes
 
     def go_on(self) -> None:
         """Resume the run if its primary has died."""
         if self.alive:
             return
-        self._judge(self._current)
+        self._judge(self.current)
         if not self.over and (self.output / "run.json").exists():
             self._start("resume", str(self.output))
 
     def _judge(self, command: Command) -> None:
-        """Compare the exit code of a command that has ended with what was done to it."""
-        if command.judged:
-            return
-        command.judged = True
-        command.close_terminal()
-        code, verb = command.process.wait(), command.process.args
-        assert isinstance(verb, list)
-        late = code == EXIT_USAGE and "resume" in verb and "reached its deadline" in command.shown
-        if code not in command.codes and not late:
-            self.flaws.append(f"exit code {code} instead of {sorted(command.codes)}: {command.shown[-600:]}")
-        if "Traceback" in command.shown:
-            self.flaws.append(f"a traceback is printed: {command.shown[-2000:]}")
+        self.flaws += command.flaws()
 
     def refuse_second(self) -> None:
         """Resume the run beside its living primary, which is refused."""
@@ -201,7 +196,7 @@ class Attacked:
     # What happens
 
     def wait(self, condition: Callable[[], object], while_going: bool = True) -> bool:
-        """Wait until something is true; False if the run is over before, or it takes far too long."""
+        """Wait until something is true; False if the run is over before, or in vain."""
         end = time.monotonic() + PATIENCE_S
         while not condition():
             if while_going and self.over:
@@ -213,31 +208,21 @@ class Attacked:
         return True
 
     def recovered(self) -> bool:
-        """Wait until every replica has completed a further epoch; False if the run is over before."""
-        before = [self._epochs_of(f"replica-{replica:04d}-*.jsonl") for replica in range(self.replicas)]
+        """Wait until every replica has completed a further epoch; False as of `wait`."""
+        before = [self.epochs_of(f"replica-{replica:04d}-*.jsonl") for replica in range(self.replicas)]
 
         def working() -> bool:
             self.go_on()
-            return all(self._epochs_of(f"replica-{number:04d}-*.jsonl") > count for number, count in enumerate(before))
+            return all(self.epochs_of(f"replica-{number:04d}-*.jsonl") > count for number, count in enumerate(before))
 
         return self.wait(working)
 
-    def epochs(self) -> int:
-        """Epochs that are recorded."""
-        return self._epochs_of("replica-*.jsonl")
-
-    def _epochs_of(self, pattern: str) -> int:
-        return sum(text.count('"type":"epoch"') for text in self._texts(pattern))
-
-    def _deadline_recorded(self) -> bool:
-        return any('"reason":"deadline"' in text for text in self._texts("primary-*.jsonl"))
-
-    def _texts(self, pattern: str) -> list[str]:
-        texts = []
-        for file in (self.output / "history").glob(pattern):
-            with contextlib.suppress(FileNotFoundError):
-                texts.append(file.read_text(errors="replace"))
-        return texts
+    def stop(self) -> None:
+        """Interrupt the run, as Ctrl-C does, and wait until it has ended."""
+        self.current.codes = {EXIT_FAILED}
+        self.current.process.send_signal(signal.SIGINT)
+        self.wait(lambda: not self.alive, while_going=False)
+        self._judge(self.current)
 
     def finish(self) -> None:
         """Resume as often as needed until the run has ended at its deadline."""
@@ -249,41 +234,4 @@ class Attacked:
             self.flaws.append("the run does not end")
             for process in self.processes():
                 ask(process.kill, None)
-        self._judge(self._current)
-
-    # Processes
-
-    def processes(self) -> list[psutil.Process]:
-        """All processes of the run, by command line or parent."""
-        found = {}
-        for head in processes_with(self.output):
-            ranks = [member for member in family(head)[1:] if "replica" in " ".join(words_of(member)) and lives(member)]
-            found.update({process.pid: process for process in (head, *ranks)})
-        return list(found.values())
-
-    def kinds(self) -> dict[str, list[psutil.Process]]:
-        """The processes by what they do: one of KINDS."""
-        found: dict[str, list[psutil.Process]] = {kind: [] for kind in KINDS}
-        for process in self.processes():
-            found[self._kind(words_of(process))].append(process)
-        return found
-
-    def _kind(self, words: list[str]) -> str:
-        if "-m" not in words:
-            return "manager" if "--trace-uncaught" in words else "other"
-        module = words[words.index("-m") + 1]
-        if module == "replica":
-            return "agent"
-        if module.startswith("replica.trainer"):
-            return "rank"
-        if module == "aiperf" and "python" in words[0]:
-            return "command" if "nni" in self._place.words else "primary"
-        return "primary" if module == "primary.nni" else "other"
-
-    def left(self) -> list[str]:
-        """Wait until nothing is left of the run; what stays nevertheless."""
-        end = time.monotonic() + PATIENCE_S
-        while (self.processes() or self._place.left()) and time.monotonic() < end:
-            time.sleep(LOOK_S)
-        names = [" ".join(words_of(process)) for process in self.processes()]
-        return [*names, *self._place.left(), *map(str, self.output.rglob(".*.tmp"))]
+        self._judge(self.current)

@@ -6,14 +6,17 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from aiperf.run_directory.paths import open_run
 from analysis.results.verify import verify
-from tests.faults.attacked import Attacked
+from testing.processes import words_of
+from tests.faults.attacked import LOOK_S, PATIENCE_S, Attacked
 from tests.faults.recount import operations_total
 
 REPORTED = re.compile(r"trial (\d+) completed epoch (\d+)$")
@@ -55,7 +58,7 @@ class Books:
 def close_books(run: Attacked) -> Books:
     """Recount a run that is over."""
     books = Books(double_claims=run.double_claims + overlaps(run.output))
-    left = run.left()
+    left = left_of(run)
     books.leftovers = len(left)
     known, kept = reported(run.output), recorded(run.output)
     lost, doubled = sorted(known - set(kept)), [key for key, times in kept.items() if times > 1]
@@ -65,6 +68,15 @@ def close_books(run: Attacked) -> Books:
     books.notes = [*(f"lost: {key}" for key in lost), *(f"doubled: {key}" for key in doubled),
                    *(f"left: {name}" for name in left), *wrong]  # fmt: skip
     return books
+
+
+def left_of(run: Attacked) -> list[str]:
+    """Wait until nothing is left of a run; what stays nevertheless."""
+    end = time.monotonic() + PATIENCE_S
+    while (run.processes() or run.place.left()) and time.monotonic() < end:
+        time.sleep(LOOK_S)
+    names = [" ".join(words_of(process)) for process in run.processes()]
+    return [*names, *run.place.left(), *map(str, run.output.rglob(".*.tmp"))]
 
 
 def bodies(output: Path, pattern: str = "*.jsonl") -> list[dict[str, Any]]:
@@ -91,11 +103,11 @@ def overlaps(output: Path) -> int:
     files = sorted((output / "history").glob("primary-*.jsonl"), key=lambda file: int(file.stem.split("-")[1]))
     times = [[body["time"] for body in bodies(output, file.name)] for file in files]
     times = [of_one for of_one in times if of_one]
-    return sum(earlier[-1] > later[0] for earlier, later in zip(times, times[1:], strict=False))
+    return sum(earlier[-1] > later[0] for earlier, later in pairwise(times))
 
 
 def wrong_ends(output: Path) -> list[str]:
-    """Complaints if report, raw records or `aiperf verify` disagree, or the end is not that of a whole run."""
+    """Complaints if report, raw records and `aiperf verify` disagree, or about the status."""
     shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output), "--format", "json"],
                            capture_output=True, text=True, check=False)  # fmt: skip
     if shown.returncode:

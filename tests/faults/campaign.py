@@ -1,11 +1,11 @@
 """The fault campaign: drawn faults in real runs, after which the books are checked.
 
-python -m tests.faults.campaign --faults 100 [--seed 1] [--under local,ssh,slurm,nni] [--menu kill,...]
+python -m tests.faults.campaign --faults 100 [--seed 1] [--under local,ssh] [--menu kill,freeze]
 
 The last line is `faults: faults=<n> lost=<n> doubled=<n> leftovers=<n> wrong_status=<n>
-double_claims=<n>`, or with `--format json` a document with the counts of each kind of fault under each
-manager or launcher; all but the first must be 0. A draw depends on the seed of its run, which is printed;
-`--seed` with `--under` of one repeats it.
+double_claims=<n>`, or with `--format json` a document with the counts of each kind of fault under
+each manager and launcher; all but the first must be 0. A run's draws depend on its seed, which is
+printed: `--seed` with `--under` repeats them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Session:
         """Begin a run, strike until enough has happened or it is over, and close its books."""
         draw = random.Random(self.seed)
         run = Attacked(folder, self.place, self.trainer)
-        menu = {name: MENU.load(name)() for name in self.menu}  # type: ignore[operator]
+        menu = {name: MENU.load(name)() for name in self.menu}
         try:
             for fault in self._by_place(menu):
                 fault.prepare(run, draw)
@@ -100,7 +100,7 @@ def say(text: str) -> None:
 def available(under: Sequence[str], menu: Sequence[str]) -> tuple[list[str], list[str]]:
     """What of these the machine has; what is missing is said loudly."""
     lacks = {name: GROUNDS.load(name).missing() for name in under}
-    lacks |= {name: MENU.load(name)().missing() for name in menu}  # type: ignore[operator]
+    lacks |= {name: MENU.load(name)().missing() for name in menu}
     for name, reason in lacks.items():
         if reason:
             say(f"************ NOT DONE: {name}: this needs {reason} ************")
@@ -114,14 +114,16 @@ def campaign(arguments: argparse.Namespace) -> tuple[dict[str, Counter[str]], Bo
     for number, name in enumerate(under):
         wanted = arguments.faults * (number + 1) // len(under) - arguments.faults * number // len(under)
         done[name] = Counter()
-        with tempfile.TemporaryDirectory(prefix="aiperf-faults-") as folder:
-            with GROUNDS.load(name).open(Path(folder) / "ground") as place:
-                seed = arguments.seed
-                while done[name].total() < wanted:
-                    session = Session(place, seed, arguments.trainer, menu)
-                    total.add(one_run(name, session, Path(folder), min(FAULTS_PER_RUN, wanted - done[name].total())))
-                    done[name] += session.struck
-                    seed += 1
+        with (
+            tempfile.TemporaryDirectory(prefix="aiperf-faults-") as folder,
+            GROUNDS.load(name).open(Path(folder) / "ground") as place,
+        ):
+            seed = arguments.seed
+            while done[name].total() < wanted:
+                session = Session(place, seed, arguments.trainer, menu)
+                total.add(one_run(name, session, Path(folder), min(FAULTS_PER_RUN, wanted - done[name].total())))
+                done[name] += session.struck
+                seed += 1
     return done, total
 
 
@@ -130,7 +132,7 @@ def one_run(name: str, session: Session, folder: Path, faults: int) -> Books:
     pace = GROUNDS.load(name).pace * (KERAS_FACTOR if session.trainer == "keras" else 1)
     say(f"under {name}, seed {session.seed}: {faults} faults")
     with tempfile.TemporaryDirectory(dir=folder, prefix="run-") as own:
-        books = session.attack(Path(own), faults, round(START_S[name] + faults * pace))
+        books = session.attack(Path(own), faults, round(START_S[name] * (KERAS_FACTOR if session.trainer == "keras" else 1) + faults * pace))
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(session.struck.items()))
     say("\n  ".join((f"  {books}", f"struck: {said}", *books.notes)))
     return books

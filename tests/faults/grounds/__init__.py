@@ -1,4 +1,4 @@
-"""Grounds by name: launchers and managers under which runs are attacked. Register a new one here."""
+"""Grounds by name: launchers and managers of runs under attack. Register a new one here."""
 
 from __future__ import annotations
 

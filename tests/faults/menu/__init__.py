@@ -5,12 +5,13 @@ from __future__ import annotations
 from aiperf.registry import Registry
 from tests.faults.menu.contract import Fault
 
-MENU: Registry[Fault] = Registry(
+MENU: Registry[type[Fault]] = Registry(
     "fault",
     {
         "kill": "tests.faults.menu.kills:Kill",
         "freeze": "tests.faults.menu.freezes:Freeze",
-        "clock": "tests.faults.menu.clocks:ClockStep",
+        "clock": "tests.faults.menu.clocks:BootTime",
+        "time": "tests.faults.menu.clocks:TimeOfDay",
         "disk": "tests.faults.menu.disks:FullDisk",
         "error": "tests.faults.menu.errors:Errors",
         "hangup": "tests.faults.menu.hangups:HangUp",

@@ -14,8 +14,6 @@ class Fault(Protocol):
     variants: ClassVar[tuple[str, ...]]
     """Draws are from these."""
 
-    def __init__(self) -> None: ...
-
     def missing(self) -> str:
         """What this machine or user lacks for it; empty if it can be done."""
 

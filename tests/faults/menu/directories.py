@@ -26,7 +26,7 @@ def inode(path: Path) -> tuple[int, int]:
 
 
 class LostFiles:
-    """Of writers that live: what a dead one has written is on the disk only, and nobody can restore it."""
+    """Only of writers that live: no process could restore what a dead one has written."""
 
     variants: ClassVar[tuple[str, ...]] = ("deleted", "renamed", "folder")
 
@@ -55,7 +55,7 @@ class LostFiles:
         return True
 
     def _folder(self, run: Attacked, aside: Path, writers: Mapping[Path, psutil.Process]) -> bool:
-        """The folder is gone until all living writers have theirs again, then the old one is back."""
+        """The folder is gone until all writers have written theirs again, then it is back."""
         folder, new = run.output / "history", run.output.with_name("new")
         before = {path: inode(path) for path in writers}
         folder.rename(aside)
@@ -77,16 +77,16 @@ class LostFiles:
         found = {}
         kinds = run.kinds()
         for process in [*kinds["agent"], *kinds["primary"]]:
-            for file in ask(process.open_files, []):
-                if file.path.endswith(".jsonl") and Path(file.path).parent == run.output / "history":
-                    found[Path(file.path)] = process
+            paths = ask(lambda process=process: [Path(file.path) for file in process.open_files()], list[Path]())  # type: ignore[misc]
+            mine = [path for path in paths if path.suffix == ".jsonl" and path.parent == run.output / "history"]
+            found.update(dict.fromkeys(mine, process))
         return found
 
     @staticmethod
     def _written_again(
         run: Attacked, writers: Mapping[Path, psutil.Process], before: Mapping[Path, tuple[int, int]]
     ) -> bool:
-        """Wait until each of the files is another one, and as long; False if its writer has died."""
+        """Wait until each file is another one, and as long; False if its writer has died."""
 
         def again(path: Path) -> bool:
             (now, size), (old, least) = inode(path), before[path]

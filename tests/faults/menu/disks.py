@@ -49,10 +49,10 @@ class FullDisk:
         filler = self._disk / "filler"
         if not run.alive:
             return False
-        said = run.shown().count("waits for storage")
+        said = run.current.shown.count("waits for storage")
         try:
             fill(filler)
-            run.wait(lambda: run.shown().count("waits for storage") > said or not run.alive)
+            run.wait(lambda: run.current.shown.count("waits for storage") > said or not run.alive)
         finally:
             filler.unlink()
         return True

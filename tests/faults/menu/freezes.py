@@ -17,7 +17,7 @@ OTHERS_EPOCHS = 2
 class Freeze:
     """Ranks and agents: until others have worked on, or until they are given up and killed.
 
-    The primary: for up to twice the silence that it takes for a loss.
+    The primary: for up to more than the silence that it takes for a loss.
     """
 
     variants: ClassVar[tuple[str, ...]] = ("rank", "rank for good", "agent", "agent for good", "primary")
@@ -38,7 +38,7 @@ class Freeze:
         ask(lambda: victim.send_signal(signal.SIGSTOP), None)
         try:
             if kind == "primary":
-                time.sleep(draw.uniform(0.2, 2 * SILENCE_S))  # the fault itself: nothing else happens meanwhile
+                time.sleep(draw.uniform(0.2, 1.5 * SILENCE_S))  # the fault itself: nothing else happens meanwhile
             elif for_good:
                 run.wait(lambda: not lives(victim))
             else:

@@ -28,7 +28,7 @@ class HangUp:
         if not run.alive or not run.epochs():
             return False
         before = run.epochs()
-        if variant == "terminal" and not run.close_terminal():
+        if variant == "terminal" and not run.current.close_terminal():
             variant = "every process"
         if variant == "every process":
             kinds = run.kinds()
