@@ -112,13 +112,14 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self.growth = Growth()
         self._run, self._end = run, threading.Event()
+        self._primary = run.command_pids[-1]
 
     def run(self) -> None:
         """Sample; the primary and agents of this moment."""
         while not self._end.wait(SAMPLE_S):
             kinds = self._run.kinds()
             for process in kinds["primary"]:
-                if process.pid == self._run.command_pids[-1] and (sample := sample_of(process)):
+                if process.pid == self._primary and (sample := sample_of(process)):
                     self.growth.primary.append(sample)
             for process in kinds["agent"]:
                 if sample := sample_of(process):

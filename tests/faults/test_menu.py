@@ -39,7 +39,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     with GROUNDS.load("local").open(folder) as place:
         run = Attacked(folder, place, replicas=2)
         try:
-            for kind in menu.keys() - missing.keys():
+            for kind in [kind for kind in menu if kind not in missing]:
                 menu[kind].prepare(run, draw)
             run.begin(3600)
             for kind in [kind for kind in SHORT if kind not in missing]:
