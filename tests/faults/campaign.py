@@ -129,10 +129,11 @@ def campaign(arguments: argparse.Namespace) -> tuple[dict[str, Counter[str]], Bo
 
 def one_run(name: str, session: Session, folder: Path, faults: int) -> Books:
     """One run with its books, told."""
-    pace = GROUNDS.load(name).pace * (KERAS_FACTOR if session.trainer == "keras" else 1)
+    slowness = KERAS_FACTOR if session.trainer == "keras" else 1
+    duration_s = round(slowness * (START_S[name] + faults * GROUNDS.load(name).pace))
     say(f"under {name}, seed {session.seed}: {faults} faults")
     with tempfile.TemporaryDirectory(dir=folder, prefix="run-") as own:
-        books = session.attack(Path(own), faults, round(START_S[name] * (KERAS_FACTOR if session.trainer == "keras" else 1) + faults * pace))
+        books = session.attack(Path(own), faults, duration_s)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(session.struck.items()))
     say("\n  ".join((f"  {books}", f"struck: {said}", *books.notes)))
     return books
