@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ from tests.faults.books import overlaps, recorded, reported, unclosed
 from tests.faults.soak import LEAST_SAMPLES, Growth, Sample
 
 
-def write(output: Path, name: str, *records: dict[str, object]) -> None:
+def write(output: Path, name: str, *records: Mapping[str, object]) -> None:
     folder = output / "history"
     folder.mkdir(exist_ok=True)
     lines = [
-        json.dumps({"writer": name, "time": f"2026-01-01T00:00:{body.pop('at', 0):02d}Z", "data": body, "sum": "x"},
+        json.dumps({"writer": name, "time": f"2026-01-01T00:00:{body.get('at', 0):02d}Z", "data": body, "sum": "x"},
                    separators=(",", ":"))
         for body in records
     ]  # fmt: skip

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import random
 import re
+import struct
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 from tests.faults.attacked import Attacked
 from tests.faults.grounds.contract import missing_programs
 
-LIBRARY = "faketime/libfaketimeMT.so.1"
-FOLDERS = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu"), Path("/usr/lib64"), Path("/usr/lib"))
 LONGEST_STEP_S = 3600
 EPOCHS = 4
 """Completed while the clock is wrong."""
@@ -64,9 +65,12 @@ class BootTime:
         pass
 
 
-def libfaketime() -> Path | None:
-    """Debian's package `faketime`."""
-    return next((folder / LIBRARY for folder in FOLDERS if (folder / LIBRARY).exists()), None)
+@cache
+def library() -> Path:
+    """The compiled library. Raises CalledProcessError if it cannot be compiled."""
+    made = Path(tempfile.mkdtemp(prefix="aiperf-step-")) / "step.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", made, Path(__file__).with_name("step.c")], check=True)
+    return made
 
 
 class TimeOfDay:
@@ -74,26 +78,18 @@ class TimeOfDay:
 
     variants: ClassVar[tuple[str, ...]] = ("time of day",)
 
-    def __init__(self) -> None:
-        self._run: Attacked | None = None
-
     def missing(self) -> str:
-        return "" if libfaketime() else "libfaketime (Debian: faketime)"
+        return missing_programs("gcc")
 
     def prepare(self, run: Attacked, draw: random.Random) -> None:
-        self._run = run
+        run.preload(str(library()))
+        run.environment |= {"STEP_FILE": str(run.folder / "step")}
         self._set(run, 0)
-        run.preload(str(libfaketime()))
-        run.environment |= {
-            "FAKETIME_TIMESTAMP_FILE": str(run.folder / "step"), "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_SKIP_CMDS": "node", "NO_FAKE_STAT": "1",
-        }  # fmt: skip
 
     @staticmethod
     def _set(run: Attacked, step_s: int) -> None:
-        new = run.folder / "step.new"
-        new.write_text(f"{step_s:+d}\n")
-        new.replace(run.folder / "step")
+        with (run.folder / "step").open("r+b" if (run.folder / "step").exists() else "wb") as file:
+            file.write(struct.pack("q", step_s))
 
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
         if not run.alive:
@@ -104,7 +100,4 @@ class TimeOfDay:
         return True
 
     def clean(self) -> None:
-        """Remove the library's shared memory, which killed processes leave."""
-        for pid in self._run.command_pids if self._run else ():
-            for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
-                Path("/dev/shm", name).unlink(missing_ok=True)
+        pass
