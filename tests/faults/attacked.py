@@ -232,6 +232,11 @@ class Attacked(Watched):
             self.go_on()
         if not self.over:
             self.flaws.append("the run does not end")
-            for process in self.processes():
-                ask(process.kill, None)
+            self.current.codes |= {-9}
+            self.kill()
         self._judge(self.current)
+
+    def kill(self) -> None:
+        """Kill whatever is left."""
+        for process in self.processes():
+            ask(process.kill, None)

@@ -57,6 +57,7 @@ class Session:
             run.finish()
             return close_books(run)
         finally:
+            run.kill()
             for fault in menu.values():
                 fault.clean()
 
