@@ -235,8 +235,3 @@ class Attacked(Watched):
             self.current.codes |= {-9}
             self.kill()
         self._judge(self.current)
-
-    def kill(self) -> None:
-        """Kill whatever is left."""
-        for process in self.processes():
-            ask(process.kill, None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -143,6 +144,7 @@ def one_run(name: str, session: Session, folder: Path, faults: int) -> Books:
 def main() -> int:
     """Run a campaign; 1 if anything was lost, doubled, left or wrong."""
     arguments = parse()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left then, either
     done, total = campaign(arguments)
     faults = sum(counts.total() for counts in done.values())
     if arguments.format == "json":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -167,6 +168,7 @@ class Soak:
                 growth = self._attack(run, menu, draw)
                 return growth, close_books(run)
             finally:
+                run.kill()
                 for fault in menu.values():
                     fault.clean()
 
@@ -201,6 +203,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Soak; 1 if anything grows, or the books are wrong."""
     options = parse()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left then, either
     soak = Soak(options.replicas, options.minutes, options.every, options.seed, options.epoch_seconds)
     with tempfile.TemporaryDirectory(prefix="aiperf-soak-") as folder:
         growth, books = soak.last(Path(folder))

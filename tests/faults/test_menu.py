@@ -52,6 +52,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
             run.stop()
             yield Ends(struck, flaws, missing, close_books(run))
         finally:
+            run.kill()
             for fault in menu.values():
                 fault.clean()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from testing.processes import family, lives, processes_with, words_of
+from testing.processes import ask, family, lives, processes_with, words_of
 
 KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 
@@ -42,6 +42,11 @@ class Watched:
             ranks = [member for member in family(head)[1:] if "replica" in " ".join(words_of(member)) and lives(member)]
             found.update({process.pid: process for process in (head, *ranks)})
         return list(found.values())
+
+    def kill(self) -> None:
+        """Kill whatever is left."""
+        for process in self.processes():
+            ask(process.kill, None)
 
     def kinds(self) -> dict[str, list[psutil.Process]]:
         """The processes by what they do: one of KINDS."""
