@@ -55,8 +55,10 @@ horovod: .venv/$(BUILD).stamp
 	touch $@
 
 # A test that fails is run once more: machines are shared. What needed that is listed at the end; it is a defect.
+# Two at a time: most tests wait for processes of their own.
+WORKERS ?= 2
 test: check
-	$(BIN)/pytest --reruns 1
+	$(BIN)/pytest --reruns 1 --numprocesses $(WORKERS)
 
 check: .venv/test.stamp
 	$(BIN)/ruff format --check .

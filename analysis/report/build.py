@@ -11,11 +11,9 @@ from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.history.ledger import ReplicaLedger, when
 from aiperf.rules.score import (
-    TrialWork,
     best_error,
     operations_per_second,
     regulated,
-    timeline,
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.reading.integrity.evidence import without_evidence
@@ -34,7 +32,7 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import Span, busy_fraction, phase_totals, spans
+from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
@@ -51,7 +49,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     total = sum(trial.operations for trial in trials)
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
-    phases = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))
@@ -66,7 +64,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
-        timeline=_timeline(data, work),
+        timeline=_timeline(data),
         trials=trials,
         replica_details=replicas,
         hyperparameters=by_value(trials),
@@ -112,18 +110,18 @@ def _surroundings(data: RunData) -> dict[str, Any]:
             for key, value, default in deviations_from_defaults(data.manifest.config)
         ),
         "versions": _versions(data),
-        "damages": tuple(map(str, data.damages)),
+        "damages": data.damage_texts,
         "notices": data.notices,
         "unfinished_lines": data.unfinished_lines,
     }
 
 
-def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
+def _timeline(data: RunData) -> tuple[TimelinePart, ...]:
     if data.start_ms is None:
         return ()
     return tuple(
         TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
-        for point in timeline(work, data.start_ms, data.end_ms)
+        for point in data.course.timeline(data.start_ms, data.end_ms)
     )
 
 
@@ -201,7 +199,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         error=error,
         images_trained=sum(trial.images_trained for trial in trials),
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
-        damages=tuple(map(str, data.damages)),
+        damages=data.damage_texts,
         chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,

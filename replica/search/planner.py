@@ -96,6 +96,7 @@ class Planner:
         A round's own training takes the architecture that was proposed ahead if it is still new.
         """
         with self._knowledge.unchanged():
+            self._knowledge.follow(job.digest)
             self._knowledge.read()
             if self._knowledge.is_superseded(job.claim):
                 raise TrialFailedError("superseded", f"another primary has the run: claim {job.claim} is not the last")
@@ -134,6 +135,23 @@ class Planner:
                 self._candidates.save(round_number, self._choices.proposed(round_number, observations))
                 ahead = ahead.proposed(observations, time.thread_time() - began_s)
             self._ahead = ahead
+
+    def note_start(self, trial: int) -> None:
+        """Note that this replica has recorded the start of a trial."""
+        self._knowledge.note_start(self._replica, trial)
+
+    def knows_last_start(self) -> bool:
+        """True if a look shows the last start of a trial that was noted.
+
+        What is planned before that would not take it into account.
+        """
+        with self._knowledge.unchanged():
+            self._knowledge.read()
+            return self._knowledge.knows_last_start(self._replica)
+
+    def distrust_digest(self, reason: str) -> None:
+        """Read the raw records in place of the digest."""
+        self._knowledge.distrust(reason)
 
     def earlier_qualities(self, job: Job) -> dict[int, float]:
         """The quality after each epoch, by epoch, of the trials that a job resumes.
