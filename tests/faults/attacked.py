@@ -31,6 +31,9 @@ SETTINGS = (
     "search.max_growth=1.2", "telemetry.interval=1s", "run.min_free_disk_gib=0",
 )  # fmt: skip
 
+TOO_LATE = ("reached its deadline", "the deadline passed")
+"""Answers of `aiperf resume` to a run without time left."""
+
 PATIENT = (f"run.replica_silence={SILENCE_S}s", f"replica.trial_silence={SILENCE_S}s")
 """Not for real training, whose first step takes longer."""
 
@@ -66,7 +69,7 @@ class Command:
         self.close_terminal()
         code, words = self.process.wait(), self.process.args
         assert isinstance(words, list)
-        late = code == EXIT_USAGE and "resume" in words and "reached its deadline" in self.shown
+        late = code == EXIT_USAGE and "resume" in words and any(text in self.shown for text in TOO_LATE)
         found = []
         if code not in self.codes and not late:
             found.append(f"exit code {code} instead of {sorted(self.codes)}: {self.shown[-600:]}")

@@ -120,7 +120,8 @@ def wrong_ends(output: Path) -> list[str]:
     if still_open := unclosed(output):
         found.append(f"not closed exactly once: trials {still_open}")
     ends = [body["reason"] for body in bodies(output, "primary-*.jsonl") if body["type"] == "run_ended"]
-    if "deadline" in ends and (report["status"], report["ended"]) != ("UNOFFICIAL", "deadline"):
+    due = ("UNOFFICIAL", "deadline") if "deadline" in ends else ("FAILED", report["ended"])
+    if (report["status"], report["ended"]) != due:
         found.append(f"status {report['status']}, ended {report['ended']}: {report.get('notices')}")
     return found
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.books import overlaps, recorded, reported, unclosed
+from testing.hand_made import HandMadeRun
+from tests.faults.books import overlaps, recorded, reported, unclosed, wrong_ends
+from tests.faults.recount import operations_total
 from tests.faults.soak import LEAST_SAMPLES, Growth, Sample
 
 
@@ -44,6 +46,13 @@ def test_jobs_that_are_not_closed_once_are_found(tmp_path: Path) -> None:
     closed = [{"type": "trial_closed", "trial": trial} for trial in (2, 2)]
     write(tmp_path, "primary-1", *issued, *closed)
     assert unclosed(tmp_path) == [1, 2]
+
+
+def test_a_run_whose_deadline_passed_without_a_primary_is_counted_as_the_report_does(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run", {"run.duration": 100}).at(0).release(100).at(1).start_trial(1)
+    run.at(5).epoch(1, 1).at(120).epoch(1, 2)
+    assert operations_total(run.paths.root) > 0
+    assert wrong_ends(run.paths.root) == []
 
 
 def growing(bytes_per_hour: float = 0.0, descriptors_per_hour: float = 0.0) -> Growth:

@@ -14,9 +14,9 @@ SIZE = "96m"
 
 
 def fill(file: Path) -> None:
-    """Write until the last byte is taken."""
+    """Append until the last byte is taken."""
     size = 1 << 20
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while size:
         try:
             if os.write(descriptor, bytes(size)) < size:
@@ -50,9 +50,13 @@ class FullDisk:
         if not run.alive:
             return False
         said = run.current.shown.count("waits for storage")
+
+        def waiting() -> bool:
+            fill(filler)  # the run removes files of its own, which gives it space
+            return run.current.shown.count("waits for storage") > said or not run.alive
+
         try:
-            fill(filler)
-            run.wait(lambda: run.current.shown.count("waits for storage") > said or not run.alive)
+            run.wait(waiting)
         finally:
             filler.unlink()
         return True
