@@ -36,7 +36,8 @@ class Slurm:
             return shown.stdout.splitlines()
 
         try:
-            yield Place(("--launcher", "slurm"), cluster.environment, left=queue)
+            # SLURM keeps the job of an `srun` that was killed until its time limit.
+            yield Place(("--launcher", "slurm"), cluster.environment, spared=frozenset({"srun"}), left=queue)
         finally:
             cluster.stop()
 

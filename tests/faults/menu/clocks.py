@@ -92,7 +92,7 @@ class TimeOfDay:
             file.write(struct.pack("q", step_s))
 
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
-        if not run.alive:
+        if not run.recovered():  # clocks of two primaries must agree: none may begin with a wrong one
             return False
         self._set(run, drawn_step(draw))
         work_on(run)

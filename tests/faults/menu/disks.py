@@ -47,7 +47,7 @@ class FullDisk:
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
         assert self._disk is not None
         filler = self._disk / "filler"
-        if not run.alive:
+        if not run.recovered():  # a primary that cannot write its claim does not begin
             return False
         said = run.current.shown.count("waits for storage")
 

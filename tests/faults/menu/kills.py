@@ -26,7 +26,8 @@ class Kill:
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
         kinds = run.kinds()
         if variant == "all":
-            victims = [process for kind in kinds.values() for process in kind]
+            spared = run.place.spared
+            victims = [process for kind in kinds.values() for process in kind if ask(process.name, "") not in spared]
         else:
             victims = [draw.choice(kinds[variant])] if kinds[variant] else []
         if variant in FATAL and victims:
