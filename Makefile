@@ -70,7 +70,7 @@ check: .venv/test.stamp
 unit: .venv/test.stamp
 	$(BIN)/pytest tests/unit tests/contract
 
-# Random faults in real runs, under all launchers and managers that this machine has (UNDER=local,ssh,slurm,nni),
+# Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
 # of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time.
 KILLS ?= 100
 TRAINER ?= simulated

@@ -30,6 +30,8 @@ from tests.faults.menu import MENU, Fault
 FAULTS_PER_RUN = 20
 START_S = {"local": 15, "ssh": 20, "slurm": 30, "nni": 45}
 KERAS_FACTOR = 4
+ONLY_IF_NAMED = frozenset({"slurm", "nni"})
+"""Grounds on which the books are not always clean: see docs/faults.md."""
 
 
 @dataclass
@@ -88,7 +90,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trainer", choices=("simulated", "keras"), default="simulated")
-    parser.add_argument("--under", type=lambda text: text.split(","), default=[*GROUNDS])
+    parser.add_argument(
+        "--under", type=lambda text: text.split(","), default=[name for name in GROUNDS if name not in ONLY_IF_NAMED]
+    )
     parser.add_argument("--menu", type=lambda text: text.split(","), default=[*MENU])
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args(words)
