@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, unit, faults, fuzz, audit-packages, horovod, format, schema, docs, site, lock, native, env, clean.
+# Targets: run, test, check, unit, faults, soak, fuzz, audit-packages, horovod, format, schema, docs, site, lock, native, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
 NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
 NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
 
-.PHONY: env run horovod test check unit faults fuzz audit-packages format schema docs site lock native clean
+.PHONY: env run horovod test check unit faults soak fuzz audit-packages format schema docs site lock native clean
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
@@ -77,11 +77,21 @@ check: .venv/test.stamp
 unit: .venv/test.stamp
 	$(BIN)/pytest tests/unit tests/contract
 
-# Random SIGKILLs in real runs; TRAINER=keras trains for real and takes its time.
+# Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
+# of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time.
 KILLS ?= 100
 TRAINER ?= simulated
+SEED ?= 1
 faults: .venv/test.stamp
-	$(BIN)/python -m tests.faults.campaign --kills $(KILLS) --trainer $(TRAINER)
+	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) \
+	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
+
+# Many replicas and a fault every minute: descriptors and the memory of the primary stay flat.
+REPLICAS ?= 50
+MINUTES ?= 30
+EVERY ?= 60
+soak: .venv/test.stamp
+	$(BIN)/python -m tests.faults.soak --replicas $(REPLICAS) --minutes $(MINUTES) --every $(EVERY)
 
 # Hostile input for every reader: the corpus, EXAMPLES of each property, and a search that coverage guides (SECONDS
 # for each of its readers) if Atheris is installed. With AIPERF_FUZZ_SECONDS each property takes that long instead.

@@ -87,6 +87,7 @@ def _sshd(folder: Path, name: str, port: int) -> subprocess.Popen[bytes]:
         "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / name, "PidFile": "none", "UsePAM": "no",
         "AuthorizedKeysFile": folder / "authorized_keys", "PasswordAuthentication": "no", "StrictModes": "no",
         "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes", "Subsystem": "sftp internal-sftp",
+        "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",  # the same source as here
     }  # fmt: skip
     words = [word for option, value in options.items() for word in ("-o", f"{option}={value}")]
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")

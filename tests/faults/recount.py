@@ -24,8 +24,9 @@ def operations_total(output: Path) -> int:
     by_type: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_type[line[1]["type"]].append(line)
-    start_ms = by_type["run_released"][-1][0]
-    end_ms = by_type["run_ended"][-1][1]["end_ms"]
+    if not by_type["run_released"]:
+        return 0
+    start_ms, end_ms = by_type["run_released"][-1][0], end_of(lines, by_type)
     total = 0
     for began_ms, started in by_type["trial_started"]:
         own = [(ms, data) for ms, data in lines if data.get("trial") == started["trial"] and ms <= end_ms]
@@ -35,6 +36,20 @@ def operations_total(output: Path) -> int:
         if not died(began_ms, started, by_type, end_ms):
             total += open_epoch(cost, own, start_ms)
     return total
+
+
+def end_of(lines: list[Line], by_type: dict[str, list[Line]]) -> int:
+    """The recorded end. Without one, the last record, or the deadline if that was before."""
+    if ended(by_type):
+        return int(by_type["run_ended"][-1][1]["end_ms"])
+    released_ms, released = by_type["run_released"][-1]
+    return min(lines[-1][0], released_ms + int(released["duration_ms"]))
+
+
+def ended(by_type: dict[str, list[Line]]) -> bool:
+    """True if the run was not resumed after its last end."""
+    ends, resumed = by_type["run_ended"], by_type["run_resumed"]
+    return bool(ends) and (not resumed or resumed[-1][0] < ends[-1][0])
 
 
 def price(cost: Operations, data: dict[str, Any]) -> int:
@@ -60,7 +75,7 @@ def died(began_ms: int, started: dict[str, Any], by_type: dict[str, list[Line]],
         return True
     losses = [ms for ms, data in by_type["replica_lost"] if data["replica"] == started["replica"]]
     reports = (line for kind in ("phase", "progress", "epoch") for line in by_type[kind])
-    silent = not any(ms >= end_ms and data["trial"] == trial for ms, data in reports)
+    silent = ended(by_type) and not any(ms >= end_ms and data["trial"] == trial for ms, data in reports)
     return not ends and (silent or any(began_ms <= ms <= end_ms for ms in losses))
 
 

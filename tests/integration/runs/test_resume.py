@@ -16,7 +16,7 @@ from aiperf.history.bodies import RunEnded
 from aiperf.run_directory.claim import find_holder
 from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
-from tests.faults.campaign import campaign
+from tests.faults.campaign import campaign, parse
 
 
 def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
@@ -117,9 +117,10 @@ def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trainer", "kills", "seed"), [("simulated", 10, 5), ("keras", 2, 1)])
 def test_a_short_fault_campaign_loses_and_doubles_nothing(trainer: str, kills: int, seed: int) -> None:
-    toll = campaign(kills, seed, trainer)
-    assert toll.kills >= kills
-    assert toll.clean, str(toll)
+    options = ("--faults", str(kills), "--seed", str(seed), "--trainer", trainer, "--under", "local", "--menu", "kill")
+    struck, books = campaign(parse(options))
+    assert struck["local"].total() >= kills
+    assert books.clean, books.notes
 
 
 def damage_bytes(run: HandMadeRun) -> None:

@@ -1,0 +1,32 @@
+"""Runs that NNI drives, with replicas of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from testing.hand_made import free_port
+from tests.faults.grounds.contract import Place
+
+
+class Nni:
+    """The manager `nni`."""
+
+    pace = 15.0
+
+    def missing(self) -> str:
+        return "" if find_spec("nni") else "nni"
+
+    @contextmanager
+    def open(self, folder: Path) -> Iterator[Place]:
+        folder.mkdir()
+        # NNI's own database is not among the files that survive a full disk.
+        own = ("--set", f"nni.directory={folder / 'experiments'}")
+        words = ("--manager", "nni", "--set", f"nni.port={free_port()}", *own)
+        # `aiperf run` outlives the primary, which is NNI's child, and says how to resume.
+        yield Place(words, {"HOME": str(folder)}, frozenset({-9, 1}))
+
+
+NNI = Nni()

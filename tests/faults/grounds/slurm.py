@@ -1,0 +1,45 @@
+"""Replicas as jobs of a real SLURM cluster of several nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiperf.clock import SystemClock
+from slurm.local_cluster import LocalCluster
+from tests.faults.grounds.contract import Place, missing_programs
+
+NODES, CPUS = 4, 16
+
+
+class Slurm:
+    """The launcher `slurm`, outside an allocation: each replica is a job of its own."""
+
+    pace = 8.0
+
+    def missing(self) -> str:
+        return missing_programs("slurmctld", "slurmd", "munged", "srun")
+
+    @contextmanager
+    def open(self, folder: Path) -> Iterator[Place]:
+        cluster = LocalCluster(folder, SystemClock())
+        cluster.start(NODES, CPUS)
+
+        def queue() -> list[str]:
+            shown = subprocess.run(
+                ["squeue", "--noheader", "--format=%i %j %T"],
+                env={**os.environ, **cluster.environment}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            return shown.stdout.splitlines()
+
+        try:
+            # SLURM keeps the job of an `srun` that was killed until its time limit.
+            yield Place(("--launcher", "slurm"), cluster.environment, spared=frozenset({"srun"}), left=queue)
+        finally:
+            cluster.stop()
+
+
+SLURM = Slurm()

@@ -1,0 +1,42 @@
+"""SIGKILL of a rank, an agent, the primary, NNI's manager, or all at once."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+from testing.processes import ask
+from tests.faults.attacked import Attacked
+
+FATAL = ("primary", "manager", "all")
+"""The command ends with these."""
+
+
+class Kill:
+    """No process is told before."""
+
+    variants: ClassVar[tuple[str, ...]] = ("rank", "agent", "primary", "manager", "all")
+
+    def missing(self) -> str:
+        return ""
+
+    def prepare(self, run: Attacked, draw: random.Random) -> None:
+        pass
+
+    def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
+        kinds = run.kinds()
+        if variant == "all":
+            spared = run.place.spared
+            victims = [process for kind in kinds.values() for process in kind if ask(process.name, "") not in spared]
+        else:
+            victims = [draw.choice(kinds[variant])] if kinds[variant] else []
+        if variant in FATAL and victims:
+            run.expect_death()
+        for victim in victims:
+            ask(victim.kill, None)
+        if variant in FATAL and victims:
+            run.wait(lambda: not run.alive)
+        return bool(victims)
+
+    def clean(self) -> None:
+        pass

@@ -1,0 +1,68 @@
+"""A run as its files and processes show it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+from testing.processes import ask, family, lives, processes_with, words_of
+
+KINDS = ("command", "primary", "manager", "agent", "rank", "other")
+
+
+class Watched:
+    """One run in a directory, which need not exist yet."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+
+    def epochs(self) -> int:
+        """Epochs that are recorded."""
+        return self.epochs_of("replica-*.jsonl")
+
+    def epochs_of(self, pattern: str) -> int:
+        return sum(text.count('"type":"epoch"') for text in self._texts(pattern))
+
+    def deadline_recorded(self) -> bool:
+        return any('"reason":"deadline"' in text for text in self._texts("primary-*.jsonl"))
+
+    def _texts(self, pattern: str) -> list[str]:
+        texts = []
+        for file in (self.output / "history").glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                texts.append(file.read_text(errors="replace"))
+        return texts
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the run, by command line or parent."""
+        found = {}
+        for head in processes_with(self.output):
+            ranks = [member for member in family(head)[1:] if "replica" in " ".join(words_of(member)) and lives(member)]
+            found.update({process.pid: process for process in (head, *ranks)})
+        return list(found.values())
+
+    def kill(self) -> None:
+        """Kill whatever is left."""
+        for process in self.processes():
+            ask(process.kill, None)
+
+    def kinds(self) -> dict[str, list[psutil.Process]]:
+        """The processes by what they do: one of KINDS."""
+        found: dict[str, list[psutil.Process]] = {kind: [] for kind in KINDS}
+        for process in self.processes():
+            found[self._kind(words_of(process))].append(process)
+        return found
+
+    def _kind(self, words: list[str]) -> str:
+        if "-m" not in words:
+            return "manager" if "--trace-uncaught" in words else "other"
+        module = words[words.index("-m") + 1]
+        if module == "replica":
+            return "agent"
+        if module.startswith("replica.trainer"):
+            return "rank"
+        if module == "aiperf" and "python" in words[0]:
+            return "command" if (self.output / "nni.json").exists() else "primary"
+        return "primary" if module == "primary.nni" else "other"
