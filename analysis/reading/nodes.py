@@ -38,6 +38,8 @@ class NodeFacts(BaseModel):
     aiperf: str | None = None
     tensorflow: str | None = None
     tensorflow_cpu: str | None = Field(default=None, alias="tensorflow-cpu")
+    jax: str | None = None
+    torch: str | None = None
     keras: str | None = None
     numpy: str | None = None
     horovod: str | None = None

@@ -27,7 +27,8 @@ from replica.trainer.data.epochs import Epochs
 from replica.trainer.data.images import MEAN, train_image, validation_image
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.data.tfrecord import pieces
-from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent, source_for
+from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
+from testing.trainings.requests import request_for
 
 SHUFFLED = [name for name in SOURCES if name != "synthetic"]
 """Sources whose images differ: all but those of one repeated batch."""
