@@ -213,8 +213,9 @@ class ReplicaSection(Section):
     """Ranks of a training, each with its own share of the images; default: one for each
     accelerator, and one on nodes without accelerators.
     """
-    rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = "auto"
-    """`auto`: `none` for one rank, `horovodrun` (Gloo) on one node, `mpirun` over several nodes."""
+    rank_starter: Literal["auto", "none", "horovodrun", "processes", "mpirun"] = "auto"
+    """`auto`: `none` for one rank, `mpirun` over several nodes; on one node `horovodrun` (Gloo) for
+    TensorFlow, `processes` for others."""
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
     cpu_threads: int | None = Field(None, ge=1, le=100_000)

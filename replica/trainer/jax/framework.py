@@ -43,7 +43,8 @@ class Jax:
 
     def device(self, local_rank: int) -> str:
         """The driver's name of this rank's device; JAX's if the driver's library has none."""
-        own = jax.local_devices()[0]
+        devices = jax.local_devices()
+        own = devices[local_rank % len(devices)]
         if own.platform == "cpu":
             return "cpu"
         found = find_accelerators()

@@ -7,7 +7,7 @@ up to whole batches with images that do not count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
+from replica.trainer.jax.collective import JaxCollective
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
@@ -65,6 +66,10 @@ class JaxSteps(KerasState):
         self._stateless = StatelessOptimiser(optimiser)
         self._update = UPDATES.load(choose_update(collective.size))(self._stateless, collective)
         self._train_alone = jax.jit(self._whole_step, donate_argnums=(0, 1, 2))
+        self._gradients = jax.jit(self._scaled_gradients)
+        self._apply_together = (
+            cast(JaxCollective, collective).together(self._applied_together) if collective.size > 1 else None
+        )
         self._score = jax.jit(self._own_scores)
         self._compiled: dict[tuple[str, int], Any] = {}
 
@@ -78,8 +83,9 @@ class JaxSteps(KerasState):
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Compile for training batches of these sizes and for the evaluation; nothing runs."""
         values = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), self._values())
+        step = self._train_alone if self._collective.size == 1 else self._gradients
         for size in {size for size in sizes if size}:
-            self._compiled["train", size] = self._train_alone.lower(*values, *blank(size)).compile()
+            self._compiled["train", size] = step.lower(*values, *blank(size)).compile()
         whole = blank(self._batch_size)
         mask = np.ones(self._batch_size, np.float32)
         self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole, mask).compile()
@@ -119,6 +125,25 @@ class JaxSteps(KerasState):
         results, trained, own = self._applied(trained, own, gradients, sums)
         return results, trained, others, own
 
+    def _scaled_gradients(
+        self, trained: Values, others: Values, own: Values, images: Any, labels: Any
+    ) -> tuple[Any, Values, Values]:
+        return self._own_gradients(trained, others, self._scale(own), images, labels)
+
+    def _applied_together(self, shared: tuple[Values, Values], gradients: tuple[Values, Any]) -> Any:
+        return self._applied(*shared, *gradients)
+
+    def _train_together(self, images: Any, labels: Any) -> tuple[Any, Values, Values, Values]:
+        """Own gradients, then the update with those of all ranks; no images have none."""
+        assert self._apply_together is not None
+        trained, others, own = self._values()
+        sums, gradients = jnp.zeros(2), [jnp.zeros_like(value) for value in trained]
+        if len(images):
+            step = self._compiled.get(("train", len(images)), self._gradients)
+            sums, gradients, others = step(trained, others, own, images, labels)
+        results, trained, own = self._apply_together((trained, own), (gradients, sums))
+        return results, trained, others, own
+
     def _own_scores(self, trained: Values, others: Values, images: Any, labels: Any, mask: Any) -> Any:
         known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
         with keras.StatelessScope(state_mapping=known):
@@ -127,8 +152,12 @@ class JaxSteps(KerasState):
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; the sum of the losses, the images, and the norm of the gradient."""
-        step = self._compiled.get(("train", len(images)), self._train_alone)
-        results, trained, others, own = step(*self._values(), _array(images), _array(labels))
+        images, labels = _array(images), _array(labels)
+        if self._collective.size == 1:
+            step = self._compiled.get(("train", len(images)), self._train_alone)
+            results, trained, others, own = step(*self._values(), images, labels)
+        else:
+            results, trained, others, own = self._train_together(images, labels)
         for variables, values in (
             (self._trained, trained), (self._others, others), (self._optimiser.variables, own),
         ):  # fmt: skip
