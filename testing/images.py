@@ -42,6 +42,6 @@ def make_folders(folder: Path, train: int = TRAIN, validation: int = VALIDATION)
             path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
 
 
-def source_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> DataSource:
+def source_for(dataset: str, data_dir: Path | None = None, pipeline: str = "tensorflow", **changes: Any) -> DataSource:
     request = request_for(dataset, data_dir, **changes)
-    return open_source(request, find_dataset(request.dataset, request.data_dir))
+    return open_source(request, find_dataset(request.dataset, request.data_dir), pipeline)

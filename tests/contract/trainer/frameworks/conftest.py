@@ -16,6 +16,7 @@ import pytest
 
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK
 from testing.places import ROOT
+from testing.trainings.installed import need_frameworks
 
 OWN = "AIPERF_TEST_FRAMEWORK"
 """Variable with the framework of this process."""
@@ -50,7 +51,9 @@ class Elsewhere:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
                    f"--basetemp={self._folder / framework}"]  # fmt: skip
         environment = {**os.environ, OWN: framework, "KERAS_BACKEND": framework}
-        done = subprocess.run([*command, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
         if not report.exists():
             pytest.fail(f"{framework}: {done.stdout}{done.stderr}", pytrace=False)
         outcomes: dict[tuple[str, str], str | None] = {}
@@ -66,16 +69,18 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = (None, os.environ.get(OWN, DEFAULT_FRAMEWORK))
     for item in items:
-        if framework_of(item) not in (None, os.environ.get(OWN, DEFAULT_FRAMEWORK)) and isinstance(item, pytest.Function):
+        if isinstance(item, pytest.Function) and framework_of(item) not in here:
             item.fixturenames.append("elsewhere")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     framework = framework_of(pyfuncitem)
-    if framework in (None, os.environ.get(OWN, DEFAULT_FRAMEWORK)):
+    if framework is None or framework == os.environ.get(OWN, DEFAULT_FRAMEWORK):
         return None
+    need_frameworks(framework)
     failure = pyfuncitem.funcargs["elsewhere"].outcome(pyfuncitem, framework)
     if failure is not None:
         pytest.fail(f"on {framework}:\n{failure}", pytrace=False)
