@@ -11,6 +11,9 @@ TITLES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 EXTRAS = {"tensorflow": "'.[tensorflow]' (or '.[gpu]')", "jax": "'.[jax]' (or '.[jax-cuda]')", "torch": "'.[torch]'"}
 """What to install from AIPerf's sources; in brackets, on NVIDIA GPUs."""
 
+GPU_EXTRAS = {"tensorflow": "'.[gpu]'", "jax": "'.[jax-cuda]'", "torch": "'.[torch]'"}
+"""What to install on NVIDIA GPUs."""
+
 
 def why_not_installed(framework: str) -> str | None:
     """The reason why this Python cannot train with a framework, with the remedy; None if it can."""
