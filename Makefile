@@ -1,6 +1,7 @@
 # Everything runs in .venv, made from locked requirements.
 # Targets: run, test, check, unit, faults, fuzz, horovod, format, schema, docs, site, lock, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
+# make run FRAMEWORK=jax (or torch) installs and trains with that framework, without TensorFlow.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +12,12 @@ GPU ?= $(if $(filter-out 0,$(GPUS))$(wildcard /proc/driver/nvidia/version),1,0)
 ifeq ($(filter 0 1,$(GPU)),)
 $(error GPU=$(GPU): 1 installs the build for NVIDIA GPUs, 0 the build for CPUs)
 endif
+FRAMEWORK ?= tensorflow
+ifeq ($(filter tensorflow jax torch,$(FRAMEWORK)),)
+$(error FRAMEWORK=$(FRAMEWORK): known are tensorflow, jax and torch)
+endif
+OTHER_FRAMEWORK := $(filter-out tensorflow,$(FRAMEWORK))
+FRAMEWORK_BUILD := $(OTHER_FRAMEWORK)$(if $(filter jax1,$(FRAMEWORK)$(GPU)),-cuda)
 BUILD := $(if $(filter 1,$(GPU)),gpu,run)
 OTHER := $(if $(filter 1,$(GPU)),run,gpu)
 OTHER_TENSORFLOW := $(if $(filter 1,$(GPU)),tensorflow-cpu,tensorflow)
@@ -35,6 +42,11 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
+.venv/jax.stamp .venv/jax-cuda.stamp .venv/torch.stamp: .venv/%.stamp: requirements/%.txt requirements/build.txt setup.cfg | .venv/bin/pip
+	$(BIN)/pip install --quiet --require-hashes -r requirements/$*.txt -r requirements/build.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
 .venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
@@ -42,8 +54,8 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	touch $@
 
 # The main job: real training on the embedded data set, two replicas, a few minutes.
-run: env
-	$(BIN)/aiperf run --preset quick --output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
+run: $(if $(OTHER_FRAMEWORK),.venv/$(FRAMEWORK_BUILD).stamp,env)
+	$(BIN)/aiperf run --preset quick $(if $(OTHER_FRAMEWORK),--framework $(FRAMEWORK) )--output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
 
 # Horovod for several ranks in a training; built once for each version of TensorFlow, then taken from a cache.
 horovod: .venv/$(BUILD).stamp
@@ -101,7 +113,7 @@ site: .venv/site.stamp
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run gpu horovod docs test; do \
+	for name in build run gpu jax jax-cuda torch horovod docs test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done
