@@ -81,7 +81,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if framework is None or framework == os.environ.get(OWN, DEFAULT_FRAMEWORK):
         return None
     need_frameworks(framework)
-    failure = pyfuncitem.funcargs["elsewhere"].outcome(pyfuncitem, framework)
+    elsewhere = pyfuncitem.funcargs["elsewhere"]
+    assert isinstance(elsewhere, Elsewhere)
+    failure = elsewhere.outcome(pyfuncitem, framework)
     if failure is not None:
         pytest.fail(f"on {framework}:\n{failure}", pytrace=False)
     return True
