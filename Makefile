@@ -1,5 +1,5 @@
 # Everything runs in .venv, made from locked requirements.
-# Targets: run, test, check, unit, faults, fuzz, horovod, format, schema, docs, site, lock, env, clean.
+# Targets: run, test, check, unit, faults, fuzz, audit-packages, horovod, format, schema, docs, site, lock, native, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
 # make run FRAMEWORK=jax (or torch) installs and trains with that framework, without TensorFlow.
 
@@ -26,7 +26,7 @@ SEVERAL := $(if $(filter 1,$(GPU)),$(filter-out 0 1,$(GPUS)))
 NCCL_HEADERS := $(wildcard $(HOROVOD_NCCL_HOME)/include/nccl.h /usr/include/nccl.h /usr/local/cuda/include/nccl.h)
 NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HOROVOD_CUDA_HOME),$(NCCL_HEADERS)))
 
-.PHONY: env run horovod test check unit faults fuzz format schema docs site lock clean
+.PHONY: env run horovod test check unit faults fuzz audit-packages format schema docs site lock native clean
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
@@ -62,13 +62,19 @@ horovod: .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
 	wheel=$$($(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
 
+# The stack `native` of `aiperf micro`: C++ on oneDNN, whose wheel goes into build/native.
+native:
+	$(PYTHON) tools/build_native.py
+
 .venv/horovod.stamp: requirements/horovod.txt tools/build_horovod.py .venv/$(BUILD).stamp
 	$(MAKE) horovod
 	touch $@
 
 # A test that fails is run once more: machines are shared. What needed that is listed at the end; it is a defect.
+# Two at a time: most tests wait for processes of their own.
+WORKERS ?= 2
 test: check
-	$(BIN)/pytest --reruns 1
+	$(BIN)/pytest --reruns 1 --numprocesses $(WORKERS)
 
 check: .venv/test.stamp
 	$(BIN)/ruff format --check .
@@ -86,11 +92,26 @@ TRAINER ?= simulated
 faults: .venv/test.stamp
 	$(BIN)/python -m tests.faults.campaign --kills $(KILLS) --trainer $(TRAINER)
 
-# Generated hostile input for every reader, for as long as EXAMPLES of each property take.
+# Hostile input for every reader: the corpus, EXAMPLES of each property, and a search that coverage guides (SECONDS
+# for each of its readers) if Atheris is installed. With AIPERF_FUZZ_SECONDS each property takes that long instead.
 EXAMPLES ?= 5000
+AIPERF_FUZZ_SECONDS ?=
+SECONDS := $(or $(AIPERF_FUZZ_SECONDS),60)
 fuzz: .venv/test.stamp
+	$(BIN)/python -m tests.hardening.corpus
+ifdef AIPERF_FUZZ_SECONDS
+	$(BIN)/python -m tests.hardening.search --seconds $(AIPERF_FUZZ_SECONDS)
+else
 	AIPERF_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --timeout 7200 tests/hardening/archives tests/hardening/readers \
 	  tests/hardening/test_documents.py tests/hardening/test_settings.py
+endif
+	for reader in records archives manifests; do \
+	  $(BIN)/python -m tests.hardening.guided $$reader -max_total_time=$(SECONDS) || exit 1; \
+	done
+
+# Known vulnerabilities of the locked packages, by pip-audit in an environment of its own; asks pypi.org.
+audit-packages:
+	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt
 
 format: .venv/test.stamp
 	$(BIN)/ruff format .

@@ -107,6 +107,13 @@ class RecordDamagedError(AiperfError):
     """
 
 
+class DigestDamagedError(AiperfError):
+    """A digest is not as its primary wrote it. Raised by `aiperf.digest`.
+
+    The raw records say the same, so that nothing is lost.
+    """
+
+
 class RecordOutOfRangeError(RecordDamagedError):
     """A line of the history list has a number that no run can reach. Raised with the others."""
 

@@ -84,6 +84,8 @@ class Job(Message):
     """
     claim: int | None = None
     """Number of the primary's claim: an agent refuses a job of a superseded primary."""
+    digest: str | None = None
+    """The digest to plan from, by the name of its primary; None: there are only raw records."""
 
 
 class Cancel(Message):
@@ -124,6 +126,7 @@ class Started(Message):
     trial: int
     architecture: str
     parent: str | None
+    morphs: tuple[dict[str, str | int], ...] = ()
     hyperparameters: dict[str, int | float | str]
     epochs: int
     operations_per_image: int
@@ -147,12 +150,13 @@ class Progress(Message):
 class Recorded(Message):
     """Agent to primary: an epoch is in the history list, as this record of the agent's writer.
 
-    `digest` is the SHA-256 of its line.
+    `digest` is the SHA-256 of its line, `quality` the epoch's; None: not measured.
     """
 
     type: Literal["recorded"] = "recorded"
     trial: int
     epoch: int
+    quality: float | None = None
     sequence: int
     digest: str
 
@@ -168,6 +172,10 @@ class Finished(Message):
     completed: bool
     reason: str
     kind: str = ""
+    early: bool = False
+    """True if patience ended the training."""
+    predicted: float | None = None
+    """The accuracy that was predicted from it, in warm-up rounds."""
     sequence: int | None = None
     digest: str | None = None
 

@@ -44,6 +44,46 @@ def python_module(module: str, *words: str, python: str | None = None) -> tuple[
     return (python or sys.executable, "-P", "-m", module, *words)
 
 
+CGROUPS, PROC = Path("/sys/fs/cgroup"), Path("/proc")
+
+
+class MemoryKills:
+    """Processes that the kernel kills for want of memory, in the limits of a process.
+
+    If it has no limits, or has ended already, those of the whole node.
+    """
+
+    def __init__(self, process: int | str = "self", cgroups: Path = CGROUPS, proc: Path = PROC) -> None:
+        self._counters = (*_memory_events(proc / str(process) / "cgroup", cgroups), proc / "vmstat")
+        self._before = self._count()
+
+    def have_grown(self) -> bool:
+        """True if there were any since this object was made; False if the kernel does not say."""
+        now = self._count()
+        return now is not None and self._before is not None and now > self._before
+
+    def _count(self) -> int | None:
+        for path in self._counters:
+            with contextlib.suppress(OSError):
+                for line in path.read_text(encoding="ascii").splitlines():
+                    name, _, number = line.partition(" ")
+                    if name == "oom_kill" and number.isdecimal():
+                        return int(number)
+        return None
+
+
+def _memory_events(groups: Path, cgroups: Path) -> list[Path]:
+    """The counters of a process's control group, of version 2 or 1."""
+    with contextlib.suppress(OSError):
+        for line in groups.read_text(encoding="utf-8").splitlines():
+            _, controllers, folder = line.split(":", 2)
+            if not controllers:
+                return [cgroups / folder.lstrip("/") / "memory.events"]
+            if "memory" in controllers.split(","):
+                return [cgroups / "memory" / folder.lstrip("/") / "memory.oom_control"]
+    return []
+
+
 class MessageOutput:
     """Messages on the original standard output; all other output goes to standard error."""
 

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("aiperf", "search_space", "workloads", "replica", "slurm", "primary", "analysis", "referee", "dashboard")
+PACKAGES = (
+    "aiperf",
+    "search_space",
+    "workloads",
+    "replica",
+    "slurm",
+    "primary",
+    "analysis",
+    "referee",
+    "dashboard",
+    "rehearsal",
+)
 
 TIMEOUT_S = 5.0
 """For one call of git, which may wait for a network file system."""

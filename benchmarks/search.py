@@ -121,7 +121,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.scaled:
         print_scaled(
-            scaled.measure(arguments.parts, arguments.seeds, arguments.sizes, arguments.exact), arguments.format
+            scaled.measure_parts(arguments.parts, arguments.seeds, arguments.sizes, arguments.exact), arguments.format
         )
         return
     costs = [cost(history) for history in HISTORIES]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 from aiperf.clock import Clock
 from aiperf.run_directory.claim import find_holder
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.snapshot import STALE_MS
 from analysis.output.page.links import Links
 from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
@@ -56,13 +58,20 @@ class View:
     def _state_of_files(self) -> object:
         now_ms = self._clock.utc_ms()
         sizes = []
-        for file in (*self.paths.history_files(), self.paths.run, self.paths.system):
+        for file in self._files(now_ms):
             with contextlib.suppress(OSError):
                 facts = file.stat()
                 sizes.append((file.name, facts.st_size, facts.st_mtime_ns))
         status = self.answer.status if self.answer is not None else None
         passed = None if status is not None and status.state == "ended" else now_ms // LONGEST_MS
         return sizes, find_holder(self.paths.claims, now_ms), passed
+
+    def _files(self, now_ms: int) -> tuple[Path, ...]:
+        """The files that change with the run: of a large one in progress, its snapshot alone."""
+        with contextlib.suppress(OSError):
+            if abs(now_ms / 1000 - self.paths.snapshot.stat().st_mtime) < STALE_MS / 1000:
+                return (self.paths.snapshot,)
+        return (*self.paths.history_files(), self.paths.run, self.paths.system)
 
 
 class Feed:

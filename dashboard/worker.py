@@ -15,7 +15,7 @@ from aiperf.errors import AiperfError
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from analysis.results.status import find_state, run_status
+from analysis.results.status import find_state, run_status, status_at_a_glance
 from dashboard.work import Answer, Task
 
 NICENESS = 5
@@ -53,6 +53,10 @@ def answers(task: Task) -> Iterator[Answer]:
 
 def _look(paths: RunPaths, task: Task) -> Iterator[Answer]:
     now_ms = SystemClock().utc_ms()
+    if (glance := status_at_a_glance(paths, now_ms)) is not None:
+        yield Answer(status=glance, more=task.links is not None)
+        if task.links is None:
+            return
     data = _read(paths, now_ms)
     report = build_report(data, so_far=True)
     status = run_status(paths, data, report, now_ms)

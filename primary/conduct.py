@@ -14,15 +14,18 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
-from aiperf.history.files import HistoryWriter
+from aiperf.history.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.snapshot import FEWEST_REPLICAS
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
 from primary.allocations import allocation_of
 from primary.context import RunContext
+from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
-from primary.display.state import FailSafeDisplay, PatientDisplay
+from primary.display.snapshot import SnapshotDisplay
+from primary.display.state import Display, FailSafeDisplay, PatientDisplay, SeveralDisplays
 from primary.display.terminal import open_display
 from primary.launchers import make_launcher
 from primary.managers.contract import EndReason, Manager
@@ -55,12 +58,13 @@ def conduct(
     try:
         with PATIENCE.set(config.storage.patience), HistoryWriter(paths, "primary", clock, records) as writer:
             _record_start(start, writer, paths)
-            display = PatientDisplay(FailSafeDisplay(open_display(clock)))
+            display = _display(config, paths, start, clock)
             display.event(f"run directory: {paths.root}")
             if allocation := allocation_of(config, os.environ):
                 display.event(str(allocation))
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
+                open_digest(paths, writer, start.digest, records),
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:
@@ -68,6 +72,15 @@ def conduct(
         raise StorageError([f"{error}; {resume}"]) from error
     finally:
         reserve.release()
+
+
+def _display(config: RunConfig, paths: RunPaths, start: Start, clock: Clock) -> Display:
+    """The live view, and the snapshot of a large run, each in a thread of its own."""
+    view = PatientDisplay(FailSafeDisplay(open_display(clock)))
+    # The view of a resumed run begins with nothing, and its snapshot would belie the records.
+    if config.run.replicas < FEWEST_REPLICAS or start.resumption is not None:
+        return view
+    return SeveralDisplays(view, PatientDisplay(FailSafeDisplay(SnapshotDisplay(paths, config.run.name, clock))))
 
 
 def _record_start(start: Start, writer: HistoryWriter, paths: RunPaths) -> None:
@@ -83,6 +96,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
     dispatcher = Dispatcher(context)
     loop = asyncio.get_running_loop()
     context.writer.in_background(lambda _: dispatcher.interrupt())
+    context.digest.in_background()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
     loop.set_exception_handler(partial(_report_unhandled, context))
@@ -97,7 +111,9 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
         with contextlib.suppress(TimeoutError, StorageError):  # closing the writer reports it
             async with asyncio.timeout(context.config.run.stop_grace):
                 await context.writer.settled()
+                await context.digest.settled()
         records.hurry()
+        context.digest.close(LAST_RECORDS_S)
         if accompanying is not None:
             accompanying.cancel()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from aiperf.storage.reserve import Reserve
+from primary.digest.keeper import DigestKeeper
 from primary.display.state import Display, ReplicaView
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 
 PROBE_INTERVAL_S = 5.0
 """Seconds between two tries to write a file."""
+
+WRITING_SHARE = 20
+"""The description of all nodes may be large, and replicas may come one by one."""
 
 NodeFacts = dict[str, str | int | float | None]
 """A replica's description of its machine."""
@@ -48,6 +53,7 @@ class RunContext:
     """UTC of the release, for a resumed run; the time since then has passed."""
     reserve: Reserve | None = None
     """Space for the last records."""
+    digest: DigestKeeper = field(default_factory=DigestKeeper)
 
     @property
     def clock(self) -> Clock:
@@ -107,46 +113,62 @@ class SystemFile:
         self._path = path
         self._nodes: dict[str, NodeFacts] = {}
         self._changed = False
+        self._unchecked = False
+        """True if a node came after the last check."""
+        self._next_s = -inf
 
     def add(self, replica: int, facts: NodeFacts) -> None:
         """Note the description of a replica's node, to be written later."""
         self._nodes[str(replica)] = dict(facts)
-        self._changed = True
+        self._changed = self._unchecked = True
 
     def check(self, placement: PlacementCheck, present: Iterable[int]) -> list[str]:
-        """New warnings about the nodes of the replicas that are present, kept with their nodes."""
+        """New warnings about the nodes of the replicas that are present, kept with their nodes.
+
+        No-op if no node came since the last check.
+        """
+        if not self._unchecked:
+            return []
+        self._unchecked = False
         found = placement.look({number: self._nodes[str(number)] for number in present if str(number) in self._nodes})
         for text, replicas in found.items():
-            for facts in (self._nodes[str(number)] for number in replicas):
-                facts["warning"] = f"{facts['warning']}; {text}" if "warning" in facts else text
+            for name in map(str, replicas):
+                facts = self._nodes[name]
+                warning = f"{facts['warning']}; {text}" if "warning" in facts else text
+                self._nodes[name] = {**facts, "warning": warning}  # another thread may be writing the old one
             self._changed = True
         return list(found)
 
-    async def keep(self) -> None:
-        """Write the file if anything has changed, or log why not: the next call tries again.
+    async def keep(self, clock: Clock) -> None:
+        """Write the file if anything has changed, or log why not: a later call tries again.
 
-        The history list decides whether the run can continue.
+        Writes take at most one part of `WRITING_SHARE` of the time. The history list decides
+        whether the run can continue.
         """
-        if not self._changed:
+        began_s = clock.monotonic_s()
+        if not self._changed or began_s < self._next_s:
             return
         self._changed = False
         try:
-            await asyncio.to_thread(self._write, sealed(self._nodes, indent=2) + b"\n")
+            await asyncio.to_thread(self._write, dict(self._nodes))
         except OSError as error:
             self._changed = True
             log.warning("%s cannot be written: %s", self._path, error)
+        ended_s = clock.monotonic_s()
+        self._next_s = ended_s + WRITING_SHARE * (ended_s - began_s)
 
     def try_to_write(self) -> None:
         """As `keep`, for the end of the run."""
         if self._changed:
             try:
-                self._write(sealed(self._nodes, indent=2) + b"\n")
+                self._write(self._nodes)
             except OSError as error:
                 log.warning("%s cannot be written: %s", self._path, error)
             else:
                 self._changed = False
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, nodes: dict[str, NodeFacts]) -> None:
+        data = sealed(nodes, indent=2) + b"\n"
         with atomic_file(self._path) as stream:
             stream.write(data)
 

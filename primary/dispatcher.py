@@ -79,7 +79,7 @@ class _Upkeep:
             self._view.elapsed_s = self.elapsed_s()
             self._heads.look(self.elapsed_s())
             self.check_placement()
-            await self._system.keep()
+            await self._system.keep(self._context.clock)
         self._context.writer.look()
         self._context.display.refresh(self._view)
 

@@ -140,16 +140,19 @@ class _Jobs:
         job = self._context.work.next_job(self._replica)
         self._job = job = job.model_copy(update={"claim": self._context.claim.number})
         self._view.round = job.round
-        self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type"})))
+        self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type", "digest"})))
         self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
         await self._context.writer.settled()
-        await link.send(job)
+        # The replica's next plan is made from an entry for its last trial.
+        await self._context.digest.settled()
+        await link.send(job.model_copy(update={"digest": self._context.digest.name}))
         while True:
             self._witness.take(event := await link.next_event())
             if isinstance(event, Finished):
                 break
             if isinstance(event, Started):
+                self._context.digest.began(self._replica, job, event)
                 self._context.manager.started(event)
             elif isinstance(event, Progress):
                 log_epoch(self._view, event)
@@ -183,7 +186,7 @@ class ReplicaServer:
         self._system = system
         self._view = view
         self._replica = view.replica
-        self._witness = Witness(context.writer, milestones.stopping)
+        self._witness = Witness(context.writer, milestones.stopping, context.digest)
         self._link: ReplicaLink | None = None
         self._jobs = _Jobs(context, milestones, view, self._witness)
         self._working_since_s: float | None = None

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiperf.config.settings import RunConfig
+from aiperf.digest.compiled import compile_entries
+from aiperf.digest.entries import Entry
 from aiperf.errors import UsageError
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
@@ -31,6 +33,8 @@ class Start:
     """The first record to write."""
     closings: tuple[TrialClosed, ...] = ()
     """The records to write after it: of the trials that were open when the old primary died."""
+    digest: tuple[Entry, ...] = ()
+    """The entries that the digest begins with: of all trials so far."""
 
 
 def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: int) -> Start:
@@ -80,7 +84,8 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, RunResumed(new_clock=new_clock))])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
     closings = tuple(_closings(ledger, witnessed, cursor))
-    return Start(claim, open_work(config, ledger), released_ms, resumption, closings)
+    digest = tuple(compile_entries(ledger))
+    return Start(claim, open_work(config, ledger), released_ms, resumption, closings, digest)
 
 
 def _of_known_jobs(batch: Batch, ledger: Ledger, ends: dict[str, int]) -> tuple[Record, ...]:

@@ -15,6 +15,7 @@ from aiperf.errors import MessageError, StorageError
 from aiperf.history.bodies import EpochWitnessed, TrialClosed
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import CANCELLED, Closing, Finished, Recorded
+from primary.digest.keeper import DigestKeeper
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 
 log = logging.getLogger(__name__)
@@ -34,8 +35,9 @@ class Witness:
     they cannot.
     """
 
-    def __init__(self, history: HistoryWriter, stopping: asyncio.Event) -> None:
+    def __init__(self, history: HistoryWriter, stopping: asyncio.Event, digest: DigestKeeper | None = None) -> None:
         self._history = history
+        self._digest = digest or DigestKeeper()
         self._stopping = stopping
         """Set at the end of the run."""
         self._writer = ""
@@ -99,11 +101,13 @@ class Witness:
                 digest=message.digest,
             )
         )
+        self._digest.epoch(message.trial, message.epoch, message.quality)
 
     def _finished(self, message: Finished) -> None:
         self._check_trial(message.trial)
         self._hear(message.sequence, message.digest)
-        self._close("completed" if message.completed else "cancelled" if message.kind == CANCELLED else "failed")
+        how: How = "completed" if message.completed else "cancelled" if message.kind == CANCELLED else "failed"
+        self._close(how, message)
 
     def _closing(self, message: Closing) -> None:
         if message.trial is not None:
@@ -126,11 +130,20 @@ class Witness:
             raise ReplicaGoneError(f"the replica reports record {sequence} after another record {self._head[0]}")
         self._head = sequence, digest
 
-    def _close(self, how: How) -> None:
+    def _close(self, how: How, message: Finished | None = None) -> None:
         if self._trial is None:
             return
         sequence, digest = self._head or (None, None)
         self._history.append(
             TrialClosed(trial=self._trial, how=how, writer=self._writer, sequence=sequence, digest=digest)
         )
+        self._enter_end(self._trial, how, message)
         self._trial = None
+
+    def _enter_end(self, trial: int, how: How, message: Finished | None) -> None:
+        if message is None:
+            self._digest.over(trial, "stopped" if how == "stopped" else "lost")
+        elif message.completed:
+            self._digest.over(trial, "early_stop" if message.early else "completed", "", message.predicted)
+        else:
+            self._digest.over(trial, "failed", message.kind)

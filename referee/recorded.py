@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.digest.places import is_primary, primary_of
 from aiperf.errors import RecordDamagedError
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
@@ -15,6 +16,7 @@ from aiperf.history.fencing import Fences, reading_order
 from aiperf.history.files import Batch, decode_lines, read_from
 from aiperf.history.records import Record
 from aiperf.run_directory.paths import RunPaths
+from referee.digested import RecordedDigest
 
 NEEDLESS = (b'"data":{"type":"progress"', b'"data":{"type":"phase"')
 """Records that no search looks at, and that are most of a history."""
@@ -30,6 +32,8 @@ class Start:
     chained: bool
     before: int | None
     """The place of this replica's start before, in the same file."""
+    trial_before: int | None = None
+    """The trial of that start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class RecordedHistory:
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
+        self._digests: dict[str, RecordedDigest] = {}
         self._writers = {file.stem: _read(file) for file in paths.history_files()}
         self._fences = Fences()
         for writer in self._writers.values():
@@ -61,11 +66,12 @@ class RecordedHistory:
     def starts(self) -> Iterator[Start]:
         """Every start of a trial that counts, file by file."""
         for name, writer in self._writers.items():
-            before: dict[int, int] = {}
+            before: dict[int, tuple[int, int]] = {}
             for place, record in zip(writer.places, writer.records, strict=True):
                 if isinstance(body := record.body, TrialStarted) and not self._fences.drops(record):
-                    yield Start(name, place, body, record.previous is not None, before.get(body.replica))
-                    before[body.replica] = place
+                    earlier, trial = before.get(body.replica, (None, None))
+                    yield Start(name, place, body, record.previous is not None, earlier, trial)
+                    before[body.replica] = place, body.trial
 
     def between(self, writer: str, after: int, last: int) -> Batch:
         """The records of a writer behind place `after`, up to place `last`."""
@@ -73,16 +79,24 @@ class RecordedHistory:
         first, end = bisect_right(own.places, after), bisect_right(own.places, last)
         return Batch(tuple(own.records[first:end]), ())
 
+    def digest(self, primary: str) -> RecordedDigest:
+        """The digest of a primary, read once."""
+        if primary not in self._digests:
+            self._digests[primary] = RecordedDigest(self._paths, primary)
+        return self._digests[primary]
+
     def cursors(self, texts: Iterable[str]) -> dict[str, Cursor | str]:
         """The cursors of these texts, with the hashes of the lines; or the reason why not."""
         places = {text: self._places(text) for text in set(texts)}
         wanted: dict[str, set[int]] = {}
         for found in places.values():
-            for writer, place in found.items() if isinstance(found, dict) else ():
+            for writer, place in found.items() if isinstance(found, dict) and primary_of(found) is None else ():
                 wanted.setdefault(writer, set()).add(place)
         hashes = {writer: self._hashes(writer, numbers) for writer, numbers in sorted(wanted.items())}
 
-        def cursor(found: Mapping[str, int]) -> Cursor:
+        def cursor(found: dict[str, int]) -> Cursor | str:
+            if (primary := primary_of(found)) is not None:
+                return self.digest(primary).cursor(found)
             return Cursor({writer: (place, hashes[writer][place]) for writer, place in found.items()})
 
         return {text: found if isinstance(found, str) else cursor(found) for text, found in places.items()}
@@ -92,6 +106,8 @@ class RecordedHistory:
             places = parse_cursor(text)
         except RecordDamagedError as error:
             return str(error)
+        if (primary := primary_of(places)) is not None and is_primary(primary):
+            return places
         for writer, place in places.items():
             lines = self._writers[writer].lines if writer in self._writers else 0
             if place >= lines:

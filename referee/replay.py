@@ -16,14 +16,17 @@ from typing import cast, get_args
 
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
+from aiperf.digest.places import primary_of
 from aiperf.errors import AiperfError
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.cursor import Cursor
 from aiperf.messages import Job
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
+from referee.digested import EntriesUpTo
 from referee.recorded import RecordedHistory, RecordsUpTo, Start
 from replica.search.choices import Choices, Memory, Plan
+from replica.search.evidence.digested import DigestEvidence
 from replica.search.knowledge import Knowledge
 from search_space.morph_json import morph_data
 
@@ -98,25 +101,30 @@ class _Replay:
         self._config = config
         self._paths = paths
         self._history = history
-        self._source = RecordsUpTo(history)
-        self._knowledge = Knowledge(paths, self._source)
-        self._choices: Choices | None = None
+        self._restart(None)
 
     def differences(self, starts: Sequence[Start]) -> list[tuple[Start, Difference]]:
         """The differences of these trials, each with its trial."""
         cursors = self._history.cursors(start.body.cursor or "" for start in starts)
         found = []
         for _, group in groupby(sorted(starts, key=_settings_of), _settings_of):
-            self._restart()
+            self._restart(None)
             places = {start: cursors[start.body.cursor or ""] for start in group}
-            for start, cursor in sorted(places.items(), key=lambda item: (_records(item[1]), item[0].place)):
+            for start, cursor in sorted(places.items(), key=lambda item: (*_extent(item[1]), item[0].place)):
                 found += [(start, difference) for difference in self._compare(start, cursor)]
         return found
 
-    def _restart(self) -> None:
-        self._source = RecordsUpTo(self._history)
-        self._knowledge = Knowledge(self._paths, self._source)
-        self._choices = None
+    def _restart(self, digest: str | None) -> None:
+        """Begin again with the digest of a primary; None: with raw records."""
+        self._digest = digest
+        self._source: RecordsUpTo | EntriesUpTo
+        self._choices: Choices | None = None
+        if digest is None:
+            self._source = RecordsUpTo(self._history)
+            self._knowledge = Knowledge(self._paths, self._source)
+        else:
+            self._source = EntriesUpTo(self._history.digest(digest))
+            self._knowledge = Knowledge(self._paths, evidence=DigestEvidence(self._source, self._paths))
 
     def _compare(self, start: Start, cursor: Cursor | str) -> Iterator[Difference]:
         body = start.body
@@ -126,8 +134,9 @@ class _Replay:
         if cursor.hash != body.cursor_hash:
             yield Difference(body.trial, "cursor_hash", str(body.cursor_hash), cursor.hash)
         try:
-            if not self._source.advance(cursor):
-                self._restart()
+            digest = primary_of(cursor.heads)
+            if digest != self._digest or not self._source.advance(cursor):
+                self._restart(digest)
                 self._source.advance(cursor)
             self._knowledge.read()
             yield from self._misplaced(start, cursor)
@@ -140,12 +149,22 @@ class _Replay:
 
     def _misplaced(self, start: Start, cursor: Cursor) -> Iterator[Difference]:
         """A cursor is before the trial, and behind the start of the replica's trial before."""
+        if self._digest is not None:
+            yield from self._misplaced_in_digest(start)
+            return
         place = cursor.heads.get(start.writer, (-1, ""))[0]
         if place >= start.place or self._knowledge.mentions(start.body.trial):
             yield Difference(start.body.trial, "cursor", "behind records of the trial itself", "one before it")
         elif start.before is not None and place < start.before:
             expected = f"one behind its replica's last start of a trial, number {start.before} of {start.writer}"
             yield Difference(start.body.trial, "cursor", f"behind number {place}", expected)
+
+    def _misplaced_in_digest(self, start: Start) -> Iterator[Difference]:
+        if self._knowledge.mentions(start.body.trial):
+            yield Difference(start.body.trial, "cursor", "behind entries of the trial itself", "one before it")
+        elif start.trial_before is not None and not self._knowledge.mentions(start.trial_before):
+            expected = f"one behind its replica's last start of a trial, trial {start.trial_before}"
+            yield Difference(start.body.trial, "cursor", str(start.body.cursor)[:200], expected)
 
     def _choices_of(self, body: TrialStarted) -> Choices:
         if self._choices is None:
@@ -161,8 +180,11 @@ def _settings_of(start: Start) -> tuple[int, int, str]:
     return body.replica, -1 if body.memory_bytes is None else body.memory_bytes, body.precision
 
 
-def _records(cursor: Cursor | str) -> int:
-    return 0 if isinstance(cursor, str) else sum(place for place, _ in cursor.heads.values())
+def _extent(cursor: Cursor | str) -> tuple[str, int]:
+    """The digest of a cursor, and the number of its entries or records."""
+    if isinstance(cursor, str):
+        return "", 0
+    return primary_of(cursor.heads) or "", sum(place for place, _ in cursor.heads.values())
 
 
 def _job(body: TrialStarted, choices: Choices) -> Job:

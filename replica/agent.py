@@ -197,7 +197,7 @@ class Agent:
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
     def _end_cancelled(self, job: Job, trial: Trial, reason: str) -> None:
-        if trial.log.ended:
+        if trial.log.end_record is not None:
             self._finish(job, trial)
         else:
             self._fail(job, trial, CANCELLED, reason)
@@ -216,6 +216,9 @@ class Agent:
             self.note_storage(self._waits_for)
         sequence, digest = self._context.writer.head or (None, None)
         end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        if not kind and (ended := trial.log.end_record) is not None:
+            facts = {"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy}
+            end = end.model_copy(update=facts)
         self._context.report(end)
 
 

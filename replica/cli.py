@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, whole_number
@@ -14,8 +14,19 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
+from aiperf.network.science import RULE_SETS
+from replica.counting.roofline import read_device
 from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
-from replica.counting.view import Amounts, Comparison, as_csv, as_document, print_tables, print_verification
+from replica.counting.view import (
+    Amounts,
+    Comparison,
+    add_roofline,
+    as_csv,
+    as_document,
+    print_roofline,
+    print_tables,
+    print_verification,
+)
 from replica.search.demo.view import print_hpo, print_search
 from replica.search.strategies import STRATEGIES
 from replica.search.tuners import TUNERS
@@ -33,14 +44,23 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validation-images", type=whole_number(1), metavar="N", help="images evaluated in that epoch")
     parser.add_argument("--verify", action="store_true",
                         help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)")  # fmt: skip
+    parser.add_argument("--roofline", action="store_true", help="add what bounds each layer: computing or memory")
+    parser.add_argument("--micro", type=Path, metavar="FILE",
+                        help="the device's ceilings, as 'aiperf micro --output FILE' writes them")  # fmt: skip
+    parser.add_argument("--rule-set", choices=tuple(RULE_SETS),
+                        help="rules of the count (aiperf-1; science-1 for scientific workloads)")  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
 
 
 def _execute(arguments: argparse.Namespace) -> int:
     source = _source(arguments)
+    if arguments.rule_set is not None:
+        source = replace(source, rule_set=RULE_SETS[arguments.rule_set])
     count = source.count()
-    amounts = Amounts(arguments.batch, arguments.images, arguments.validation_images)
-    if arguments.verify:
+    amounts = Amounts(arguments.batch, arguments.images, arguments.validation_images, source.rule_set.name)
+    if arguments.roofline or arguments.micro is not None:
+        _roofline(arguments, source, count, amounts)
+    elif arguments.verify:
         _verify(arguments, source, count, amounts)
     elif arguments.format == "json":
         say_json(json.dumps(as_document(source.name, count, amounts), indent=2))
@@ -61,6 +81,19 @@ def _source(arguments: argparse.Namespace) -> CountSource:
     return file_source(arguments.file, arguments.trial)
 
 
+def _roofline(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
+    if arguments.format == "csv" or arguments.verify:
+        raise UsageError("--roofline prints a table or JSON, and goes without --verify")
+    device = None if arguments.micro is None else read_device(arguments.micro)
+    if arguments.format == "json":
+        document = as_document(source.name, count, amounts)
+        add_roofline(document, count, device)
+        say_json(json.dumps(document, indent=2))
+    else:
+        print_tables(open_console(), source.name, count, amounts)
+        print_roofline(open_console(), count, device)
+
+
 def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
@@ -70,11 +103,11 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
     with source.file() as path:
         found = [
             Comparison(item.source, item.forward, forward, item.training, training)
-            for item in verify(path, model)
+            for item in verify(path, model, source.rule_set)
             for forward, training in [item.differences(count.operations)]
         ]
     if amounts.images is None and amounts.validation_images is None:
-        amounts = Amounts(amounts.batch, IMAGENET.train_images, IMAGENET.validation_images)
+        amounts = replace(amounts, images=IMAGENET.train_images, validation_images=IMAGENET.validation_images)
     if arguments.format == "json":
         document = as_document(source.name, count, amounts)
         document["verification"] = [asdict(row) for row in found]
@@ -170,7 +203,7 @@ HPO = Command(
 )
 
 OPS = Command(
-    description="Count the operations of a network by rule set aiperf-1: per image, forward and backward, by type.",
+    description="Count the operations of a network by its rule set: per image, forward and backward, by type.",
     example="aiperf ops --architecture resnet50 --image-size 224 --classes 1000 --images 1281167",
     configure=_configure,
     execute=_execute,

@@ -13,7 +13,7 @@ from itertools import count
 
 from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture, Node
-from aiperf.network.layers import Add, BatchNorm, Conv, Layer, ReLU
+from aiperf.network.layers import Add, BatchNorm, Conv, ReLU
 from search_space.streams import Stream, streams
 
 MAX_MORPHS = 4
@@ -48,7 +48,9 @@ class Deepen:
         block = (Node(conv, layer, (self.after,)), Node(norm, BatchNorm(), (conv,)), Node(relu, ReLU(), (norm,)))
         nodes: list[Node] = []
         for node in architecture.nodes:
-            nodes.append(replace(node, inputs=tuple(relu if name == self.after else name for name in node.inputs)))
+            reads = self.after in node.inputs
+            inputs = tuple(relu if name == self.after else name for name in node.inputs) if reads else node.inputs
+            nodes.append(replace(node, inputs=inputs) if reads else node)
             if node.name == self.after:
                 nodes.extend(block)
         return Architecture(tuple(nodes))
@@ -73,12 +75,12 @@ class Widen:
         if self.channels <= stream.channels:
             raise ArchitectureError(f"cannot widen {self.stream!r} from {stream.channels} to {self.channels} channels")
 
-        def wider(node: Node) -> Layer:
+        def wider(node: Node) -> Node:
             if node.name in stream.producers and isinstance(node.layer, Conv):
-                return replace(node.layer, filters=self.channels)
-            return node.layer
+                return replace(node, layer=replace(node.layer, filters=self.channels))
+            return node
 
-        return Architecture(tuple(replace(node, layer=wider(node)) for node in architecture.nodes))
+        return Architecture(tuple(map(wider, architecture.nodes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,13 @@ class EnlargeKernel:
         if self.conv not in kernel_sites(architecture):
             raise ArchitectureError(f"cannot enlarge the kernel of {self.conv!r}")
 
-        def larger(node: Node) -> Layer:
+        def larger(node: Node) -> Node:
             layer = node.layer
             if node.name == self.conv and isinstance(layer, Conv):
-                return replace(layer, kernel=(layer.kernel[0] + 2, layer.kernel[1] + 2))
-            return layer
+                return replace(node, layer=replace(layer, kernel=(layer.kernel[0] + 2, layer.kernel[1] + 2)))
+            return node
 
-        return Architecture(tuple(replace(node, layer=larger(node)) for node in architecture.nodes))
+        return Architecture(tuple(map(larger, architecture.nodes)))
 
 
 Morph = Deepen | Widen | AddSkip | EnlargeKernel

@@ -1,4 +1,4 @@
-"""Settings of all tests, and a SLURM cluster, ssh hosts and a Ray cluster that are started once."""
+"""Settings of all tests, how workers share them, and clusters that are started once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
@@ -24,6 +25,32 @@ settings.load_profile("shared")
 
 CLUSTER_NODES = 4
 CLUSTER_CPUS = 16
+
+CLUSTER_TESTS = (
+    "tests/contract/primary/test_allocations.py",
+    "tests/contract/primary/test_launchers.py",
+    "tests/integration/clusters/",
+    "tests/integration/verbs/test_doctor.py",
+)
+"""Tests with clusters: one worker runs them all, so that each cluster is started once and alone."""
+
+
+class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a worker whole files, whose tests share runs, and all tests with clusters to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "clusters" if nodeid.startswith(CLUSTER_TESTS) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesApart:
+    """Share the tests out by file, in the order of their collection."""
+    config.option.loadscopereorder = False
+    return FilesApart(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, lest one worker be left with it at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(CLUSTER_TESTS))
 
 
 @pytest.fixture(scope="session")

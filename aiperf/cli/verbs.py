@@ -32,6 +32,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "look inside": {
         "ops": ("replica.cli:OPS", "count the operations of a network"),
+        "micro": ("replica.micro.cli:MICRO", "measure single operators and the ceilings of this device"),
         "profile": ("replica.profile.cli:PROFILE", "show where the time and memory of a training step go"),
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
@@ -40,6 +41,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "primary.importing.cli:CONFIG",
             "show the settings in force; translate earlier configurations",
         ),
+    },
+    "plan": {
+        "rehearse": (
+            "rehearsal.verbs.rehearse:REHEARSE",
+            "rehearse a run of any size in virtual time, with faults",
+        ),
+        "predict": ("rehearsal.verbs.predict:PREDICT", "predict the score of a planned cluster from rehearsals"),
     },
     "shell": {
         "completion": ("aiperf.cli.completion:COMPLETION", "print the completion script of bash, zsh or fish"),

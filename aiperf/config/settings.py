@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
+from aiperf.config.launching import LaunchSection
 from aiperf.config.sections import (
     EnvironmentSection,
     NniSection,
@@ -44,6 +45,7 @@ class RunConfig(Section):
     search: SearchSection = SearchSection()
     training: TrainingSection = TrainingSection()
     replica: ReplicaSection = ReplicaSection()
+    launch: LaunchSection = LaunchSection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     ray: RaySection = RaySection()

@@ -188,7 +188,7 @@ def _example(field: FieldInfo, found: object) -> str:
     if get_origin(kind) is tuple:
         rule = next((item for item in _metadata(get_args(kind)[0]) if isinstance(item, TextRule)), None)
         return f"'[\"{rule.example}\"]'" if rule is not None else "'[1]'"
-    if field.default is None:
+    if field.default is None or field.is_required():
         rule = _rule(field)
         return shlex.quote(rule.example) if rule is not None else _KINDS[kind][1]
     if is_duration(field):

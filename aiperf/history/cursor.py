@@ -43,6 +43,24 @@ class Cursor:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+@dataclass
+class SeenNumbers:
+    """The sequence numbers of one writer that were seen: all below `next`, and some beyond."""
+
+    next: int = 0
+    beyond: set[int] = field(default_factory=set)
+
+    def add(self, number: int) -> bool:
+        """Note a number; True if it is new."""
+        if number < self.next or number in self.beyond:
+            return False
+        self.beyond.add(number)
+        while self.next in self.beyond:
+            self.beyond.discard(self.next)
+            self.next += 1
+        return True
+
+
 def parse_cursor(text: str) -> dict[str, int]:
     """The last sequence number by writer. Raises RecordDamagedError if it is not a cursor."""
     if text.startswith("z"):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -28,7 +29,7 @@ from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
-from aiperf.storage.in_order import InOrder
+from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
 
 LAST_RECORDS_S = 10.0
@@ -39,11 +40,11 @@ LOOK_INTERVAL_S = 1.0
 
 
 class HistoryWriter:
-    """Appends records to a file of its own: one write and one fsync each.
+    """Appends records to a file of its own: one write and one fsync each, or for a group of them.
 
     `role` is the first part of the writer's name ("primary", "replica-0003"); the second counts its
-    starts. Records are written at once, or in a thread once `in_background` is called. Raises
-    StorageError if the file cannot be made.
+    starts. Records are written at once, or in a thread once `in_background` is called: all that
+    were appended while it wrote are its next group. Raises StorageError if the file cannot be made.
     """
 
     def __init__(self, paths: RunPaths, role: str, clock: Clock, patience: Patience = PATIENCE) -> None:
@@ -52,7 +53,11 @@ class HistoryWriter:
         self._root = paths.root
         self._sequence = 0
         self._looked_s = -inf
-        self._thread: InOrder | None = None
+        self._thread: Ordered | None = None
+        self._group: deque[bytes] = deque()
+        """Lines that are not being written yet."""
+        self._group_due = False
+        """True while a call of `_write_group` is due that has not begun."""
         self._failure: StorageError | None = None
         try:
             self._head = patience.attempt(lambda: first_link(paths), paths.run)
@@ -60,7 +65,7 @@ class HistoryWriter:
         except OSError as error:
             raise self._cause(error) from error
 
-    def in_background(self, failed: Callable[[StorageError], object]) -> None:
+    def in_background(self, failed: Callable[[StorageError], object], thread: MakeOrdered = InOrder) -> None:
         """Write in a thread from now on; `failed` is called in this event loop if that is over.
 
         `append` returns at once then. What must not be known before the record is durable waits
@@ -71,13 +76,13 @@ class HistoryWriter:
             self._failure = error if isinstance(error, StorageError) else self._cause(error)
             failed(self._failure)
 
-        self._thread = InOrder(asyncio.get_running_loop(), fail)
+        self._thread = thread(asyncio.get_running_loop(), fail)
 
     def append(self, body: AnyBody, at_monotonic_ms: int | None = None) -> Record:
         """Write a record durably; its time is now, or a moment of the node's monotonic clock.
 
         Raises StorageError if it cannot be written, or if an earlier one could not be; the file is
-        then as before.
+        then as before this record and its group.
         """
         if self._failure is not None:
             raise self._failure
@@ -86,7 +91,10 @@ class HistoryWriter:
         record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
         self.look()
-        self._do(lambda: self._file.append(line))
+        self._group.append(line)
+        if not self._group_due:
+            self._group_due = True
+            self._do(self._write_group)
         self._sequence += 1
         self._head = hash_of(line[:-1])
         return record
@@ -100,6 +108,13 @@ class HistoryWriter:
         if self._failure is None and now_s - self._looked_s >= LOOK_INTERVAL_S:
             self._looked_s = now_s
             self._do(self._file.look)
+
+    def _write_group(self) -> None:
+        """Write all lines that wait, if an earlier call has not written them."""
+        self._group_due = False  # first: a line that comes now is in this group, and in the next call's at the latest
+        lines = [self._group.popleft() for _ in range(len(self._group))]
+        if lines:
+            self._file.append(b"".join(lines))
 
     def _do(self, action: Callable[[], object]) -> None:
         if self._thread is not None:

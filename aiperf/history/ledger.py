@@ -29,7 +29,9 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
+from aiperf.history.cursor import SeenNumbers
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.scan import PhaseColumns, PhaseMoment
 from aiperf.history.fencing import Fences
 from aiperf.history.records import Record
 from aiperf.network.operations import Operations
@@ -62,8 +64,6 @@ class TrialLedger:
     """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
-    witnessed: dict[int, Stamped[EpochWitnessed]] = field(default_factory=dict)
-    """By epoch, at the primary's times."""
     closed: Stamped[TrialClosed] | None = None
     """At the primary's time."""
 
@@ -96,6 +96,20 @@ class ReplicaLedger:
     losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
     phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
     """By writer, on its clock."""
+    phase_columns: dict[str, PhaseColumns] = field(default_factory=dict)
+    """As `phases`, of files that were read as a whole."""
+
+    def moments(self, writer: str) -> Iterator[PhaseMoment]:
+        """The beginnings of all phases that one writer recorded, in any order."""
+        for item in self.phases.get(writer, ()):
+            yield item.time_ms, item.body.phase, item.body.trial
+        if (columns := self.phase_columns.get(writer)) is not None:
+            yield from columns.moments()
+
+    @property
+    def writers(self) -> set[str]:
+        """The writers that recorded phases."""
+        return {*self.phases, *self.phase_columns}
 
     @property
     def ready(self) -> ReplicaReady | None:
@@ -108,24 +122,6 @@ class ReplicaLedger:
         loss = max(self.losses, key=when, default=None)
         back = max(map(when, self.arrivals), default=None)
         return loss if loss is not None and (back is None or back <= loss.time_ms) else None
-
-
-@dataclass
-class _Sequences:
-    """The sequence numbers of one writer that were seen: all below `next`, and some beyond."""
-
-    next: int = 0
-    beyond: set[int] = field(default_factory=set)
-
-    def add(self, number: int) -> bool:
-        """Note a number; True if it is new."""
-        if number < self.next or number in self.beyond:
-            return False
-        self.beyond.add(number)
-        while self.next in self.beyond:
-            self.beyond.discard(self.next)
-            self.next += 1
-        return True
 
 
 @dataclass
@@ -145,7 +141,7 @@ class Ledger:
     latest_progress_only: bool = False
     """Keep only the furthest progress report of each trial: a long run has millions of them."""
     fences: Fences = field(default_factory=Fences)
-    _seen: dict[str, _Sequences] = field(default_factory=dict, repr=False)
+    _seen: dict[str, SeenNumbers] = field(default_factory=dict, repr=False)
 
     @property
     def run_ended(self) -> Stamped[RunEnded] | None:
@@ -166,7 +162,7 @@ class Ledger:
         for record in records:
             if self.fences.drops(record):
                 continue
-            if self._seen.setdefault(record.writer, _Sequences()).add(record.sequence):
+            if self._seen.setdefault(record.writer, SeenNumbers()).add(record.sequence):
                 self.last_ms = max(self.last_ms, record.time_ms)
                 last_ms = self.last_of_writer_ms.get(record.writer, record.time_ms)
                 self.last_of_writer_ms[record.writer] = max(last_ms, record.time_ms)
@@ -289,6 +285,11 @@ class Ledger:
         epochs.setdefault(body.epoch, Stamped(record.time_ms, body))
 
 
+def close_writer(ledger: Ledger, writer: str) -> None:
+    """Forget which records of a writer were seen: its file was read to its end, and only once."""
+    ledger._seen.pop(writer, None)
+
+
 def _conflict(record: Record, found: str) -> Damage:
     """A damage at a record, whose line follows from its number in an intact file."""
     return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
@@ -296,10 +297,6 @@ def _conflict(record: Record, found: str) -> Damage:
 
 def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
     ledger.trial(body.trial).built = body
-
-
-def _epoch_witnessed(ledger: Ledger, body: EpochWitnessed, record: Record) -> None:
-    ledger.trial(body.trial).witnessed.setdefault(body.epoch, Stamped(record.time_ms, body))
 
 
 def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
@@ -314,7 +311,7 @@ def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
     ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
-def _nothing(ledger: Ledger, body: PrimaryPaused, record: Record) -> None:
+def _nothing(ledger: Ledger, body: PrimaryPaused | EpochWitnessed, record: Record) -> None:
     """Only the checks of witnesses ask for it."""
 
 
@@ -332,7 +329,7 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     TrialEnded: _trial_ended,
     TrialFailed: _trial_failed,
     TrialBuilt: _trial_built,
-    EpochWitnessed: _epoch_witnessed,
+    EpochWitnessed: _nothing,
     PrimaryPaused: _nothing,
     TrialClosed: _trial_closed,
 }

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
 from aiperf.history.bodies import AnyBody, EpochCompleted, ProgressMade
+from aiperf.history.decoding.typed import decode_typed
 from aiperf.history.ranges import LAST_MS, out_of_range
 from aiperf.outside.reading import shortened
 
@@ -95,10 +96,19 @@ def decode_record(line: bytes) -> Record:
     head, tail = _split_checksum(line)
     if b"%08x" % zlib.crc32(head) != tail:
         raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
-    if _HUGE.search(head) and _has_huge_number(head + b"}"):
+    document = head + b"}"
+    usual = decode_typed(document)
+    if usual is not None:
+        return Record(*usual)
+    return _decode_strange(document)
+
+
+def _decode_strange(document: bytes) -> Record:
+    """A record that is damaged, or that another writer has put into other words."""
+    if _HUGE.search(document) and _has_huge_number(document):
         raise RecordDamagedError("is not a record: a whole number has more than 18 digits")
     try:
-        found = _LINE.validate_json(head + b"}")
+        found = _LINE.validate_json(document)
         time_ms = parse_utc(found["time"])
     except ValidationError as error:
         raise RecordDamagedError(_describe(error)) from None
@@ -142,36 +152,6 @@ def _has_huge_number(document: bytes) -> bool:
 
 
 _LINKS = {1: "has a link, which its version does not know", 2: "has no link to the one before"}
-
-
-_PROGRESS_LINE = re.compile(
-    rb'\{"version":[12],"writer":"[\w-]+","sequence":\d+,"time":"([\dT:.Z-]{24})","monotonic_ms":-?\d+,'
-    rb'"data":\{"type":"progress","trial":(\d{1,15}),"epoch":(\d{1,15}),"images_trained":(\d{1,15}),'
-    rb'"images_evaluated":(\d{1,15})\}(?:,"previous":"[0-9a-f]{64}")?,"crc32":"([0-9a-f]{8})"\}'
-)
-"""A progress report, byte for byte as `encode_record` writes it."""
-
-
-ScannedProgress = tuple[int, int, tuple[int, int, int]]
-"""Trial, UTC milliseconds on the writer's clock, and `ProgressFacts.position`."""
-
-
-def scan_progress(line: bytes) -> ScannedProgress | None:
-    """Read a progress report, without its newline, several times faster than `decode_record` does.
-
-    None if it is any other record, or is not exactly as `encode_record` writes it.
-    """
-    found = _PROGRESS_LINE.fullmatch(line)
-    if found is None:
-        return None
-    time, trial, epoch, trained, evaluated, checksum = found.groups()
-    if b"%08x" % zlib.crc32(line[:-_TAIL_BYTES]) != checksum:
-        return None
-    try:
-        time_ms = parse_utc(time.decode())
-    except ValueError:
-        return None
-    return int(trial), time_ms, (int(epoch), int(trained), int(evaluated))
 
 
 def _describe(error: ValidationError) -> str:

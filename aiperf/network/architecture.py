@@ -11,10 +11,13 @@ from math import prod
 from types import MappingProxyType
 
 from aiperf.errors import ArchitectureError
-from aiperf.network.layers import Input, Layer, Shape, ShapeError
+from aiperf.network.layers import Input, InputArray, Layer, Shape, ShapeError
 
 HASH_DIGITS = 16
 """Hexadecimal digits of a hash: with 64 bits, 20,000 trials collide with odds of 1e-11."""
+
+INPUTS = (Input, InputArray)
+"""The layers that begin a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +27,48 @@ class Node:
     name: str
     layer: Layer
     inputs: tuple[str, ...] = ()
+    shares: str = ""
+    """An earlier node whose weights it uses, such as a detector on several levels of a pyramid."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A graph of layers with one input node and one output node, in topological order.
+    """A graph of layers with one input node, in topological order.
+
+    The last node is the network's output. `heads` names further nodes whose outputs leave the
+    network, such as the levels of a pyramid.
 
     Raises ArchitectureError, naming the node, if names repeat, an input is missing, the graph is
     cyclic, a node leads nowhere, or shapes do not fit.
     """
 
     nodes: tuple[Node, ...]
+    heads: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False)
     """Output shape of every node by name."""
 
     def __post_init__(self) -> None:
         _check_order(self.nodes)
-        _check_ends(self.nodes)
+        _check_ends(self.nodes, self.heads)
         object.__setattr__(self, "shapes", MappingProxyType(_infer_shapes(self.nodes)))
+        self._check_shared()
+
+    def _check_shared(self) -> None:
+        for node in self.nodes:
+            if node.shares:
+                owner = self.by_name.get(node.shares)
+                if owner is None or owner.shares or owner.layer != node.layer or self._kernels_differ(owner, node):
+                    raise ArchitectureError(f"node {node.name!r} cannot share the weights of {node.shares!r}")
+
+    def _kernels_differ(self, one: Node, other: Node) -> bool:
+        return self.weight_shapes(one) != self.weight_shapes(other)
 
     def __hash__(self) -> int:
         return self._node_hash
 
     @cached_property
     def _node_hash(self) -> int:
-        return hash(self.nodes)
+        return hash((self.nodes, self.heads))
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -58,7 +78,7 @@ class Architecture:
     @property
     def input_shape(self) -> Shape:
         """Shape of the images that the network reads."""
-        return next(self.shapes[n.name] for n in self.nodes if isinstance(n.layer, Input))
+        return next(self.shapes[n.name] for n in self.nodes if isinstance(n.layer, INPUTS))
 
     @property
     def output(self) -> Node:
@@ -87,9 +107,12 @@ class Architecture:
             inputs = [digests[name] for name in node.inputs]
             if node.layer.commutes:
                 inputs.sort()
+            if node.shares:
+                inputs.append(digests[node.shares])
             head = _layer_text(node.layer)
             digests[node.name] = hashlib.sha256(head + b"".join(inputs)).digest()
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
+        whole += b"".join(sorted(digests[name] for name in self.heads))
         return hashlib.sha256(whole).hexdigest()[:HASH_DIGITS]
 
     def weight_shapes(self, node: Node) -> dict[str, Shape]:
@@ -103,7 +126,7 @@ class Architecture:
     @cached_property
     def parameter_count(self) -> int:
         """Number of weights of the whole network, moving statistics included."""
-        return sum(self.parameters(node) for node in self.nodes)
+        return sum(self.parameters(node) for node in self.nodes if not node.shares)
 
     @cached_property
     def depth(self) -> int:
@@ -140,11 +163,14 @@ def _order_problem(nodes: tuple[Node, ...], reader: str, source: str) -> str:
     return f"node {reader!r} reads {source!r}, which comes later; nodes must be in topological order"
 
 
-def _check_ends(nodes: tuple[Node, ...]) -> None:
-    inputs = [node.name for node in nodes if isinstance(node.layer, Input)]
+def _check_ends(nodes: tuple[Node, ...], heads: tuple[str, ...]) -> None:
+    inputs = [node.name for node in nodes if isinstance(node.layer, INPUTS)]
     if len(inputs) != 1:
         raise ArchitectureError(f"needs exactly one input node, found {len(inputs)}: {', '.join(inputs)}")
-    read = {name for node in nodes for name in node.inputs}
+    unknown = set(heads) - {node.name for node in nodes}
+    if unknown:
+        raise ArchitectureError(f"heads that do not exist: {', '.join(sorted(unknown))}")
+    read = {name for node in nodes for name in node.inputs} | set(heads)
     unread = [node.name for node in nodes[:-1] if node.name not in read]
     if unread:
         raise ArchitectureError(f"nothing reads the output of: {', '.join(unread)}")

@@ -8,6 +8,7 @@ node and the key.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer
-from aiperf.outside.reading import read_outside, reason_of, shortened
+from aiperf.outside.reading import SMALL, parse_outside, read_bounded, reason_of, shortened
 
 SCHEMA = "aiperf-architecture"
 VERSION = 1
@@ -40,12 +41,14 @@ def to_json(architecture: Architecture) -> str:
                 "name": node.name,
                 "kind": node.layer.kind,
                 "inputs": list(node.inputs),
+                **({"shares": node.shares} if node.shares else {}),
                 **asdict(node.layer),
             }
         )
         for node in architecture.nodes
     ]
-    head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", "nodes": [\n'
+    heads = f'"heads": {json.dumps(list(architecture.heads))}, ' if architecture.heads else ""
+    head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", {heads}"nodes": [\n'
     return head + ",\n".join(nodes) + "\n]}\n"
 
 
@@ -66,8 +69,11 @@ def _from_json(text: str, source: str) -> Architecture:
     nodes = tuple(_node(item, f"{source}: nodes[{index}]") for index, item in enumerate(document["nodes"]))
     if not nodes:
         raise ArchitectureError(f"{source}: nodes is empty")
+    heads = document.get("heads", [])
+    if not isinstance(heads, list) or not all(isinstance(name, str) for name in heads):
+        raise ArchitectureError(f"{source}: heads must be a list of node names")
     try:
-        architecture = Architecture(nodes)
+        architecture = Architecture(nodes, tuple(heads))
     except ArchitectureError as error:
         raise ArchitectureError(f"{source}: {error}") from None
     recorded = document.get("hash", architecture.hash)
@@ -80,8 +86,40 @@ def _from_json(text: str, source: str) -> Architecture:
 
 def read_architecture(path: Path) -> Architecture:
     """Read an architecture file. Raises ArchitectureError naming file and place."""
-    text = read_outside(path, bytes.decode, error=ArchitectureError, what="text")
+    data = read_bounded(path, SMALL.size, ArchitectureError)
+    usual = _as_written(data)
+    if usual is not None:
+        return usual
+    text = parse_outside(data, str(path), bytes.decode, error=ArchitectureError, what="text")
     return from_json(text, str(path))
+
+
+_HEAD = re.compile(rf'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "([0-9a-f]+)", "nodes": \['.encode())
+
+
+def _as_written(data: bytes) -> Architecture | None:
+    """The architecture of a file that is as `to_json` writes it, a node a line; None of any other.
+
+    Architectures of one run share most of their lines.
+    """
+    head, *lines, end, rest = data.split(b"\n") if data.count(b"\n") > 2 else (b"", b"", b"")
+    found = _HEAD.fullmatch(head)
+    if found is None or (end, rest) != (b"]}", b""):
+        return None
+    try:
+        nodes = [_node_of_line(line) for line in lines[:-1]]
+        architecture = Architecture((*nodes, _node_of_line(lines[-1] + b",")))
+    except (ArchitectureError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        return None  # for the reader of any file, which names the place
+    return architecture if architecture.hash == found[1].decode() else None
+
+
+@lru_cache(maxsize=65536)
+def _node_of_line(line: bytes) -> Node:
+    """The node of a line with a comma at its end. Raises ValueError and other errors."""
+    if not line.endswith(b",") or line.count(b"{") + line.count(b"[") > SMALL.depth:
+        raise ValueError("is not a line of an architecture")
+    return _node(json.loads(line[:-1].decode(), parse_int=_whole_number), "")
 
 
 def read_requested(path: Path, wanted_hash: str | None) -> Architecture:
@@ -107,7 +145,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
         raise ArchitectureError(
             f"{source}: version is {document.get('version')!r}; this program reads version {VERSION}"
         )
-    unknown = document.keys() - {"schema", "version", "hash", "nodes"}
+    unknown = document.keys() - {"schema", "version", "hash", "heads", "nodes"}
     if unknown:
         raise ArchitectureError(f"{source}: unknown key(s): {', '.join(sorted(unknown))}")
     if not isinstance(document.get("nodes"), list):
@@ -131,10 +169,11 @@ def _node(item: object, place: str) -> Node:
     if not isinstance(item, dict):
         raise ArchitectureError(f"{place}: must be an object, found {type(item).__name__}")
     parameters = dict(item)
-    name, kind, inputs = (
+    name, kind, inputs, shares = (
         parameters.pop("name", None),
         parameters.pop("kind", None),
         parameters.pop("inputs", []),
+        parameters.pop("shares", ""),
     )
     if not isinstance(name, str) or not name:
         raise ArchitectureError(f"{place}: name must be a non-empty string, found {name!r}")
@@ -143,10 +182,12 @@ def _node(item: object, place: str) -> Node:
         raise ArchitectureError(f"{place}: kind is {kind!r}; known: {', '.join(sorted(_ADAPTERS))}")
     if not isinstance(inputs, list) or not all(isinstance(entry, str) for entry in inputs):
         raise ArchitectureError(f"{place}: inputs must be a list of node names, found {inputs!r}")
+    if not isinstance(shares, str):
+        raise ArchitectureError(f"{place}: shares must be the name of a node, found {shares!r}")
     try:
         layer = _layer(kind, json.dumps(parameters))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "layer"
         raise ArchitectureError(f"{place}: {key}: {first['msg']}") from None
-    return Node(name, layer, tuple(inputs))
+    return Node(name, layer, tuple(inputs), shares)

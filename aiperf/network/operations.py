@@ -11,7 +11,7 @@ layer's kind. The source of the shapes does not matter: `count` takes them from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from aiperf.errors import UncountedLayerError
 from aiperf.network.architecture import Architecture
-from aiperf.network.layers import LAYER_TYPES, Layer, MaxPool, Pair, Shape
+from aiperf.network.layers import LAYER_TYPES, AveragePool, Layer, MaxPool, Shape
 
 RULE_SET = "aiperf-1"
 
@@ -59,9 +59,9 @@ class LayerFacts:
     inputs: tuple[Shape, ...]
     output: Shape
     kernel: Shape = ()
-    """Shape of the weight matrix: (Kh, Kw, Ci / groups, Co) or (Ci, Co)."""
-    window: Pair = (1, 1)
-    """Window of a pooling layer."""
+    """Shape of the weights: (K..., Ci / groups, Co), transposed (K..., Co, Ci), or (Ci, Co)."""
+    window: Shape = (1, 1)
+    """Window of a pooling layer; samples of a bin of RoI-align."""
     reads_network_input: bool = False
     """All inputs are the network's input, directly or through layers that count zero."""
 
@@ -73,6 +73,8 @@ class LayerCount(NamedTuple):
     kind: str
     operations: Operations
     parameters: int
+    elements: int = 0
+    """Elements of its inputs, its output and its weights, once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,14 @@ class NetworkCount:
     def parameters(self) -> int:
         """Number of weights, moving statistics included."""
         return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def input_gradient(self) -> int:
+        """Operations of a backward pass to the input alone, without weight updates.
+
+        One forward pass of every layer with a weight matrix.
+        """
+        return sum(layer.operations.forward for layer in self.layers if layer.kind in KERNEL_KINDS)
 
     @property
     def by_kind(self) -> dict[str, TypeCount]:
@@ -181,21 +191,41 @@ def _softmax(facts: LayerFacts) -> Operations:
 
 
 ZERO_KINDS = frozenset(kind for kind, layer in LAYER_TYPES.items() if layer.counts_zero)
-"""Layers that move or drop data and count nothing (rule set aiperf-1)."""
+"""Layers that move or drop data and count nothing."""
+
+KERNEL_KINDS = frozenset(kind for kind, layer in LAYER_TYPES.items() if layer.has_kernel)
+"""Layers with a weight matrix."""
 
 
-@rule(*ZERO_KINDS)
-def _nothing(facts: LayerFacts) -> Operations:
+@rule("input", "dropout", "concat", "flatten", "zeropad")
+def nothing(facts: LayerFacts) -> Operations:
+    """No operations."""
     return NOTHING
 
 
-def count_layer(kind: str, facts: LayerFacts) -> Operations:
-    """Operations per image of one layer. Raises UncountedLayerError if the rule set has no rule."""
-    try:
-        layer_rule = RULES[kind]
-    except KeyError:
-        raise UncountedLayerError([kind]) from None
-    return layer_rule(facts)
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """Rules with a name. Counts and scores of different rule sets never compare."""
+
+    name: str
+    rules: Mapping[str, Rule]
+    """By kind of layer."""
+    axes: frozenset[int]
+    """Numbers of axes of the outputs that the rules cover."""
+
+    def covers(self, kind: str, output: Shape) -> bool:
+        """True if there is a rule for such a layer."""
+        return kind in self.rules and len(output) in self.axes
+
+    def count(self, kind: str, facts: LayerFacts) -> Operations:
+        """Operations per image of one layer. Raises UncountedLayerError if no rule covers it."""
+        if not self.covers(kind, facts.output):
+            raise UncountedLayerError([kind])
+        return self.rules[kind](facts)
+
+
+AIPERF_1 = RuleSet(RULE_SET, RULES, frozenset((1, 3)))
+"""Of the AIPerf paper: vectors and images."""
 
 
 def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
@@ -207,29 +237,31 @@ def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def count_node(layer: Layer, inputs: tuple[Shape, ...], reads_images: bool) -> tuple[Operations, int]:
+def count_node(
+    layer: Layer, inputs: tuple[Shape, ...], reads_images: bool, rule_set: RuleSet = AIPERF_1
+) -> tuple[Operations, int]:
     """Operations and parameters of a layer; cached, since architectures share most layers."""
     weights = layer.weight_shapes(inputs)
     facts = LayerFacts(
         inputs=inputs,
         output=layer.output_shape(inputs),
         kernel=weights.get("kernel", ()),
-        window=layer.window if isinstance(layer, MaxPool) else (1, 1),
+        window=layer.window if isinstance(layer, MaxPool | AveragePool) else (1, 1),
         reads_network_input=reads_images,
     )
-    return count_layer(layer.kind, facts), sum(map(prod, weights.values()))
+    return rule_set.count(layer.kind, facts), sum(map(prod, weights.values()))
 
 
 @lru_cache(maxsize=4096)
-def count(architecture: Architecture) -> NetworkCount:
+def count(architecture: Architecture, rule_set: RuleSet = AIPERF_1) -> NetworkCount:
     """Count an architecture, per image.
 
     Raises UncountedLayerError listing every layer without a rule.
     """
-    uncounted = [node for node in architecture.nodes if node.layer.kind not in RULES]
+    shapes = architecture.shapes
+    uncounted = [node for node in architecture.nodes if not rule_set.covers(node.layer.kind, shapes[node.name])]
     if uncounted:
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
-    shapes = architecture.shapes
     only_images: dict[str, bool] = {}
     layers = []
     for node in architecture.nodes:
@@ -237,7 +269,8 @@ def count(architecture: Architecture) -> NetworkCount:
         # Most nodes have one input; this loop is most of the time that a search spends counting.
         reads_images = only_images[names[0]] if len(names) == 1 else all(only_images[name] for name in names)
         inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
-        operations, parameters = count_node(layer, inputs, reads_images)
+        operations, parameters = count_node(layer, inputs, reads_images, rule_set)
         only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
-        layers.append(LayerCount(node.name, layer.kind, operations, parameters))
+        elements = sum(map(prod, inputs)) + prod(shapes[node.name]) + parameters
+        layers.append(LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters, elements))
     return NetworkCount(tuple(layers))

@@ -7,6 +7,8 @@ those positions out.
 
 from __future__ import annotations
 
+from math import prod
+
 from aiperf.network.architecture import Architecture
 from aiperf.network.layers import Conv
 from aiperf.network.operations import MULTIPLY_ACCUMULATE
@@ -18,10 +20,9 @@ def padding_operations(architecture: Architecture) -> int:
     for node in architecture.nodes:
         layer = node.layer
         if isinstance(layer, Conv) and layer.padding == "same":
-            (height, width, channels), *_ = architecture.input_shapes(node)
-            rows = _positions(height, layer.kernel[0], layer.stride[0], layer.dilation[0])
-            columns = _positions(width, layer.kernel[1], layer.stride[1], layer.dilation[1])
-            hanging = rows[0] * columns[0] - rows[1] * columns[1]
+            *sizes, channels = architecture.input_shapes(node)[0]
+            axes = [_positions(*axis) for axis in zip(sizes, layer.kernel, layer.stride, layer.dilation, strict=True)]
+            hanging = prod(every for every, _ in axes) - prod(inside for _, inside in axes)
             total += MULTIPLY_ACCUMULATE * hanging * (channels // layer.groups) * layer.filters
     return total
 

@@ -92,28 +92,38 @@ def regulated(ops: float, error: float) -> float:
     return -log(error) * ops if error < 1.0 else 0.0
 
 
+class Course:
+    """The work and the best error of trials over time: sorted once, for any number of timelines."""
+
+    def __init__(self, trials: Iterable[TrialWork]) -> None:
+        every = list(trials)
+        changes = sorted(change for trial in every for change in _changes(trial))
+        self._totals = list(accumulate(amount for _, amount in changes))
+        self._change_times = [time_ms for time_ms, _ in changes]
+        bests = sorted(item for trial in every for item in errors_of(trial))
+        self._errors = list(accumulate((error for _, error in bests), min))
+        self._error_times = [time_ms for time_ms, _ in bests]
+
+    def timeline(self, start_ms: int, end_ms: int, grid_ms: int = GRID_MS) -> tuple[TimelinePoint, ...]:
+        """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
+
+        Each point equals `work_done` and `best_error` at that moment.
+        """
+        points = []
+        for at_ms in _grid(start_ms, end_ms, grid_ms):
+            done = bisect_right(self._change_times, at_ms)
+            seen = bisect_right(self._error_times, at_ms)
+            ops = operations_per_second(self._totals[done - 1] if done else 0, at_ms - start_ms)
+            error = self._errors[seen - 1] if seen else 1.0
+            points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
+        return tuple(points)
+
+
 def timeline(
     trials: Sequence[TrialWork], start_ms: int, end_ms: int, grid_ms: int = GRID_MS
 ) -> tuple[TimelinePoint, ...]:
-    """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
-
-    Each point equals `work_done` and `best_error` at that moment; one sweep over sorted changes
-    gives them all.
-    """
-    changes = sorted(change for trial in trials for change in _changes(trial))
-    totals = list(accumulate(amount for _, amount in changes))
-    change_times = [time_ms for time_ms, _ in changes]
-    bests = sorted(item for trial in trials for item in errors_of(trial))
-    errors = list(accumulate((error for _, error in bests), min))
-    error_times = [time_ms for time_ms, _ in bests]
-    points = []
-    for at_ms in _grid(start_ms, end_ms, grid_ms):
-        done = bisect_right(change_times, at_ms)
-        seen = bisect_right(error_times, at_ms)
-        ops = operations_per_second(totals[done - 1] if done else 0, at_ms - start_ms)
-        error = errors[seen - 1] if seen else 1.0
-        points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
-    return tuple(points)
+    """The timeline of some trials (`Course.timeline`)."""
+    return Course(trials).timeline(start_ms, end_ms, grid_ms)
 
 
 def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:

@@ -43,9 +43,14 @@ PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 RESNET50_OPERATIONS = 23_053_460_364
 """Operations to train ResNet-50 on one image of 224 x 224 x 3 (spec, section 4)."""
 
-Status = Literal["PASSED", "FAILED", "UNOFFICIAL"]
+Status = Literal["PASSED", "FAILED", "UNOFFICIAL", "SIMULATED"]
 
-VERDICTS: dict[Status, str] = {"PASSED": "official", "UNOFFICIAL": "unofficial", "FAILED": "invalid"}
+VERDICTS: dict[Status, str] = {
+    "PASSED": "official",
+    "UNOFFICIAL": "unofficial",
+    "FAILED": "invalid",
+    "SIMULATED": "simulated",
+}
 """The verdict of each status: its word in the ranking."""
 
 Group = Literal["setting", "outcome", "integrity"]
@@ -268,15 +273,17 @@ def violations(facts: RunFacts) -> tuple[Checked, ...]:
     return tuple(item for item in check(facts) if not item.passed)
 
 
-def status(checked: tuple[Checked, ...]) -> Status:
+def status(checked: tuple[Checked, ...], rehearsed: bool = False) -> Status:
     """The status of a run.
 
-    FAILED if it is interrupted, damaged or empty; else UNOFFICIAL if a setting leaves the rules;
-    else FAILED if its outcome misses them; else PASSED.
+    FAILED if it is interrupted, damaged or empty; else SIMULATED if it is a rehearsal; else
+    UNOFFICIAL if a setting leaves the rules; else FAILED if its outcome misses them; else PASSED.
     """
     groups = {item.group for item in checked if not item.passed}
     if "integrity" in groups:
         return "FAILED"
+    if rehearsed:
+        return "SIMULATED"
     if "setting" in groups:
         return "UNOFFICIAL"
     return "FAILED" if "outcome" in groups else "PASSED"

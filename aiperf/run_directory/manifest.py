@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf import __version__
 from aiperf.config.settings import RunConfig
+from aiperf.config.texts import Line
 from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
@@ -21,6 +22,17 @@ from aiperf.source_code import git_state, source_hash
 
 SCHEMA_VERSION: Literal[1] = 1
 """Of `run.json`. It grows when an older program would misread the file."""
+
+
+class Rehearsed(BaseModel):
+    """What a rehearsal imitates: it trains nothing, and no time has passed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machine: Line
+    """Name in its machine file."""
+    search: Literal["real", "modelled"]
+    """`modelled`: architectures were drawn at random, and only the cost of proposals counted."""
 
 
 class Manifest(BaseModel):
@@ -39,15 +51,17 @@ class Manifest(BaseModel):
     """Of `aiperf.source_code`; None in earlier versions."""
     space_hash: str | None = None
     """SHA-256 of the space of hyperparameters; None without one, and in earlier versions."""
+    rehearsed: Rehearsed | None = None
+    """None in runs, and in earlier versions."""
     config: RunConfig
 
 
-def write_manifest(paths: RunPaths, config: RunConfig) -> None:
+def write_manifest(paths: RunPaths, config: RunConfig, rehearsed: Rehearsed | None = None) -> None:
     """Write run.json, after the space of hyperparameters. Raises OSError."""
     space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if paths.space.exists() else None
     revision, dirty = git_state()
     manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
-                        space_hash=space)  # fmt: skip
+                        space_hash=space, rehearsed=rehearsed)  # fmt: skip
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 

@@ -27,6 +27,11 @@ class RunPaths:
         return self.root / "system.json"
 
     @property
+    def snapshot(self) -> Path:
+        """State of a large run in progress, for those who watch it."""
+        return self.root / "snapshot.json"
+
+    @property
     def history(self) -> Path:
         """Directory of the history list: one file per writer."""
         return self.root / "history"
@@ -140,8 +145,7 @@ class RunPaths:
 
     def checkpoints_of(self, architecture_hash: str, trial: int) -> tuple[Path, Path]:
         """The checkpoint of a trial, and the one before it."""
-        latest = self.checkpoint(architecture_hash, trial)
-        return latest, earlier_checkpoint(latest)
+        return (latest := self.checkpoint(architecture_hash, trial)), earlier_checkpoint(latest)
 
     def candidate(self, replica: int, round_number: int) -> Path:
         """Architecture that a replica has proposed ahead for a round."""
@@ -182,6 +186,16 @@ class Entry:
     submitted: bool = False
 
 
+def digests_of(paths: RunPaths) -> Path:
+    """Directory of digests (`aiperf.digest`): a folder for each primary."""
+    return paths.root / "digest"
+
+
+def digest_segment(paths: RunPaths, primary: str, number: int) -> Path:
+    """A segment, from 1, of the digest that a primary writes."""
+    return digests_of(paths) / primary / f"{number:06d}.jsonl"
+
+
 def earlier_checkpoint(checkpoint: Path) -> Path:
     """The checkpoint before this one, of the same trial: the latest may be ahead of the records."""
     return checkpoint.with_suffix(".before.npz")
@@ -192,6 +206,7 @@ ENTRIES = (
     Entry(r"system\.json", "system.json", submitted=True),
     Entry(r"hyperparameters\.json", "hyperparameters.json", submitted=True),
     Entry(r"history/(primary|replica-\d{4,})-\d+\.jsonl", "history/*.jsonl", submitted=True),
+    Entry(r"digest/primary-\d+/\d{6,}\.jsonl", "digest/*/*.jsonl", submitted=True),
     Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
     Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),
@@ -202,6 +217,7 @@ ENTRIES = (
     Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
     Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),
+    Entry(r"snapshot\.json", "snapshot.json"),
     Entry(r"\.reserve", ".reserve"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),

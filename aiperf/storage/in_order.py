@@ -8,8 +8,36 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 Action = Callable[[], object]
+
+
+class Ordered(Protocol):
+    """Does actions in order, elsewhere, and calls an event loop back after them.
+
+    The first action that raises is the last one, and no callback is called any more.
+    """
+
+    def put(self, action: Action) -> None:
+        """Have an action done after all that were put before."""
+
+    def after(self, callback: Action) -> None:
+        """Call back as soon as every action so far is done; at once if they are."""
+
+    @property
+    def idle(self) -> bool:
+        """True if every action is done."""
+
+    def drain(self, timeout_s: float) -> bool:
+        """End after all actions; False if that takes longer.
+
+        Raises the exception of the action that failed.
+        """
+
+
+MakeOrdered = Callable[[asyncio.AbstractEventLoop, Callable[[Exception], object]], Ordered]
+"""`failed` gets the exception of the action that failed, in the loop."""
 
 
 class InOrder:

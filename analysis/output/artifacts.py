@@ -40,7 +40,7 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     """
     page = folder / "report.html"
     try:
-        write_atomically(folder / "report.json", report.model_dump_json(indent=2).encode() + b"\n")
+        write_atomically(folder / "report.json", _json(report))
         for drawing in drawings(data, report):
             save_drawing(folder / "figures", drawing)
         for name, table in csv_tables(data, report).items():
@@ -53,6 +53,11 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
             [f"{folder} cannot be written: {error}; choose another with --output"]
         ) from error
     return page
+
+
+def _json(report: Report) -> bytes:
+    """The report as JSON, as bytes at once: that of a damaged run may have a hundred megabytes."""
+    return b"%b\n" % report.__pydantic_serializer__.to_json(report, indent=2)
 
 
 def save_drawing(folder: Path, drawing: Drawing) -> None:

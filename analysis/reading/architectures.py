@@ -84,4 +84,4 @@ def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
         counted = count(architecture)
     except ArchitectureError as error:
         return str(error)
-    return ArchitectureFacts(counted.operations, architecture.parameter_count, architecture.depth)
+    return ArchitectureFacts(counted.operations, counted.parameters, architecture.depth)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.history.chain import first_link
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
+from aiperf.history.fencing import PRIMARY
 from aiperf.history.files import decode_lines, read_from
 from aiperf.history.ledger import Ledger
-from aiperf.history.records import scan_progress
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.lines import LineFacts, check_lines
+from analysis.reading.integrity.lines import LineFacts, check_lines, head_of
 from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
 from analysis.reading.workers import Workers
 
@@ -69,13 +71,32 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
-    others = [file for file in paths.history_files() if file not in own]
-    selected = deque(
-        workers.submit(select_lines, file, _thinning(ledger, file.stem), link, frozenset(primary.wanted(file.stem)))
-        for file in others
-    )
+    own_names = set(own)
+    others = [file for file in paths.history_files() if file not in own_names]
+    selected = deque[tuple[Path, Future[Lines]]]()
     for file in others:
-        yield _records(file, selected.popleft().result())
+        wanted = frozenset(primary.wanted(file.stem))
+        selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted)))
+        if len(selected) > workers.ahead:
+            yield _taken(selected)
+    while selected:
+        yield _taken(selected)
+
+
+def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
+    file, lines = selected.popleft()
+    return _records(file, lines.result())
+
+
+def add_phases(ledger: Ledger, read: WriterRecords) -> None:
+    """Fold the phases of a file into the ledger, once; none of them may be among its records."""
+    if not read.phases:
+        return
+    last_ms = max(read.phases.times_ms)
+    ledger.last_ms = max(ledger.last_ms, last_ms)
+    ledger.last_of_writer_ms[read.writer] = max(last_ms, ledger.last_of_writer_ms.get(read.writer, last_ms))
+    for replica in set(read.phases.replicas):
+        ledger.replica(replica).phase_columns[read.writer] = read.phases.of_replica(replica)
 
 
 def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
@@ -92,7 +113,9 @@ def _records(file: Path, lines: Lines) -> WriterRecords:
     batch = decode_lines(file.name, zip(lines.numbers, lines.texts, strict=True))
     damaged = {damage.line for damage in batch.damages}
     numbers = tuple(number for number in lines.numbers if number not in damaged)
-    return WriterRecords(file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished)
+    return WriterRecords(
+        file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +127,20 @@ class Lines:
     unfinished: bool
     facts: LineFacts
     """Of all lines."""
+    phases: PhaseColumns = field(default_factory=PhaseColumns)
+    """Beginnings of phases, whose lines are left out."""
+    anchor_ms: int | None = None
+    """UTC minus monotonic clock of the first phase, if that is the first line."""
 
 
 def select_lines(
     file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset()
 ) -> Lines:
-    """All lines except progress reports that have a further one of the same trial in their bucket.
+    """All lines but phases, and progress reports that have a further one of their trial's bucket.
 
-    A line that is not an intact progress report stays, for the decoder to judge. `first_link` is
-    that of the first record; `wanted` are the sequence numbers whose hashes are asked for.
+    A line that is not as usual stays, for the decoder to judge; so do all phases of a file whose
+    lines are not in order. `first_link` is that of the first record; `wanted` are the sequence
+    numbers whose hashes are asked for.
     """
     data = read_from(file)
     name = f"history/{file.name}"
@@ -120,10 +148,17 @@ def select_lines(
         facts = LineFacts(damages=(Damage(name, None, "record", f"the file is not read: {refusal}"),))
         return Lines([], [], False, facts)
     *lines, rest = data.split(b"\n")
-    needless = _needless(lines, thinning) if thinning is not None else frozenset[int]()
-    kept = [number for number in range(1, len(lines) + 1) if number not in needless]
-    facts = check_lines(name, lines, first_link, wanted)
-    return Lines(kept, [lines[number - 1] for number in kept], bool(rest), facts)
+    scanned = list(map(Scanner(file.stem).scan, lines))
+    heads = [head_of(line) if found is None else found[0] for line, found in zip(lines, scanned, strict=True)]
+    facts = check_lines(name, lines, first_link, wanted, heads)
+    needless = _needless(scanned, thinning) if thinning is not None else set[int]()
+    phases = dict[int, tuple[Head, PhaseRow]]()
+    if not facts.damages and not file.stem.startswith(PRIMARY):
+        phases = {n: (found[0], found[2]) for n, found in enumerate(scanned, 1) if found and found[2]}
+    kept = [number for number in range(1, len(lines) + 1) if number not in needless and number not in phases]
+    anchor_ms = phases[1][0][1] - phases[1][0][2] if 1 in phases else None
+    columns = PhaseColumns.of(list(phases.values()))
+    return Lines(kept, [lines[number - 1] for number in kept], bool(rest), facts, columns, anchor_ms)
 
 
 def _refusal(data: bytes) -> str:
@@ -138,16 +173,15 @@ def _refusal(data: bytes) -> str:
     return ""
 
 
-def _needless(lines: list[bytes], thinning: ProgressThinning) -> set[int]:
+def _needless(scanned: Sequence[Scanned | None], thinning: ProgressThinning) -> set[int]:
     """Numbers, from 1, of the progress reports to leave out."""
     furthest: dict[tuple[int, tuple[int, bool]], tuple[tuple[int, int, int], int]] = {}
     needless: set[int] = set()
-    for number, line in enumerate(lines, start=1):
-        report = scan_progress(line)
-        if report is None:
+    for number, found in enumerate(scanned, start=1):
+        if found is None or found[1] is None:
             continue
-        trial, time_ms, position = report
-        key = (trial, thinning.bucket(time_ms))
+        trial, position = found[1]
+        key = (trial, thinning.bucket(found[0][1]))
         known = furthest.get(key)
         if known is None:
             furthest[key] = position, number

@@ -5,19 +5,20 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.ledger import Ledger, TrialLedger, close_writer
 from aiperf.network.operations import NOTHING
-from aiperf.rules.score import TrialWork
+from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
-from analysis.reading.history import history_bytes, read_history
+from analysis.reading.history import add_phases, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
@@ -52,6 +53,8 @@ class RunData:
     own_space: bool
     """True if the run directory holds a space of hyperparameters."""
     paths: RunPaths
+    computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Results that several parts of a report need, by name: each is computed once."""
 
     @property
     def duration_ms(self) -> int:
@@ -72,6 +75,16 @@ class RunData:
                 died_ms=work.died_ms,
             )
         return result
+
+    @cached_property
+    def damage_texts(self) -> tuple[str, ...]:
+        """All damages in words."""
+        return tuple(map(str, self.damages))
+
+    @cached_property
+    def course(self) -> Course:
+        """All work over time."""
+        return Course(self.work.values())
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
         """The work of a trial; without cost if its architecture cannot be read (a damage)."""
@@ -110,6 +123,8 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         for read in read_history(paths, workers, ledger, inspection.view.primary):
             writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
+            add_phases(ledger, writer)
+            close_writer(ledger, writer.writer)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
             architectures.request(_architectures(writer))

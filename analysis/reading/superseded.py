@@ -39,7 +39,8 @@ class Superseded:
 
     def take_from(self, read: WriterRecords, fences: Fences) -> WriterRecords:
         """Take the records that do not count out of a file."""
-        if fences.limit(read.writer) == float("inf"):
+        limit = fences.limit(read.writer)
+        if limit == float("inf"):
             return read
         counts = [not fences.drops(record) for record in read.records]
         for place, kept in zip(read.placed(), counts, strict=True):
@@ -47,7 +48,7 @@ class Superseded:
                 self._note(read.writer, place)
         kept_records = tuple(record for record, kept in zip(read.records, counts, strict=True) if kept)
         numbers = tuple(number for number, kept in zip(read.numbers, counts, strict=True) if kept)
-        return replace(read, records=kept_records, numbers=numbers)
+        return replace(read, records=kept_records, numbers=numbers, phases=read.phases.up_to(limit))
 
     def _note(self, writer: str, place: Placed[object]) -> None:
         if writer.startswith("primary-"):

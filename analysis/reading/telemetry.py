@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -185,14 +187,24 @@ def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
     try:
         with file.open("rb") as stream:
             while line := stream.readline(MOST_LINE_BYTES):
-                seals = seals or is_sealed(line)
-                try:
-                    document = json.loads(line) if seals == is_sealed(line) and not is_broken(line) else None
-                except (ValueError, RecursionError):
-                    document = None
+                sealed = is_sealed(line)
+                seals = seals or sealed
+                document = _document(line) if seals == sealed and not (sealed and is_broken(line)) else None
                 yield document if isinstance(document, dict) else None
     except OSError:
         yield None
+
+
+def _document(line: bytes) -> Any:
+    """A line of JSON; None if it is not JSON."""
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(line)  # also NaN, and numbers of any size
+    except (ValueError, RecursionError):
+        return None
 
 
 def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
@@ -208,7 +220,7 @@ def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
         *(float(sample.get(name, np.nan)) for name in PLAIN),
         100 * float(sample.get("memory_used_bytes", np.nan)) / float(sample.get("memory_total_bytes", np.nan)),
     ]
-    if np.isinf(row).any():
+    if inf in row or -inf in row:
         raise ValueError("a number is infinite")
     return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,6 +17,11 @@ class Workers:
 
     def __init__(self, several: bool) -> None:
         self._pool = ProcessPoolExecutor(mp_context=get_context("spawn")) if several else None
+
+    @property
+    def ahead(self) -> int:
+        """Tasks that keep the processes at work while the caller takes in a result."""
+        return 4 * (os.cpu_count() or 1) if self._pool is not None else 0
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start a task; without processes it is finished when this returns."""

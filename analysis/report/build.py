@@ -11,11 +11,9 @@ from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.history.ledger import ReplicaLedger, when
 from aiperf.rules.score import (
-    TrialWork,
     best_error,
     operations_per_second,
     regulated,
-    timeline,
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
 from analysis.reading.integrity.evidence import without_evidence
@@ -34,7 +32,7 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import Span, busy_fraction, phase_totals, spans
+from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
@@ -51,12 +49,12 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     total = sum(trial.operations for trial in trials)
     error = best_error(work, data.end_ms)
     score = operations_per_second(total, data.duration_ms)
-    phases = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))
     facts = _facts(data, trials, error, physics)
-    verdict = _verdict(facts)
+    verdict = _verdict(facts, data.manifest.rehearsed is not None)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     return Report(
         score_ops=score if scored else None,
@@ -66,7 +64,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         images_trained=facts.images_trained,
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
-        timeline=_timeline(data, work),
+        timeline=_timeline(data),
         trials=trials,
         replica_details=replicas,
         hyperparameters=by_value(trials),
@@ -80,12 +78,13 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     )
 
 
-def _verdict(facts: RunFacts) -> dict[str, Any]:
+def _verdict(facts: RunFacts, rehearsed: bool) -> dict[str, Any]:
     """Status and verdict, every rule, and those that are not met."""
     checked = check(facts)
+    found = status(checked, rehearsed)
     return {
-        "status": status(checked),
-        "verdict": VERDICTS[status(checked)],
+        "status": found,
+        "verdict": VERDICTS[found],
         "violations": tuple(
             ViolationPart(rule=item.rule, found=item.found, required=item.required)
             for item in checked
@@ -112,18 +111,18 @@ def _surroundings(data: RunData) -> dict[str, Any]:
             for key, value, default in deviations_from_defaults(data.manifest.config)
         ),
         "versions": _versions(data),
-        "damages": tuple(map(str, data.damages)),
+        "damages": data.damage_texts,
         "notices": data.notices,
         "unfinished_lines": data.unfinished_lines,
     }
 
 
-def _timeline(data: RunData, work: list[TrialWork]) -> tuple[TimelinePart, ...]:
+def _timeline(data: RunData) -> tuple[TimelinePart, ...]:
     if data.start_ms is None:
         return ()
     return tuple(
         TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
-        for point in timeline(work, data.start_ms, data.end_ms)
+        for point in data.course.timeline(data.start_ms, data.end_ms)
     )
 
 
@@ -201,7 +200,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         error=error,
         images_trained=sum(trial.images_trained for trial in trials),
         precisions=tuple(sorted({trial.precision for trial in trials if trial.precision is not None})),
-        damages=tuple(map(str, data.damages)),
+        damages=data.damage_texts,
         chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,

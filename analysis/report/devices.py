@@ -72,6 +72,16 @@ def _machine(data: RunData, replica: int, reported: list[tuple[str, ...]]) -> Ma
     return Machine(replica, CPU, None, facts.cpu_count * data.manifest.config.replica.nodes, host, names)
 
 
+def memory_limits(data: RunData) -> dict[int, int]:
+    """The most memory in bytes that limited a search, by replica; 0: none is known."""
+    found: dict[int, int] = {}
+    for trial in data.ledger.trials.values():
+        if trial.started is not None:
+            body = trial.started
+            found[body.replica] = max(found.get(body.replica, 0), body.memory_bytes or 0)
+    return found
+
+
 def crowded_hosts(data: RunData) -> Iterator[tuple[str, int, int]]:
     """Hosts with fewer accelerators than ranks: host, ranks that trainers reported, accelerators.
 

@@ -54,12 +54,11 @@ def _training_begins(data: RunData) -> dict[int, int]:
     """The time of each trial's first phase of training."""
     begins: dict[int, int] = {}
     for replica in data.ledger.replicas.values():
-        for writer, items in replica.phases.items():
+        for writer in replica.writers:
             offset_ms = data.ledger.offsets_ms.get(writer, 0)
-            for item in items:
-                trial = item.body.trial
-                if item.body.phase == "train" and trial is not None:
-                    begins[trial] = min(item.time_ms - offset_ms, begins.get(trial, item.time_ms - offset_ms))
+            for time_ms, phase, trial in replica.moments(writer):
+                if phase == "train" and trial is not None:
+                    begins[trial] = min(time_ms - offset_ms, begins.get(trial, time_ms - offset_ms))
     return begins
 
 

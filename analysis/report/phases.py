@@ -23,6 +23,9 @@ DOWN = "down"
 INTERVALS = 100
 """Parts of a run in which the phases of all replicas are shared out."""
 
+WORST = 10
+"""Replicas that are shown one by one."""
+
 Moment = tuple[int, str, int]
 """Time, phase, trial (0: none)."""
 
@@ -59,14 +62,14 @@ def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
 
 def _writers(entry: ReplicaLedger) -> list[str]:
     """The writers of a replica: a new one each time that it comes back."""
-    return sorted({arrival.body.writer for arrival in entry.arrivals} | set(entry.phases))
+    return sorted({arrival.body.writer for arrival in entry.arrivals} | entry.writers)
 
 
 def _life(data: RunData, entry: ReplicaLedger, writer: str) -> list[Moment]:
     """The phases of one writer, from its arrival to its death, in order."""
     corrected = data.ledger.corrected
-    own: list[Moment] = sorted((corrected(writer, item.time_ms), item.body.phase, item.body.trial or 0)
-                               for item in entry.phases.get(writer, ()))  # fmt: skip
+    own: list[Moment] = sorted((corrected(writer, time_ms), phase, trial or 0)
+                               for time_ms, phase, trial in entry.moments(writer))  # fmt: skip
     arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
     # A writer that no arrival names is there from its first phase on.
     arrived_ms = min(arrivals or [moment[0] for moment in own])
@@ -101,19 +104,57 @@ def phase_totals(found: list[Span]) -> dict[str, float]:
     return totals
 
 
-def shares(found: Iterable[list[Span]], end_s: float, phases: Iterable[str]) -> dict[str, Any]:
-    """Share of each phase in percent of the replicas' time, in INTERVALS equal parts of the run.
+@dataclass(frozen=True, slots=True)
+class PhaseSummary:
+    """What the charts show of all replicas' phases: they may be a million."""
 
-    Phases are in the given order; those that never occurred are left out.
-    """
+    seconds: dict[str, Any]
+    """Of all replicas by phase, in INTERVALS equal parts of the run (an array)."""
+    worst: dict[int, list[Span]]
+    """The WORST replicas that waited longest, the first of them the longest."""
+    replicas: int
+    """Replicas with any phase."""
+
+    def shares(self, phases: Iterable[str]) -> dict[str, Any]:
+        """Share of each phase in percent of the replicas' time, in equal parts of the run.
+
+        Phases are in the given order; those that never occurred are left out.
+        """
+        total = sum(self.seconds.values())
+        return {phase: 100 * self.seconds[phase] / total for phase in phases if phase in self.seconds}
+
+
+def all_spans(data: RunData) -> dict[int, list[Span]]:
+    """The phases of every replica. Their summary is kept for the charts."""
+    found = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    data.computed["phases"] = _summary(found, data.duration_ms / 1000)
+    return found
+
+
+def phase_summary(data: RunData) -> PhaseSummary:
+    """The summary of all phases, which a report that was built has computed already."""
+    if "phases" not in data.computed:
+        all_spans(data)
+    summary: PhaseSummary = data.computed["phases"]
+    return summary
+
+
+def _summary(found: dict[int, list[Span]], end_s: float) -> PhaseSummary:
     edges = np.linspace(0, end_s, INTERVALS + 1)
     seconds = dict[str, Any]()
-    for own in found:
-        for phase in {span.phase for span in own}:
-            bounds = np.array([(span.begin_s, span.end_s) for span in own if span.phase == phase])
-            seconds[phase] = seconds.get(phase, 0.0) + _covered(bounds, edges)
-    total = sum(seconds.values())
-    return {phase: 100 * seconds[phase] / total for phase in phases if phase in seconds}
+    for own in found.values():
+        by_phase: dict[str, list[tuple[float, float]]] = {}
+        for span in own:
+            by_phase.setdefault(span.phase, []).append((span.begin_s, span.end_s))
+        for phase, bounds in by_phase.items():
+            seconds[phase] = seconds.get(phase, 0.0) + _covered(np.array(bounds), edges)
+    waited = {number: _waited_s(own) for number, own in found.items()}
+    worst = sorted(found, key=lambda number: (-waited[number], number))[:WORST]
+    return PhaseSummary(seconds, {number: found[number] for number in worst}, len(found) if seconds else 0)
+
+
+def _waited_s(own: list[Span]) -> float:
+    return sum(span.end_s - span.begin_s for span in own if span.phase in ("idle", "storage", "down"))
 
 
 def _covered(bounds: Any, edges: Any) -> Any:

@@ -18,7 +18,7 @@ from aiperf.cli.units import si
 from aiperf.rules.table import PRECISION_BITS
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
-from analysis.report.devices import Machine, crowded_hosts, machines
+from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
 from analysis.report.pace import Stretch, stretches, together
 from analysis.report.sampling import (
@@ -153,13 +153,13 @@ def _devices(evidence: Evidence) -> Iterator[Finding]:
 
 def _memory(evidence: Evidence) -> Iterator[Finding]:
     """Searches whose limit is above the memory of the device. A resumed replica may have moved."""
+    limits = memory_limits(evidence.data)
     for replica in evidence.of_replica:
         facts = evidence.data.system.get(str(replica))
         device = facts.accelerator_memory_bytes if facts is not None else None
         if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
             continue
-        started = [trial.started for trial in evidence.data.ledger.trials.values() if trial.started is not None]
-        limit = max((body.memory_bytes or 0 for body in started if body.replica == replica), default=0)
+        limit = limits.get(replica, 0)
         if limit > device and evidence.data.manifest.config.replica.accelerator_memory_gib is None:
             yield Finding("devices", f"replica {replica}", f"a search for {limit} bytes of memory", f"{device} bytes")
 

@@ -17,7 +17,7 @@ from math import log, sqrt
 from scipy.special import stdtrit
 
 from aiperf.rules.schedule import draws_at_random
-from aiperf.rules.score import GRID_MS, TrialWork, timeline, work_done
+from aiperf.rules.score import GRID_MS, TrialWork, work_done
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
 from analysis.report.model import TrialPart
@@ -37,7 +37,7 @@ def statistics(
 ) -> StatisticsPart:
     """The statistics of a run. `score`: OPS, None without one. `spans`: of every replica."""
     work = list(data.work.values())
-    samples, sampled, error = _jackknifed(data, trials, work)
+    samples, sampled, error = _jackknifed(data, trials)
     score_part = _around(score, error, samples) if score is not None else None
     error_part = _error(work, data.end_ms)
     initial = initial_trial(trials)
@@ -64,7 +64,7 @@ def initial_trial(trials: Iterable[TrialPart]) -> TrialPart | None:
     return next((trial for trial in trials if trial.parent is None and trial.point == 0 and trial.epochs > 0), None)
 
 
-def _jackknifed(data: RunData, trials: Sequence[TrialPart], work: Sequence[TrialWork]) -> tuple[int, str, float | None]:
+def _jackknifed(data: RunData, trials: Sequence[TrialPart]) -> tuple[int, str, float | None]:
     """Number and kind of the samples, and the standard error of the score; None of fewer than 2."""
     replicas = dict.fromkeys(data.ledger.replicas, 0)
     if data.duration_ms <= 0 or data.start_ms is None:
@@ -78,7 +78,7 @@ def _jackknifed(data: RunData, trials: Sequence[TrialPart], work: Sequence[Trial
         left_out = [(sum(totals) - own) * count / (count - 1) for own in totals] if count > 1 else []
         return count, "replicas", jackknife_error(left_out)
     block_ms = min(GRID_MS, max(1, data.duration_ms // BLOCKS))
-    points = timeline(work, data.start_ms, data.end_ms, block_ms)
+    points = data.course.timeline(data.start_ms, data.end_ms, block_ms)
     done = [0.0, *(point.ops * point.t_ms / 1000 for point in points)]
     times = [0, *(point.t_ms for point in points)]
     blocks = [(after - before, end - begin)

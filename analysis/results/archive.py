@@ -15,10 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
 from aiperf.outside.folders import files_below
-from aiperf.outside.reading import read_bounded, reason_of, shortened
+from aiperf.outside.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.outside.tar import Member, Stream, tar_members
 from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 
@@ -31,9 +31,14 @@ STATEMENT, SIGNATURE = "STATEMENT", "STATEMENT.sig"
 SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
 
-MOST_BYTES = 4 * 2**30
+BASE_BYTES, REPLICA_BYTES, MOST_BYTES = 4 * 2**30, 16 * 2**20, 128 * 2**30
+"""Most bytes of an unpacked package: of any run, more for each of its replicas, and in all.
+
+12 hours of a replica with 8 accelerators, a sample each 30 s, take 6 MiB.
+"""
+
 MOST_RATIO = 100
-"""Most bytes of an unpacked package: in all, and for each packed one. Records shrink to a tenth."""
+"""Most unpacked bytes for each packed one. Records shrink to a tenth."""
 
 LEAST_LIMIT = 1 << 20
 """Bytes that any package may have: a tar archive of nothing is blocks of zeros."""
@@ -77,8 +82,9 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
     """
     name = target.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
     files, sums = list(_files(paths)), list[str]()
-    if (total := sum(file.stat().st_size + tarfile.BLOCKSIZE for file in files)) > MOST_BYTES:
-        raise EnvironmentNotReadyError([f"{paths.root}: {total:,} bytes; a package may have {MOST_BYTES:,} unpacked"])
+    most = most_bytes(paths.run.read_bytes())
+    if (total := sum(file.stat().st_size + tarfile.BLOCKSIZE for file in files)) > most:
+        raise EnvironmentNotReadyError([f"{paths.root}: {total:,} bytes; a package may have {most:,} unpacked"])
     try:
         with (
             atomic_file(target) as raw,
@@ -100,6 +106,15 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
     except OSError as error:
         raise EnvironmentNotReadyError([f"{target} cannot be written: {error}"]) from error
     return len(sums)
+
+
+def most_bytes(manifest: bytes) -> int:
+    """Most unpacked bytes of a package by its run.json: more replicas write more."""
+    try:
+        replicas = parse_outside(manifest, "run.json", json_object)["config"]["run"]["replicas"]
+    except (AiperfError, LookupError, TypeError):
+        replicas = 0
+    return min(MOST_BYTES, BASE_BYTES + REPLICA_BYTES * replicas) if type(replicas) is int else BASE_BYTES
 
 
 def _files(paths: RunPaths) -> Iterator[Path]:
@@ -141,13 +156,24 @@ def open_archive(archive: Path, folder: Path) -> Path:
 
 def _unpack(archive: Path, folder: Path) -> None:
     # As a stream: what follows a refused member is never unpacked, nor is a gap between two.
-    limit = min(MOST_BYTES, max(LEAST_LIMIT, MOST_RATIO * archive.stat().st_size))
+    packed = max(LEAST_LIMIT, MOST_RATIO * archive.stat().st_size)
+    limit = min(packed, most_bytes(_manifest(archive, min(packed, BASE_BYTES))))
     with gzip.open(archive) as unpacked:
         for number, member in enumerate(tar_members(unpacked, limit)):
             if number >= MOST_MEMBERS:
                 raise RunDirectoryError(f"{archive} is not a submission package: it has too many files")
             if not member.folder:
                 _write(unpacked, member, folder, archive)
+
+
+def _manifest(archive: Path, limit: int) -> bytes:
+    """The run.json of a package, which is its first file; empty if it is another one."""
+    with gzip.open(archive) as unpacked:
+        for member in tar_members(unpacked, limit):
+            if not member.folder:
+                is_first = member.name.endswith("/run.json") and member.size <= SMALL.size
+                return unpacked.read(member.size) if is_first else b""
+    return b""
 
 
 def _write(unpacked: Stream, member: Member, folder: Path, archive: Path) -> None:

@@ -42,6 +42,7 @@ STATUSES = {
     "official": "Official",
     "unofficial": "Unofficial",
     "invalid": "Invalid",
+    "simulated": "Simulated: rehearsals, in which nothing was trained",
     "unverified": "Unverified: a report without its records proves nothing; rank its run directory or archive",
 }
 """Headings of the parts of a ranking, in order."""

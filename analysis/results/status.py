@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from operator import itemgetter
 from typing import Literal
 
-from aiperf.history.ledger import when
+from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.snapshot import Snapshot, read_snapshot
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
 from analysis.report.model import Report
@@ -38,6 +40,8 @@ class RunStatus(Part):
     """A run at this moment."""
 
     schema_version: int = 1
+    source: Literal["records", "snapshot"] = "records"
+    """snapshot: what the primary of a large run in progress has heard, a few seconds old."""
     name: str
     """Name of the run."""
     state: State
@@ -113,19 +117,55 @@ def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> R
     )
 
 
+def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
+    """The status of a large run in progress, from the snapshot that its primary keeps.
+
+    None without a recent one of a primary that lives: `run_status` reads the records. Nothing
+    official is made of it.
+    """
+    holder, found = find_holder(paths.claims, now_ms), read_snapshot(paths, now_ms)
+    if found is None or holder is None or not holder.alive or (holder.host, holder.pid) != (found.host, found.pid):
+        return None
+    error = 1.0 if found.best_accuracy is None else 1.0 - found.best_accuracy
+    ops = found.operations / found.elapsed_s if found.elapsed_s > 0 else 0.0
+    state: State = "running" if found.released else "starting"
+    return RunStatus(
+        source="snapshot",
+        name=found.name,
+        state=state,
+        ended=None,
+        primary=str(holder),
+        elapsed_s=found.elapsed_s,
+        duration_s=found.duration_s,
+        left_s=max(0.0, found.duration_s - found.elapsed_s) if found.released else None,
+        trials=found.trials,
+        error=error,
+        score_ops=ops,
+        regulated_score_ops=regulated(ops, error) if error > 0 else None,
+        replicas=_rows(found),
+        next=next_command(state, paths),
+    )
+
+
+def _rows(snapshot: Snapshot) -> tuple[ReplicaStatus, ...]:
+    names = tuple(ReplicaStatus.model_fields)
+    return tuple(ReplicaStatus(**dict(zip(names, row, strict=True))) for row in snapshot.replicas)
+
+
 def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatus, ...]:
     latest = {trial.replica: trial for trial in report.trials}
     result = []
     for replica in report.replica_details:
-        phases = data.ledger.replica(replica.replica).phases.values()
-        phase = max((item for items in phases for item in items), key=when, default=None)
+        entry = data.ledger.replica(replica.replica)
+        moments = (moment for writer in sorted(entry.writers) for moment in entry.moments(writer))
+        phase = max(moments, key=itemgetter(0), default=None)
         trial = latest.get(replica.replica)
         over = replica.state == "working" and state in ("interrupted", "ended")
         result.append(
             ReplicaStatus(
                 replica=replica.replica,
                 state="interrupted" if over else replica.state,
-                phase=phase.body.phase if phase is not None else None,
+                phase=phase[1] if phase is not None else None,
                 trial=trial.id if trial is not None else None,
                 round=trial.round if trial is not None else None,
                 epochs=trial.epochs if trial is not None else None,

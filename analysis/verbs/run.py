@@ -20,7 +20,7 @@ from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left
+from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left, status_at_a_glance
 from analysis.results.verify import notes_of, verify
 
 PATIENCE_S = 10.0
@@ -77,10 +77,7 @@ def _next_lines(paths: RunPaths, data: RunData, page: Path) -> list[str]:
 
 def _status(arguments: argparse.Namespace) -> int:
     paths, now_ms = open_run(arguments.run), SystemClock().utc_ms()
-    data = read_run(paths, now_ms=now_ms)
-    if data.ended == "unfinished" and find_state(paths, data, now_ms)[0] in ("interrupted", "ended"):
-        data = read_run(paths)  # it ended with its last record
-    status = run_status(paths, data, build_report(data, so_far=True), now_ms)
+    status = status_at_a_glance(paths, now_ms) or _status_by_records(paths, now_ms)
     if arguments.format == "json":
         say_json(status.model_dump_json(indent=2))
         return EXIT_DONE
@@ -88,6 +85,13 @@ def _status(arguments: argparse.Namespace) -> int:
     print_line(console, _status_line(status))
     console.print(_status_table(status))
     return EXIT_DONE
+
+
+def _status_by_records(paths: RunPaths, now_ms: int) -> RunStatus:
+    data = read_run(paths, now_ms=now_ms)
+    if data.ended == "unfinished" and find_state(paths, data, now_ms)[0] in ("interrupted", "ended"):
+        data = read_run(paths)  # it ended with its last record
+    return run_status(paths, data, build_report(data, so_far=True), now_ms)
 
 
 def _status_line(status: RunStatus) -> str:

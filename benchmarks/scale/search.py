@@ -23,9 +23,9 @@ from replica.search.distance import Columns, DistanceTable
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import outlined, whole
+from replica.search.outlines.outline import outlined, whole
 from replica.search.strategies.bayesian import BayesianStrategy
-from replica.search.surrogate import InducedSurrogate, Surrogate
+from replica.search.surrogate import LocalSurrogate, Surrogate
 from replica.search.tuners import random as random_tuner
 from replica.search.tuners import tpe
 from replica.search.tuners.contract import Result, Tried
@@ -103,10 +103,10 @@ def qualities(objective: str, sizes: Sequence[int], exact: int) -> Iterator[Qual
     for size in sizes:
         known = every[:size]
         deviation = float(np.std([observation.accuracy for observation in known]))
-        for name in ("exact", "induced") if size <= exact else ("induced",):
-            InducedSurrogate(known, table, columns)  # distances are of the history, not of the fit
+        for name in ("exact", "local") if size <= exact else ("local",):
+            LocalSurrogate(known, table, columns)  # distances are of the history, not of the fit
             began = time.process_time()
-            model = Surrogate(known, table) if name == "exact" else InducedSurrogate(known, table, columns)
+            model = Surrogate(known, table) if name == "exact" else LocalSurrogate(known, table, columns)
             fit_s = time.process_time() - began
             mean, sigma = model.predict([observation.architecture for observation in held_out])
             yield Quality(
@@ -140,25 +140,25 @@ def proposal_cost(number: int) -> ProposalCost:
 class Further:
     """The best value of further proposals, by surrogate: medians over seeds.
 
-    `start` is the number of observations that they begin with; with one of them, the projected
-    process is forced on from the beginning.
+    `start` is the number of observations that they begin with; with one of them, the local process
+    is forced on from the beginning.
     """
 
     objective: str
     start: int
     proposals: int
     exact: float
-    induced: float
+    local: float
 
 
 def further(objective: str, start: int, proposals: int, seeds: int) -> Further:
     """Proposals of both surrogates after the same history."""
     every = 10**9
-    exact, induced = (
+    exact, local = (
         statistics.median(_best(objective, start, proposals, most, seed) for seed in range(seeds))
         for most in (every, 0)
     )
-    return Further(objective, start, proposals, exact, induced)
+    return Further(objective, start, proposals, exact, local)
 
 
 def _best(objective: str, start: int, proposals: int, exact: int, seed: int) -> float:
@@ -261,7 +261,19 @@ Found = dict[str, list[Row]]
 """What was measured, by part."""
 
 
-def measure(parts: Sequence[str], seeds: int, sizes: Sequence[int], exact: int) -> Found:
+def measure(scratch: Path) -> dict[str, float]:
+    """CPU seconds: a proposal after one more result at 1,000 and at 20,000, and a point at 13,000.
+
+    The point is at the last place of 16 lanes. Nothing is written to `scratch`.
+    """
+    return {
+        "proposal_cpu_s_1000": proposal_cost(1000).next_s,
+        "proposal_cpu_s_20000": proposal_cost(20_000).next_s,
+        "tpe_cpu_s_13000": point_cost(13_000).last_s,
+    }
+
+
+def measure_parts(parts: Sequence[str], seeds: int, sizes: Sequence[int], exact: int) -> Found:
     """Costs, qualities, and the gain of further proposals, as far as they are asked for."""
     found: dict[str, Callable[[], list[Row]]] = {
         "points": lambda: [point_cost(number) for number in (100, 400, 1000, 13_000)],

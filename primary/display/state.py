@@ -105,6 +105,28 @@ class FailSafeDisplay:
                 display.close()
 
 
+class SeveralDisplays:
+    """Displays that all show the same run."""
+
+    def __init__(self, *displays: Display) -> None:
+        self._displays = displays
+
+    def event(self, text: str) -> None:
+        """Show a line about something that happened."""
+        for display in self._displays:
+            display.event(text)
+
+    def refresh(self, view: RunView) -> None:
+        """Show the current state."""
+        for display in self._displays:
+            display.refresh(view)
+
+    def close(self) -> None:
+        """End the live view with the run."""
+        for display in self._displays:
+            display.close()
+
+
 LAST_WORDS_S = 5.0
 """For a terminal to take what it has not shown yet when the run ends."""
 

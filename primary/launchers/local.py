@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
@@ -13,7 +15,9 @@ class LocalLauncher:
 
     def __init__(self, config: RunConfig, _clock: Clock) -> None:
         self.per_node = config.run.replicas
+        self._starting = asyncio.Semaphore(config.launch.parallel)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
         """Start a replica. Raises LaunchError naming the program that cannot be started."""
-        return PipeProcess(await start_child(spec, list(spec.command), spec.environment))
+        async with self._starting:
+            return PipeProcess(await start_child(spec, list(spec.command), spec.environment))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import signal
 
 from aiperf.errors import LaunchError, MessageError
-from aiperf.processes import end_group, spawn
+from aiperf.processes import MemoryKills, end_group, spawn
 from primary.launchers.contract import Exit, ReplicaSpec
 
 PASSING_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -19,6 +20,7 @@ class PipeProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._kills = MemoryKills(process.pid)
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; does nothing once it has ended."""
@@ -43,7 +45,9 @@ class PipeProcess:
         return Exit(await self._process.wait())
 
     async def explain(self) -> str:
-        """Empty: the exit code is all that is known."""
+        """The probable cause of a SIGKILL; else the exit code is all that is known."""
+        if self._process.returncode == -signal.SIGKILL and self._kills.have_grown():
+            return "probably out of memory: the kernel has killed a process in its memory limit, or on the node"
         return ""
 
     async def cancel(self, grace_s: float) -> Exit:

@@ -21,9 +21,6 @@ from primary.launchers.relays.starters import STARTERS, Request
 from primary.launchers.relays.task import interpreter, write_task
 from primary.launchers.slurm import SlurmLauncher
 
-STARTING_AT_ONCE = 64
-"""Starters that have not reached their hosts: each may hold an open port."""
-
 
 def open_scheduler_launcher(config: RunConfig, clock: Clock) -> Launcher:
     """The launcher for the allocation that this process is in.
@@ -43,7 +40,8 @@ class SchedulerLauncher:
         self._config = config
         self._allocation = allocation
         self._starter = STARTERS[allocation.scheduler]
-        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
+        # Starters that have not reached their hosts: each may hold an open port.
+        self._starting = asyncio.Semaphore(config.launch.parallel)
         self.per_node = config.replica.per_node
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,8 +25,8 @@ from primary.nodes.ssh_client import connect
 
 _T = TypeVar("_T")
 
-CONNECTING_AT_ONCE = 8
-"""sshd refuses further connections while too many are being set up (MaxStartups 10)."""
+CONNECTING_TO_A_HOST = 8
+"""One sshd refuses further connections while too many are being set up (MaxStartups 10)."""
 
 GROUP_PREFIX = "aiperf-group "
 SIGNAL_EXIT = 128
@@ -49,7 +50,8 @@ class SshLauncher:
             raise UsageError(
                 f"ssh.hosts names {len(config.ssh.hosts)} host(s); {config.run.replicas} replica(s) need {needed}"
             )
-        self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+        self._connecting = asyncio.Semaphore(config.launch.parallel)
+        self._to_host = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(CONNECTING_TO_A_HOST))
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
         """Start a replica.
@@ -57,7 +59,7 @@ class SshLauncher:
         Raises LaunchError: host unknown, key refused, no connection, no such program.
         """
         hosts = nodes_of(spec.replica, self._config, self._hosts)
-        async with self._connecting:
+        async with self._to_host[hosts[0]], self._connecting:
             client = await asyncio.to_thread(connect, hosts[0], self._config.ssh)
             process = SshProcess(client, hosts[0])
             try:

@@ -43,7 +43,7 @@ class NniManager:
 
     def started(self, started: Started) -> None:
         """Offer the job to NNI."""
-        facts = started.model_dump(exclude={"type", "trial", "hyperparameters"})
+        facts = started.model_dump(exclude={"type", "trial", "morphs", "hyperparameters"})
         self._offer(started.trial, {**facts, **started.hyperparameters})
 
     def over(self, trial: int) -> None:

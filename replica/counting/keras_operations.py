@@ -7,169 +7,24 @@ with fixed image sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import keras
 
 from aiperf.errors import UncountedLayerError, UsageError
 from aiperf.network.layers import Shape
-from aiperf.network.operations import RULES, LayerCount, LayerFacts, NetworkCount, count_layer, sees_only_images
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One use of a layer in a model: the layer and the shapes of its tensors, batch left out."""
-
-    layer: Any
-    inputs: tuple[Shape, ...]
-    output: Shape
-
-
-CountedPart = tuple[str, LayerFacts]
-"""A kind of layer of `aiperf.network.operations`, and the facts that its rule looks at."""
-
-Reader = Callable[[Call], list[CountedPart]]
-READERS: dict[type, Reader] = {}
-"""Readers of Keras layers.
-
-A layer has one part, or several if an activation or a second convolution is fused in.
-"""
-
-
-def reads(*layers: type) -> Callable[[Reader], Reader]:
-    """Register a reader for exactly these Keras layer classes.
-
-    A subclass may compute something else.
-    """
-
-    def register(function: Reader) -> Reader:
-        READERS.update(dict.fromkeys(layers, function))
-        return function
-
-    return register
-
-
-def _plain(kind: str) -> Reader:
-    return lambda call: [(kind, LayerFacts(call.inputs, call.output))]
-
-
-READERS.update(
-    {
-        keras.layers.InputLayer: _plain("input"),
-        keras.layers.Dropout: _plain("dropout"),
-        keras.layers.SpatialDropout2D: _plain("dropout"),
-        keras.layers.Flatten: _plain("flatten"),
-        keras.layers.ZeroPadding2D: _plain("zeropad"),
-        keras.layers.Concatenate: _plain("concat"),
-        keras.layers.Add: _plain("add"),
-    }
-)
-
-
-class _NotCountedError(Exception):
-    """A layer of a known class whose use the rules do not cover."""
-
-
-def _require(condition: bool, reason: str) -> None:
-    if not condition:
-        raise _NotCountedError(reason)
-
-
-def _fused_activation(call: Call) -> list[CountedPart]:
-    name = keras.activations.serialize(call.layer.activation)
-    if name == "linear":
-        return []
-    _require(name in ("relu", "softmax"), f"activation {name!r}")
-    return [(name, LayerFacts((call.output,), call.output))]
-
-
-def _spatial(call: Call) -> None:
-    _require(len(call.output) == 3, "not an image")
-    _require(call.layer.data_format == "channels_last", "channels first")
-
-
-@reads(keras.layers.Conv2D)
-def _conv(call: Call) -> list[CountedPart]:
-    _spatial(call)
-    kernel = tuple(call.layer.kernel.shape)
-    return [("conv", LayerFacts(call.inputs, call.output, kernel=kernel)), *_fused_activation(call)]
-
-
-@reads(keras.layers.DepthwiseConv2D)
-def _depthwise(call: Call) -> list[CountedPart]:
-    # Kernel (Kh, Kw, Ci, multiplier): as many groups as channels, one channel a group.
-    _spatial(call)
-    height, width, channels, multiplier = call.layer.kernel.shape
-    kernel = (height, width, 1, channels * multiplier)
-    return [("conv", LayerFacts(call.inputs, call.output, kernel=kernel)), *_fused_activation(call)]
-
-
-@reads(keras.layers.SeparableConv2D)
-def _separable(call: Call) -> list[CountedPart]:
-    _spatial(call)
-    height, width, channels, multiplier = call.layer.depthwise_kernel.shape
-    between = (*call.output[:2], channels * multiplier)
-    pointwise = tuple(call.layer.pointwise_kernel.shape)
-    return [
-        ("conv", LayerFacts(call.inputs, between, kernel=(height, width, 1, channels * multiplier))),
-        ("conv", LayerFacts((between,), call.output, kernel=pointwise)),
-        *_fused_activation(call),
-    ]
-
-
-@reads(keras.layers.Dense)
-def _dense(call: Call) -> list[CountedPart]:
-    _require(len(call.output) == 1, "on an input that is not flat")
-    kernel = tuple(call.layer.kernel.shape)
-    return [("dense", LayerFacts(call.inputs, call.output, kernel=kernel)), *_fused_activation(call)]
-
-
-@reads(keras.layers.BatchNormalization)
-def _batch_norm(call: Call) -> list[CountedPart]:
-    axis = call.layer.axis
-    _require(axis in (-1, len(call.output)), f"over axis {axis}, not over the channels")
-    return [("batchnorm", LayerFacts(call.inputs, call.output))]
-
-
-@reads(keras.layers.Activation)
-def _activation(call: Call) -> list[CountedPart]:
-    parts = _fused_activation(call)
-    _require(bool(parts), "activation 'linear'")
-    return parts
-
-
-@reads(keras.layers.ReLU)
-def _relu(call: Call) -> list[CountedPart]:
-    layer = call.layer
-    plain = layer.max_value is None and not layer.negative_slope and not layer.threshold
-    _require(plain, "with a ceiling, slope or threshold")
-    return [("relu", LayerFacts(call.inputs, call.output))]
-
-
-@reads(keras.layers.Softmax)
-def _softmax(call: Call) -> list[CountedPart]:
-    _require(call.layer.axis in (-1, len(call.output)), "not over the last axis")
-    return [("softmax", LayerFacts(call.inputs, call.output))]
-
-
-@reads(keras.layers.MaxPooling2D)
-def _max_pool(call: Call) -> list[CountedPart]:
-    _spatial(call)
-    return [("maxpool", LayerFacts(call.inputs, call.output, window=tuple(call.layer.pool_size)))]
-
-
-@reads(keras.layers.GlobalAveragePooling2D)
-def _global_pool(call: Call) -> list[CountedPart]:
-    _require(call.layer.data_format == "channels_last", "channels first")
-    return [("globalpool", LayerFacts(call.inputs, call.output))]
+from aiperf.network.operations import AIPERF_1, LayerCount, NetworkCount, RuleSet, sees_only_images
+from replica.counting.keras_layers import READERS, Call, CountedPart, NotCountedError
 
 
 @dataclass
 class _Walk:
     """State of a walk over a model and the models nested in it."""
 
+    rule_set: RuleSet
     layers: list[LayerCount] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     only_images: dict[int, bool] = field(default_factory=dict)
@@ -178,13 +33,13 @@ class _Walk:
     """Layers whose parameters are counted: a layer that is used twice has its weights once."""
 
 
-def count_model(model: Any) -> NetworkCount:
+def count_model(model: Any, rule_set: RuleSet = AIPERF_1) -> NetworkCount:
     """Count a functional or sequential Keras model, per image.
 
     Raises UncountedLayerError listing every layer that the rules do not cover, and UsageError if
     the model has no graph (a subclassed model, an unbuilt sequential one) or no fixed image size.
     """
-    walk = _Walk()
+    walk = _Walk(rule_set)
     _visit(model, walk, prefix="")
     if walk.problems:
         raise UncountedLayerError(walk.problems)
@@ -243,7 +98,7 @@ def _parts(layer: Any, node: Any, name: str, walk: _Walk) -> list[CountedPart]:
     try:
         call = Call(layer, tuple(map(_shape, node.input_tensors)), _shape(node.output_tensors[0]))
         return reader(call)
-    except _NotCountedError as error:
+    except NotCountedError as error:
         walk.problems.append(f"{name} ({kind}: {error})")
         return []
 
@@ -257,8 +112,9 @@ def _shape(tensor: Any) -> Shape:
 
 def _count_parts(layer: Any, name: str, parts: list[CountedPart], only_images: bool, walk: _Walk) -> None:
     for index, (kind, facts) in enumerate(parts):
-        if kind not in RULES:
-            walk.problems.append(f"{name} ({kind})")
+        if not walk.rule_set.covers(kind, facts.output):
+            fused = f": activation {kind!r}" if index else ""
+            walk.problems.append(f"{name} ({type(layer).__name__}{fused})")
             continue
         seen = replace(facts, reads_network_input=index == 0 and only_images)
         parameters = 0
@@ -266,4 +122,5 @@ def _count_parts(layer: Any, name: str, parts: list[CountedPart], only_images: b
             walk.weighed.add(id(layer))
             parameters = layer.count_params()
         label = name if index == 0 else f"{name}_{kind}"
-        walk.layers.append(LayerCount(label, kind, count_layer(kind, seen), parameters))
+        elements = sum(map(prod, (*facts.inputs, facts.output))) + (0 if index else layer.count_params())
+        walk.layers.append(LayerCount(label, kind, walk.rule_set.count(kind, seen), parameters, elements))

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
-from aiperf.network.operations import Operations
+from aiperf.network.operations import AIPERF_1, Operations, RuleSet
 from aiperf.processes import python_module
 
 XLA_TIMEOUT_S = 900
@@ -32,8 +32,14 @@ class Verification:
         return self.forward / analytical.forward - 1, training
 
 
-def verify(path: Path, model: Any) -> list[Verification]:
-    """Count the model of a file with each profiler. Raises EnvironmentNotReadyError without JAX."""
+def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verification]:
+    """Count the model of a file with each profiler. Raises EnvironmentNotReadyError without JAX.
+
+    Scientific networks are counted by XLA alone: TensorFlow's profiler has no rule for
+    transposed convolutions in three dimensions.
+    """
+    if rule_set is not AIPERF_1:
+        return [xla(path, lowered=True)]
     return [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
 
 
@@ -52,8 +58,8 @@ def tensorflow_forward(model: Any) -> float:
     return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
 
 
-def xla(path: Path) -> Verification:
-    """XLA's cost analysis of the compiled forward pass and training step.
+def xla(path: Path, lowered: bool = False) -> Verification:
+    """XLA's cost analysis of forward pass and training step: compiled, or only lowered.
 
     Raises EnvironmentNotReadyError.
     """
@@ -65,7 +71,7 @@ def xla(path: Path) -> Verification:
             ]
         )
     result = subprocess.run(
-        python_module("replica.counting.xla_cost", str(path.absolute())),
+        python_module("replica.counting.xla_cost", str(path.absolute()), *(["lowered"] if lowered else [])),
         capture_output=True,
         text=True,
         timeout=XLA_TIMEOUT_S,

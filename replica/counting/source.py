@@ -15,12 +15,15 @@ from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.history.reading import read_ledger
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
-from aiperf.network.operations import NetworkCount, count
+from aiperf.network.operations import AIPERF_1, NetworkCount, RuleSet, count
+from aiperf.network.science import SCIENCE_1
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
 from search_space.resnet import STAGE_BLOCKS, resnet
+from workloads.networks import NETWORKS
 
-ARCHITECTURES = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
+RESNETS = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
+ARCHITECTURES = (*RESNETS, *NETWORKS)
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,15 @@ class CountSource:
     name: str
     architecture: Architecture | None = None
     path: Path | None = None
+    rule_set: RuleSet = AIPERF_1
 
     def count(self) -> NetworkCount:
         """Count the network. Raises UncountedLayerError or UsageError."""
         if self.architecture is not None:
-            return count(self.architecture)
+            return count(self.architecture, self.rule_set)
         from replica.counting.keras_operations import count_model  # noqa: PLC0415
 
-        return count_model(self.model())
+        return count_model(self.model(), self.rule_set)
 
     def model(self) -> Any:
         """Build or read the Keras model of the network."""
@@ -61,7 +65,12 @@ class CountSource:
 
 
 def named_source(name: str, image_size: int, classes: int) -> CountSource:
-    """A ResNet by its name. Raises ArchitectureError."""
+    """A network by its name; those of the scientific workloads have sizes of their own.
+
+    Raises ArchitectureError.
+    """
+    if name in NETWORKS:
+        return CountSource(name, NETWORKS[name](), rule_set=SCIENCE_1)
     depth = int(name.removeprefix("resnet"))
     return CountSource(
         f"{name}, {image_size} x {image_size} x 3, {classes} classes", resnet(depth, image_size, classes)

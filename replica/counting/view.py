@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
 
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import number, si
-from aiperf.network.operations import RULE_SET, NetworkCount, Operations
+from aiperf.network.operations import RULE_SET, LayerCount, NetworkCount, Operations
 from aiperf.outside.text import for_cell
+from replica.counting.roofline import Device, bound_of, roofline_rate
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Numbers of images to multiply the count by; None if not asked for."""
+    """Numbers of images to multiply the count by, None if not asked for; the rules of the count."""
 
     batch: int | None = None
     images: int | None = None
     validation_images: int | None = None
+    rule_set: str = RULE_SET
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def as_document(name: str, count: NetworkCount, amounts: Amounts) -> dict[str, A
     """The count as JSON."""
     whole = count.operations
     document: dict[str, Any] = {
-        "rule_set": RULE_SET,
+        "rule_set": amounts.rule_set,
         "source": name,
         "forward": whole.forward,
         "backward": whole.backward,
@@ -62,6 +64,41 @@ def as_document(name: str, count: NetworkCount, amounts: Amounts) -> dict[str, A
         },
     }
     return {**document, **dict(_amounts(whole, amounts))}
+
+
+def add_roofline(document: dict[str, Any], count: NetworkCount, device: Device | None) -> None:
+    """Add the ceiling of each kind of layer, and of each layer, to `as_document`."""
+    for kind, entry in document["layers"].items():
+        entry.update(_bound([layer for layer in count.layers if layer.kind == kind], device))
+    document["each_layer"] = [
+        {"name": layer.name, "kind": layer.kind, "forward": layer.operations.forward,
+         "backward": layer.operations.backward, **_bound([layer], device)}
+        for layer in count.layers
+    ]  # fmt: skip
+    document["roofline"] = {
+        **_bound(count.layers, device), "images_per_s": None if device is None else roofline_rate(count, device)
+    }  # fmt: skip
+
+
+def _bound(layers: Sequence[LayerCount], device: Device | None) -> dict[str, Any]:
+    found = bound_of(layers, device)
+    return {"ceiling_ops": None, "intensity": None, "bound": None} if found is None else asdict(found)
+
+
+def print_roofline(console: PlainConsole, count: NetworkCount, device: Device | None) -> None:
+    """Print intensity and ceiling of each kind of layer in a training step of one image."""
+    table = Table(title="Roofline, training", title_justify="left")
+    for heading in ("Layer", "Operations/byte", "Ceiling", "Bound"):
+        table.add_column(heading, justify="left" if heading in ("Layer", "Bound") else "right")
+    kinds = [(kind, [layer for layer in count.layers if layer.kind == kind]) for kind in count.by_kind]
+    for name, layers in (*kinds, ("Total", list(count.layers))):
+        found = bound_of(layers, device)
+        if found is not None:
+            ceiling = "not known" if found.ceiling_ops is None else si(found.ceiling_ops, "OPS")
+            table.add_row(name, si(found.intensity), ceiling, found.bound)
+    console.print(table)
+    rate = None if device is None else roofline_rate(count, device)
+    console.print(f"at these ceilings: {'not known' if rate is None else f'{si(rate)} images/s'}", highlight=False)
 
 
 def _amounts(whole: Operations, amounts: Amounts) -> Iterator[tuple[str, dict[str, int]]]:
@@ -100,7 +137,7 @@ def print_tables(console: PlainConsole, name: str, count: NetworkCount, amounts:
     whole = count.operations
     console.print(
         f"per image: forward {whole.forward:,}, backward {whole.backward:,}, total {whole.total:,}; "
-        f"parameters {count.parameters:,}; rule set {RULE_SET}",
+        f"parameters {count.parameters:,}; rule set {amounts.rule_set}",
         highlight=False,
     )
     for title, values in _amounts(whole, amounts):
@@ -134,7 +171,7 @@ def print_verification(console: PlainConsole, whole: Operations, found: list[Com
     table = Table(title="Verification, operations per image", title_justify="left")
     for heading in ("Source", "FP", "difference", "FP + BP", "difference"):
         table.add_column(heading, justify="left" if heading == "Source" else "right")
-    table.add_row(f"analytical ({RULE_SET})", si(whole.forward, "OP", 5), "", si(whole.total, "OP", 5), "")
+    table.add_row(f"analytical ({amounts.rule_set})", si(whole.forward, "OP", 5), "", si(whole.total, "OP", 5), "")
     for row in found:
         training = "-" if row.training is None else si(row.training, "OP", 5)
         difference = "-" if row.training_difference is None else f"{row.training_difference:+.2%}"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
-from aiperf.files import write_atomically
+from aiperf.files import remove, write_atomically
 from aiperf.history.cursor import Cursor
 from aiperf.outside.reading import read_bounded
 from aiperf.run_directory.paths import RunPaths
@@ -50,7 +50,7 @@ class Candidate(BaseModel):
 
 
 class Candidates:
-    """The candidates of one replica, one file per round.
+    """The candidates of one replica: a file for the next round.
 
     The directory is shared, so a file that is read must pass the rules that a proposal obeys.
     """
@@ -63,7 +63,10 @@ class Candidates:
         self._lane = lane
 
     def save(self, round_number: int, plan: Plan) -> None:
-        """Write the candidate of a round, in place of an earlier one. Raises OSError."""
+        """Write the candidate of a round, in place of an earlier one and the last round's.
+
+        Raises OSError.
+        """
         proposal = plan.proposal
         if proposal.parent is None:
             raise ValueError("the initial architecture has no parent and cannot be a candidate")
@@ -76,6 +79,7 @@ class Candidates:
         )
         path = self._paths.candidate(self._replica, round_number)
         write_atomically(path, sealed(candidate.model_dump()) + b"\n")
+        remove(self._paths.candidate(self._replica, round_number - 1))
 
     def load(self, round_number: int, parents: Mapping[str, Hyperparameters]) -> Plan | None:
         """The candidate of a round, if there is one that can be used; another one is logged.

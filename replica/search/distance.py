@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from replica.search.outline import Known, Outline, Token, describe
+from replica.search.outlines.outline import Known, Outline, Token, describe
 
 SKIP_WEIGHT = 1.0
 """Weight of the skip connections relative to the layers (lambda in Auto-Keras)."""
@@ -122,21 +122,25 @@ class Columns:
 
     def __init__(self, table: DistanceTable) -> None:
         self._table = table
-        self._columns: dict[str, dict[str, float]] = {}
-        """By the hashes of one of the few and of one of the many."""
+        self._rows: dict[str, int] = {}
+        """By the hash of one of the many."""
+        self._columns: dict[str, Floats] = {}
+        """By the hash of one of the few, in the order of the rows; NaN: not known yet."""
 
     def distances(self, many: Sequence[Known], few: Sequence[Known]) -> Floats:
         """Distances as (many, few)."""
-        self._columns = {one.hash: self._columns.get(one.hash, {}) for one in few}
-        return np.stack([self._column(one, many) for one in few], axis=1)
+        rows = np.array([self._rows.setdefault(other.hash, len(self._rows)) for other in many], np.intp)
+        self._columns = {one.hash: self._column(one, many, rows) for one in few}
+        return np.stack([self._columns[one.hash][rows] for one in few], axis=1)
 
-    def _column(self, one: Known, many: Sequence[Known]) -> Floats:
-        column = self._columns[one.hash]
-        missing = list({other.hash: other for other in many if other.hash not in column}.values())
-        if missing:
-            values = self._table.measure(one, missing).tolist()
-            column.update(zip((other.hash for other in missing), values, strict=True))
-        return np.array([column[other.hash] for other in many])
+    def _column(self, one: Known, many: Sequence[Known], rows: NDArray[np.intp]) -> Floats:
+        known = self._columns.get(one.hash, np.empty(0))
+        column: Floats = np.concatenate([known, np.full(len(self._rows) - len(known), np.nan)])
+        places, first = np.unique(rows, return_index=True)
+        missing = np.isnan(column[places])
+        if missing.any():
+            column[places[missing]] = self._table.measure(one, [many[place] for place in first[missing].tolist()])
+        return column
 
 
 def _replacement_costs(vocabulary: list[Token]) -> Floats:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 from contextlib import AbstractContextManager
-from typing import Protocol
 
 from aiperf.config.space import Hyperparameters, Space
 from aiperf.errors import TrialFailedError
-from aiperf.history.bodies import TrialStarted
 from aiperf.history.cursor import Cursor
-from aiperf.history.files import Batch, HistoryReader
-from aiperf.history.ledger import Ledger, TrialLedger
-from aiperf.history.lineage import epochs_of_training
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.search.initial import is_due
+from replica.search.evidence.contract import Evidence
+from replica.search.evidence.followed import FollowedEvidence
+from replica.search.evidence.recorded import RecordedEvidence, Source
 from replica.search.observations import Observation, Observations
-from replica.search.outcomes import Outcome, Outcomes, RankedTrial, Training, training_of
-from replica.search.outline import Outline, outlined
+from replica.search.outcomes import Outcome, OutcomeTable, RankedTrial, Start, Training, training_of
+from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
-
-log = logging.getLogger(__name__)
 
 MOST_WHOLE = 64
 """Architectures that are kept whole, the last ones in use: each takes about 100 kB."""
@@ -32,78 +26,64 @@ MOST_WHOLE = 64
 __all__ = ["Knowledge", "RankedTrial", "Source", "Training", "training_of"]
 
 
-class Source(Protocol):
-    """Where records come from: the files of a run, or records that were read before."""
-
-    def read_files(self) -> Iterator[Batch]:
-        """Records and damages since the last call, writer by writer."""
-
-    def cursor(self) -> Cursor:
-        """How far every writer's records were read."""
-
-
-class _LastStarts(dict[int, tuple[int, str, int]]):
-    """By replica: the last trial, and the writer and the number of its start."""
-
-    def note(self, batch: Batch) -> None:
-        """Take in new records."""
-        for record in batch.records:
-            if isinstance(record.body, TrialStarted):
-                start = (record.body.trial, record.writer, record.sequence)
-                self[record.body.replica] = max(start, self.get(record.body.replica, start))
-
-
 class Knowledge:
-    """All that is recorded of a run's trials.
+    """All that is known of a run's trials.
 
-    It changes only by `read`. Several planners may share one; its methods may be called from
-    several threads. Records come from the run's files unless a source gives them.
+    It changes only by `read`. Planners may share one; its methods may be called in any thread. It
+    reads raw records, or what it is given, until it follows a digest that can be relied on.
     """
 
-    def __init__(self, paths: RunPaths, source: Source | None = None) -> None:
-        self._source: Source = HistoryReader(paths) if source is None else source
-        # The search ignores progress inside epochs, and there are millions of reports of it.
-        self._ledger = Ledger(latest_progress_only=True)
-        self._outcomes = Outcomes(self._ledger)
-        self._observed: tuple[int, Observations] | None = None
-        """The version of the outcomes, and what is observed at it."""
+    def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:
+        self._evidence = FollowedEvidence(paths, evidence if source is None else RecordedEvidence(source))
+        self._observed: tuple[OutcomeTable, int, Observations] | None = None
+        """The outcomes, their version, and what is observed at it."""
         self._store = ArchitectureStore(paths, MOST_WHOLE)
-        self._outlines: dict[str, Outline] = {}
-        self._last_starts = _LastStarts()
+        self._family = Family(self.load, self._first_start, self.started)
         self._lock = threading.RLock()
 
     def unchanged(self) -> AbstractContextManager[object]:
         """A block in which no other thread reads: all that is asked in it is of one cursor."""
         return self._lock
 
-    def read(self) -> None:
-        """Take in new records; damaged ones are logged and left out. Raises OSError."""
+    def follow(self, digest: str | None) -> None:
+        """Read a digest from now on, by the name of its primary; None: the raw records."""
         with self._lock:
-            # File by file: if one cannot be read, what was read of the others is not lost.
-            for batch in self._source.read_files():
-                self._ledger.add(batch.records)
-                self._outcomes.note(batch.records)
-                self._last_starts.note(batch)
-                for damage in batch.damages:
-                    log.error("damaged record in the history list: %s", damage)
+            self._evidence.follow(digest)
+
+    def distrust(self, reason: str) -> None:
+        """Read the raw records in place of the digest."""
+        with self._lock:
+            self._evidence.distrust(reason)
+
+    def read(self) -> None:
+        """Take in what is new; what is damaged is logged and left out. Raises OSError."""
+        with self._lock:
+            self._evidence.read()
+
+    def note_start(self, replica: int, trial: int) -> None:
+        """Note that a replica has started a trial, which `read` may show later."""
+        with self._lock:
+            self._evidence.note_start(replica, trial)
+
+    def knows_last_start(self, replica: int) -> bool:
+        """True if the last start of a trial that was noted of a replica has been read."""
+        with self._lock:
+            return self._evidence.knows_last_start(replica)
 
     def is_superseded(self, claim: int | None) -> bool:
         """True if a primary with a higher claim has recorded anything."""
         with self._lock:
-            return claim is not None and claim < self._ledger.fences.claim
+            return claim is not None and self._evidence.now.is_superseded(claim)
 
     def cursor(self) -> Cursor:
-        """The records that are known."""
+        """The place up to which everything is known."""
         with self._lock:
-            return self._source.cursor()
+            return self._evidence.now.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
         """True if an earlier cursor knows the last trial that a replica has started."""
         with self._lock:
-            known, last = self._source.cursor().heads, self._last_starts.get(replica)
-        if any(writer not in known or place > known[writer][0] for writer, (place, _) in cursor.heads.items()):
-            return False
-        return last is None or cursor.heads.get(last[1], (-1, ""))[0] >= last[2]
+            return self._evidence.is_current(cursor, replica)
 
     def save(self, architecture: Architecture) -> None:
         """Store an architecture in the run directory. Raises OSError."""
@@ -115,30 +95,27 @@ class Knowledge:
         with self._lock:
             return self._store.load(architecture_hash)
 
-    def started(self, trial: int) -> TrialStarted | None:
+    def started(self, trial: int) -> Start | None:
         """The start of a trial, if it has started."""
         with self._lock:
-            entry = self._ledger.trials.get(trial)
-            return entry.started if entry is not None else None
+            return self._evidence.now.started(trial)
 
     def mentions(self, trial: int) -> bool:
-        """True if there is any record of a trial beyond its job."""
+        """True if anything is known of a trial beyond its job."""
         with self._lock:
-            entry = self._ledger.trials.get(trial, TrialLedger(trial))
-        return entry != TrialLedger(trial, issued=entry.issued)
+            return self._evidence.now.mentions(trial)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """True if a trial is to train the initial architecture, of this hash."""
         with self._lock:
-            return is_due(self._ledger, architecture, trial)
+            return self._evidence.now.initial_is_due(architecture, trial)
 
     def qualities(self, trial: int) -> dict[int, float]:
         """The quality after each epoch of a training, by epoch, with those of trials it resumes."""
         with self._lock:
-            epochs = epochs_of_training(self._ledger, trial)
-        return {number: epoch.quality or 0.0 for number, epoch in epochs.items()}
+            return self._evidence.now.qualities(trial)
 
-    def tuning_base(self, trial: int) -> TrialStarted:
+    def tuning_base(self, trial: int) -> Start:
         """The start of the trial whose architecture is tuned.
 
         Raises TrialFailedError ("search") without one.
@@ -167,9 +144,9 @@ class Knowledge:
         """The evidence for a search strategy: one result per architecture."""
         with self._lock:
             outcomes = self._now()
-            if self._observed is None or self._observed[0] != outcomes.version:
-                self._observed = outcomes.version, self._observe(outcomes)
-            return self._observed[1]
+            if self._observed is None or self._observed[:2] != (outcomes, outcomes.version):
+                self._observed = outcomes, outcomes.version, self._observe(outcomes)
+            return self._observed[2]
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -189,11 +166,14 @@ class Knowledge:
                     pending.append(values)
         return Tried(tuple(results), tuple(pending))
 
-    def _now(self) -> Outcomes:
-        self._outcomes.renew()
-        return self._outcomes
+    def _first_start(self, architecture: str) -> Start | None:
+        with self._lock:
+            return self._now().first.get(architecture)
 
-    def _observe(self, outcomes: Outcomes) -> Observations:
+    def _now(self) -> OutcomeTable:
+        return self._evidence.now.outcomes()
+
+    def _observe(self, outcomes: OutcomeTable) -> Observations:
         # By the first trial of each architecture: the order decides which landmarks are taken.
         completed = sorted(outcomes.by_architecture.items(), key=lambda item: min(item[1]))
         pending, failed = [], []
@@ -201,15 +181,9 @@ class Knowledge:
             if outcome.ended_badly:
                 failed.append(outcome.started.architecture)
             else:
-                pending.append(self._outline(outcome.started.architecture))
-        observed = [Observation(self._outline(name), _result(trials.values())) for name, trials in completed]
+                pending.append(self._family.outline(outcome.started.architecture))
+        observed = [Observation(self._family.outline(name), _result(trials.values())) for name, trials in completed]
         return Observations(tuple(observed), tuple(pending), tuple(failed))
-
-    def _outline(self, architecture_hash: str) -> Outline:
-        if architecture_hash not in self._outlines:
-            architecture = self._store.load(architecture_hash)
-            self._outlines[architecture_hash] = outlined(architecture, self.load)
-        return self._outlines[architecture_hash]
 
 
 def _result(outcomes: Collection[Outcome]) -> float:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from replica.search.outline import Known
+from replica.search.outlines.outline import Known
 
 
 @dataclass(frozen=True, slots=True)

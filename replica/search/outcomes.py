@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, isnan
+from typing import Protocol
 
 from aiperf.config.space import Value
 from aiperf.history.bodies import (
@@ -21,6 +22,43 @@ from aiperf.history.bodies import (
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.lineage import best_quality
 from aiperf.history.records import Record
+
+
+class Start(Protocol):
+    """The start of a trial, as a record or an entry of a digest gives it."""
+
+    @property
+    def trial(self) -> int:
+        """Its number."""
+
+    @property
+    def replica(self) -> int:
+        """The replica that trains it."""
+
+    @property
+    def architecture(self) -> str:
+        """The hash of the architecture."""
+
+    @property
+    def parent(self) -> str | None:
+        """The hash of the architecture that it was made from."""
+
+    @property
+    def morphs(self) -> tuple[dict[str, str | int], ...]:
+        """The morphs that made it."""
+
+    @property
+    def point(self) -> int:
+        """The point of the round; 0: not tuned."""
+
+    @property
+    def base(self) -> int | None:
+        """The trial whose architecture is tuned."""
+
+    @property
+    def hyperparameters(self) -> dict[str, int | float | str]:
+        """Of the training."""
+
 
 Training = tuple[str, frozenset[tuple[str, Value]]]
 """The identity of a training: an architecture's hash and the hyperparameters."""
@@ -39,7 +77,7 @@ class RankedTrial:
     """A completed trial and its best accuracy."""
 
     trial: int
-    started: TrialStarted
+    started: Start
     accuracy: float
 
 
@@ -48,7 +86,7 @@ class Outcome:
     """A trial that has started: its best measured accuracy, if it has one, and how it ended."""
 
     trial: int
-    started: TrialStarted
+    started: Start
     accuracy: float | None
     end: TrialEnded | None
     ended_badly: bool
@@ -72,35 +110,86 @@ def _place(ranked: RankedTrial) -> tuple[float, int]:
     return (inf if isnan(ranked.accuracy) else -ranked.accuracy), ranked.trial
 
 
-@dataclass
-class Outcomes:
-    """The outcomes of the trials of a ledger, with what is looked up of them.
+class OutcomeTable:
+    """The outcomes of trials, with what is looked up of them."""
 
-    `note` follows every change of the ledger; `renew` comes before every look.
-    """
-
-    ledger: Ledger
-    version: int = 0
-    """Grows with every change of an outcome."""
-    all: dict[int, Outcome] = field(default_factory=dict)
-    """By trial."""
-    ranking: list[RankedTrial] = field(default_factory=list)
-    """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
-    by_architecture: dict[str, dict[int, Outcome]] = field(default_factory=dict)
-    """Completed trials with an accuracy, by the hash of their architecture."""
-    points: int = 0
-    """Trials that are points of a round, whatever became of them."""
-    _trainings: Counter[Training] = field(default_factory=Counter)
-    _stale: set[int] = field(default_factory=set)
-    _open: set[int] = field(default_factory=set)
-    """Trials that the loss of a replica or a resumption of the run may end."""
-    _unfinished: set[int] = field(default_factory=set)
-    _resumed_by: dict[int, set[int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.version = 0
+        """Grows with every change of an outcome."""
+        self.all: dict[int, Outcome] = {}
+        """By trial."""
+        self.ranking: list[RankedTrial] = []
+        """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
+        self.by_architecture: dict[str, dict[int, Outcome]] = {}
+        """Completed trials with an accuracy, by the hash of their architecture."""
+        self.first: dict[str, Start] = {}
+        """The start of the first trial of each architecture."""
+        self.points = 0
+        """Trials that are points of a round, whatever became of them."""
+        self._trainings: Counter[Training] = Counter()
+        self._unfinished: set[int] = set()
 
     @property
     def trainings(self) -> KeysView[Training]:
         """Everything that was trained, or is being trained."""
         return self._trainings.keys()
+
+    def in_order(self) -> Iterator[Outcome]:
+        """Every trial that has started, by id."""
+        return (outcome for _, outcome in sorted(self.all.items()))
+
+    def unfinished(self) -> Iterator[Outcome]:
+        """Trials that are no completed ones with an accuracy, by id."""
+        return (self.all[trial] for trial in sorted(self._unfinished))
+
+    def put(self, new: Outcome) -> None:
+        """Take in the outcome of a trial, in place of an earlier one."""
+        old = self.all.get(new.trial)
+        if old == new:
+            return
+        if old is not None:
+            self._remove(old)
+        self.version += 1
+        self.all[new.trial] = new
+        first = self.first.setdefault(new.started.architecture, new.started)
+        if new.trial < first.trial:
+            self.first[new.started.architecture] = new.started
+        self.points += new.started.point > 0
+        self._trainings[training_of(new.started.architecture, new.started.hyperparameters)] += 1
+        if (completed := new.completed) is None:
+            self._unfinished.add(new.trial)
+            return
+        self._unfinished.discard(new.trial)
+        insort(self.ranking, completed, key=_place)
+        self.by_architecture.setdefault(new.started.architecture, {})[new.trial] = new
+
+    def _remove(self, old: Outcome) -> None:
+        self.points -= old.started.point > 0
+        training = training_of(old.started.architecture, old.started.hyperparameters)
+        self._trainings[training] -= 1
+        if not self._trainings[training]:
+            del self._trainings[training]
+        if (completed := old.completed) is not None:
+            del self.ranking[bisect_left(self.ranking, _place(completed), key=_place)]
+            trials = self.by_architecture[old.started.architecture]
+            del trials[old.trial]
+            if not trials:
+                del self.by_architecture[old.started.architecture]
+
+
+class Outcomes(OutcomeTable):
+    """The outcomes of the trials of a ledger.
+
+    `note` follows every change of the ledger; `renew` comes before every look.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+        self._stale: set[int] = set()
+        self._open: set[int] = set()
+        """Trials that the loss of a replica or a resumption of the run may end."""
+        self._resumed_by: dict[int, set[int]] = {}
 
     def note(self, records: Iterable[Record]) -> None:
         """Remember which outcomes these records may change."""
@@ -127,17 +216,9 @@ class Outcomes:
             waiting += later
         self._stale.clear()
         for trial in sorted(seen):
-            entry = self.ledger.trials.get(trial)
+            entry = self._ledger.trials.get(trial)
             if entry is not None and entry.started is not None:
-                self._replace(self._outcome(entry, entry.started))
-
-    def in_order(self) -> Iterator[Outcome]:
-        """Every trial that has started, by id."""
-        return (outcome for _, outcome in sorted(self.all.items()))
-
-    def unfinished(self) -> Iterator[Outcome]:
-        """Trials that are no completed ones with an accuracy, by id."""
-        return (self.all[trial] for trial in sorted(self._unfinished))
+                self.put(self._outcome(entry, entry.started))
 
     def _outcome(self, entry: TrialLedger, started: TrialStarted) -> Outcome:
         failed, end = entry.failed, entry.ended.body if entry.ended is not None else None
@@ -148,38 +229,8 @@ class Outcomes:
         return Outcome(
             trial=entry.trial,
             started=started,
-            accuracy=best_quality(self.ledger, entry.trial),
+            accuracy=best_quality(self._ledger, entry.trial),
             end=end,
-            ended_badly=failed is not None or self.ledger.died_ms(entry) is not None,
+            ended_badly=failed is not None or self._ledger.died_ms(entry) is not None,
             out_of_memory=failed is not None and failed.body.kind == "out_of_memory",
         )
-
-    def _replace(self, new: Outcome) -> None:
-        old = self.all.get(new.trial)
-        if old == new:
-            return
-        if old is not None:
-            self._remove(old)
-        self.version += 1
-        self.all[new.trial] = new
-        self.points += new.started.point > 0
-        self._trainings[training_of(new.started.architecture, new.started.hyperparameters)] += 1
-        if (completed := new.completed) is None:
-            self._unfinished.add(new.trial)
-            return
-        self._unfinished.discard(new.trial)
-        insort(self.ranking, completed, key=_place)
-        self.by_architecture.setdefault(new.started.architecture, {})[new.trial] = new
-
-    def _remove(self, old: Outcome) -> None:
-        self.points -= old.started.point > 0
-        training = training_of(old.started.architecture, old.started.hyperparameters)
-        self._trainings[training] -= 1
-        if not self._trainings[training]:
-            del self._trainings[training]
-        if (completed := old.completed) is not None:
-            del self.ranking[bisect_left(self.ranking, _place(completed), key=_place)]
-            trials = self.by_architecture[old.started.architecture]
-            del trials[old.trial]
-            if not trials:
-                del self.by_architecture[old.started.architecture]

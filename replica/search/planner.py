@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import TrialFailedError
@@ -33,6 +35,9 @@ __all__ = [
     "limits_of",
 ]
 
+
+Work = Callable[[Callable[[], None]], float]
+"""Does something, and gives the CPU seconds that it took."""
 
 GROWTH = 1.05
 """Growth of the number of results from which on a candidate is replaced."""
@@ -66,22 +71,32 @@ def _best(observations: Observations) -> tuple[str, float] | None:
     return None if best is None else (best.architecture.hash, best.accuracy)
 
 
+def measured(action: Callable[[], None]) -> float:
+    """Do something; return the CPU seconds of this thread."""
+    began_s = time.thread_time()
+    action()
+    return time.thread_time() - began_s
+
+
 class Planner:
     """Plans the trainings of one replica. Its methods may be called from several threads.
 
     Planners of one process may share their knowledge; without one it reads the history list for
-    itself. Raises EnvironmentNotReadyError if the initial architecture is beyond the limits.
+    itself. `work` makes the proposals ahead, whose cost is bounded. Raises
+    EnvironmentNotReadyError if the initial architecture is beyond the limits.
     """
 
     def __init__(
-        self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge | None = None
-    ) -> None:
+        self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge | None = None,
+        work: Work = measured,
+    ) -> None:  # fmt: skip
         self._replica = replica
         self._config = config
         self._paths = paths
         self._knowledge = knowledge or Knowledge(paths)
         self._choices = Choices(replica, config, paths, memory, self._knowledge)
         self._candidates = Candidates(replica, paths, self._knowledge, self._choices.limits, self._choices.lane)
+        self._work = work
         self._ahead = Ahead()
 
     @property
@@ -96,6 +111,7 @@ class Planner:
         A round's own training takes the architecture that was proposed ahead if it is still new.
         """
         with self._knowledge.unchanged():
+            self._knowledge.follow(job.digest)
             self._knowledge.read()
             if self._knowledge.is_superseded(job.claim):
                 raise TrialFailedError("superseded", f"another primary has the run: claim {job.claim} is not the last")
@@ -130,10 +146,28 @@ class Planner:
             if ahead.round != round_number:
                 ahead = Ahead(round_number)
             if ahead.is_due(observations, elapsed_s * self._config.search.cpu_share, last):
-                began_s = time.thread_time()
-                self._candidates.save(round_number, self._choices.proposed(round_number, observations))
-                ahead = ahead.proposed(observations, time.thread_time() - began_s)
+                ahead = ahead.proposed(observations, self._work(partial(self._propose, round_number, observations)))
             self._ahead = ahead
+
+    def _propose(self, round_number: int, observations: Observations) -> None:
+        self._candidates.save(round_number, self._choices.proposed(round_number, observations))
+
+    def note_start(self, trial: int) -> None:
+        """Note that this replica has recorded the start of a trial."""
+        self._knowledge.note_start(self._replica, trial)
+
+    def knows_last_start(self) -> bool:
+        """True if a look shows the last start of a trial that was noted.
+
+        What is planned before that would not take it into account.
+        """
+        with self._knowledge.unchanged():
+            self._knowledge.read()
+            return self._knowledge.knows_last_start(self._replica)
+
+    def distrust_digest(self, reason: str) -> None:
+        """Read the raw records in place of the digest."""
+        self._knowledge.distrust(reason)
 
     def earlier_qualities(self, job: Job) -> dict[int, float]:
         """The quality after each epoch, by epoch, of the trials that a job resumes.

@@ -26,6 +26,7 @@ from replica.search.planner import Plan
 from replica.search.strategies.contract import Proposal
 from replica.trial.context import ReplicaContext
 from replica.trial.forecast import Forecast
+from replica.trial.known import until_known
 from replica.trial.standby import Standby, WarmRanks
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
@@ -37,7 +38,14 @@ PROPOSE_INTERVAL_S = 10.0
 """Seconds between two looks at the next candidate while a trial trains."""
 
 FORECAST_INTERVAL_S = 1.0
-"""Seconds between two looks at the forecast of the trial's end."""
+"""Least time between two looks at the forecast of the trial's end."""
+
+
+def _next_look_s(left_s: float | None, lead_s: float) -> float:
+    """Half of the time until the next ranks are due, as far as it is known."""
+    if left_s is None:
+        return FORECAST_INTERVAL_S
+    return min(PROPOSE_INTERVAL_S, max(FORECAST_INTERVAL_S, (left_s - lead_s) / 2))
 
 
 class Trial:
@@ -104,14 +112,15 @@ class Trial:
         """Propose ahead while the accelerators train, then warm up the next ranks in time."""
         job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
-            began_s = self._clock.monotonic_s()
-            looked_s = -PROPOSE_INTERVAL_S
+            await until_known(self.number, self._context.planner, self._clock)
+            began_s, looked_s = self._clock.monotonic_s(), -PROPOSE_INTERVAL_S
             while not self._ends_soon():
                 now_s = self._clock.monotonic_s()
                 if job.point == 0 and now_s - looked_s >= PROPOSE_INTERVAL_S:
                     looked_s = now_s
                     await self._propose_ahead(job.round, now_s - began_s)
-                await self._clock.sleep(FORECAST_INTERVAL_S)
+                left_s = self._forecast.seconds_left(self._clock.monotonic_s())
+                await self._clock.sleep(_next_look_s(left_s, self._standby.lead_s))
             if job.point == 0:
                 await self._propose_ahead(job.round, self._clock.monotonic_s() - began_s, last=True)
             await self._standby.warm_up(job)
@@ -130,10 +139,10 @@ class Trial:
 
     def _next_job(self) -> Job:
         """The next job if this trial does not fail; only its trial id is not known yet."""
-        now = Assignment(self._job.round, self._job.point, self._job.base)
-        coming = next_assignment(now, self._job.trial, True, self._config.search)
+        job = self._job
+        coming = next_assignment(Assignment(job.round, job.point, job.base), job.trial, True, self._config.search)
         seed = coming.seed(self._config, self._context.replica)
-        return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base)
+        return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=job.digest)
 
     def _tidy(self, plan: Plan) -> None:
         for file in self._context.paths.checkpoints_of(plan.proposal.architecture.hash, self._job.trial):

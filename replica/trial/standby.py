@@ -146,7 +146,7 @@ class Standby:
         return WarmRanks(job, plan, trainer, context)
 
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
-        expected = ranks.job.model_copy(update={"trial": job.trial, "claim": job.claim})
+        expected = ranks.job.model_copy(update={"trial": job.trial, "claim": job.claim, "digest": job.digest})
         return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
 
     def learn(self, ranks: WarmRanks) -> None:

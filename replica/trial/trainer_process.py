@@ -24,8 +24,16 @@ from aiperf.messages import (
     TrainerReady,
     TrainRequest,
 )
-from aiperf.processes import describe_exit, end_group, end_processes_with, last_lines, spawn_silent, tail
-from replica.machine.memory import die_first, kills
+from aiperf.processes import (
+    MemoryKills,
+    describe_exit,
+    end_group,
+    end_processes_with,
+    last_lines,
+    spawn_silent,
+    tail,
+)
+from replica.machine.memory import die_first
 from replica.trainer.collectives.place import meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
@@ -86,8 +94,7 @@ class TrainerProcess(Trainer):
         self._socket = socket
         self._log = log
         self._several = several
-        self._kills = kills()
-        """Processes that the kernel had killed before for want of memory."""
+        self._kills = MemoryKills()
 
     @classmethod
     async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
@@ -158,8 +165,7 @@ class TrainerProcess(Trainer):
 
     def _out_of_memory(self, code: int) -> str:
         """The cause of a SIGKILL, if the kernel was out of memory meanwhile."""
-        now = kills()
-        if code != -signal.SIGKILL or now is None or self._kills is None or now <= self._kills:
+        if code != -signal.SIGKILL or not self._kills.have_grown():
             return ""
         return ", since the node or its memory limit was out of memory"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
-from aiperf.facts import BuiltFacts
+from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.history.bodies import (
     EpochCompleted,
     PhaseBegan,
@@ -40,8 +40,8 @@ class TrialLog:
     """Records and reports what one trial does."""
 
     def __init__(self, context: ReplicaContext, job: Job) -> None:
-        self.ended = False
-        """True if the end of the training is recorded."""
+        self.end_record: TrialEnded | None = None
+        """The end of the training, once it is recorded."""
         self._context = context
         self._job = job
         self._round = plan_round(job.round, context.config.max_epochs)
@@ -148,7 +148,7 @@ class TrialLog:
         facts = message.facts
         body = EpochCompleted(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
-        self._report_record(facts.epoch)
+        self._report_record(facts)
         self._epoch = facts.epoch
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
         self._open_operations = 0
@@ -157,10 +157,13 @@ class TrialLog:
         self._own.add(facts.epoch)
         self._report()
 
-    def _report_record(self, epoch: int) -> None:
+    def _report_record(self, facts: EpochFacts) -> None:
         head = self._context.writer.head
         assert head is not None
-        self._context.report(Recorded(trial=self._job.trial, epoch=epoch, sequence=head[0], digest=head[1]))
+        trial, quality = self._job.trial, facts.quality
+        self._context.report(
+            Recorded(trial=trial, epoch=facts.epoch, quality=quality, sequence=head[0], digest=head[1])
+        )
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
@@ -172,11 +175,11 @@ class TrialLog:
         predicted = predicted_accuracy(self._qualities, maximum) if self._round.predicts else None
         body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
         self._context.writer.append(body)
-        self.ended = True
+        self.end_record = body
 
     def stop(self) -> None:
         """Record that the run ended this trial, unless it had ended by itself."""
-        if not self.ended:
+        if self.end_record is None:
             self._context.writer.append(TrialEnded(trial=self._job.trial, reason="stopped"))
 
     def _report(self) -> None:
@@ -199,6 +202,7 @@ def start_of(trial: int, plan: Plan, epochs: int, cost: Operations) -> Started:
         trial=trial,
         architecture=architecture.hash,
         parent=plan.proposal.parent,
+        morphs=tuple(morph_data(morph) for morph in plan.proposal.morphs),
         hyperparameters=plan.hyperparameters,
         epochs=epochs,
         operations_per_image=cost.total,

@@ -205,6 +205,8 @@ class InProcessLauncher:
     per_node = 1
 
     def __init__(self, config: RunConfig, paths: RunPaths, loop: VirtualLoop, machine: Machine | None = None) -> None:
+        self.clock = VirtualClock(loop)
+        """The primary's."""
         self._config = config
         self._paths = paths
         self._loop = loop

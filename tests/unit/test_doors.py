@@ -6,7 +6,18 @@ import re
 
 from testing.places import ROOT
 
-ROOMS = ("aiperf", "search_space", "workloads", "replica", "slurm", "primary", "analysis", "referee", "dashboard")
+ROOMS = (
+    "aiperf",
+    "search_space",
+    "workloads",
+    "replica",
+    "slurm",
+    "primary",
+    "analysis",
+    "referee",
+    "dashboard",
+    "rehearsal",
+)
 
 LAZY = re.compile(r"\"(?P<module>(?:" + "|".join(ROOMS) + r")(?:\.\w+)+)(?::\w+)\"")
 STARTED = re.compile(r"python_module\(\s*\"(?P<module>[\w.]+)\"")

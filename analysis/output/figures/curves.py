@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from aiperf.cli.units import scale_of
-from aiperf.rules.score import TrialWork, timeline
+from aiperf.rules.score import TrialWork
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
-from analysis.report.phases import INTERVALS, shares, spans
+from analysis.report.phases import INTERVALS, phase_summary
 
 POINTS = 240
 """Points of a curve."""
@@ -23,7 +23,7 @@ def score_curve(data: RunData) -> Drawing:
     """OPS and regulated score as if the run had ended at each moment (paper, figure 4)."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    points = timeline(list(data.work.values()), data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
+    points = data.course.timeline(data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
 
     prefix, size = scale_of(max(max(point.ops, point.regulated_ops) for point in points))
 
@@ -74,8 +74,7 @@ def utilisation(data: RunData) -> Drawing | None:
 def phase_chart(data: RunData) -> Drawing | None:
     """Share of the replicas' time by phase, over the run. None without any replica."""
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    found = [spans(data, entry) for entry in data.ledger.replicas.values()]
-    parts = shares(found, data.duration_ms / 1000, PHASE_COLOURS)
+    parts = phase_summary(data).shares(PHASE_COLOURS)
     if not parts:
         return None
     edges = np.linspace(0, data.duration_ms / 1000 / unit_s, INTERVALS + 1)

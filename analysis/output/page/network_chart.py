@@ -81,8 +81,8 @@ def words(network: Architecture, node: Node) -> str:
     """A layer in words: kernel, channels, size of its output."""
     shape, (read, *_) = network.shapes[node.name], network.input_shapes(node)
     if isinstance(node.layer, Conv):
-        high, wide = node.layer.kernel
-        return f"{high}x{wide} convolution, {read[-1]} to {shape[-1]} channels, output {shape[0]}x{shape[1]}"
+        kernel, output = ("x".join(map(str, sizes)) for sizes in (node.layer.kernel, shape[:-1]))
+        return f"{kernel} convolution, {read[-1]} to {shape[-1]} channels, output {output}"
     return f"{node.layer.kind}, {read[-1]} to {shape[-1]}"
 
 

@@ -9,31 +9,26 @@ from bokeh.models import ColumnDataSource, FactorRange, Range1d
 from analysis.output.figures.style import PHASE_COLOURS, time_unit
 from analysis.output.page.plots import Chart, add_hover, new_plot
 from analysis.reading.run_data import RunData
-from analysis.report.phases import INTERVALS, Span, shares, spans
-
-WORST = 10
-"""Replicas that are shown one by one."""
+from analysis.report.phases import INTERVALS, WORST, PhaseSummary, Span, phase_summary
 
 MOST_SPANS = 1500
 """Above this, replicas are shown by their totals: a pixel would hold many spans."""
 
 HEIGHT = 240
 
-Spans = dict[int, list[Span]]
-
 
 def phase_charts(data: RunData) -> tuple[Chart, ...]:
     """Both charts; none if no replica was there."""
-    found = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
-    if not any(found.values()):
+    found = phase_summary(data)
+    if not found.replicas:
         return ()
     return _shares_chart(data, found), _worst_chart(data, found)
 
 
-def _shares_chart(data: RunData, found: Spans) -> Chart:
+def _shares_chart(data: RunData, found: PhaseSummary) -> Chart:
     unit_s, unit = time_unit(data.duration_ms / 1000)
     end = data.duration_ms / 1000 / unit_s
-    parts = shares(found.values(), data.duration_ms / 1000, PHASE_COLOURS)
+    parts = found.shares(PHASE_COLOURS)
     width = end / INTERVALS
     middles = [round((place + 0.5) * width, 4) for place in range(INTERVALS)]
     columns = {"t": middles, **{phase: values.round(2).tolist() for phase, values in parts.items()}}
@@ -46,24 +41,19 @@ def _shares_chart(data: RunData, found: Spans) -> Chart:
     return Chart("phases", "Share of the replicas' time by phase, over the run.", plot)
 
 
-def _waited_s(own: list[Span]) -> float:
-    return sum(span.end_s - span.begin_s for span in own if span.phase in ("idle", "storage", "down"))
-
-
-def _worst_chart(data: RunData, found: Spans) -> Chart:
-    worst = sorted(found, key=lambda number: (-_waited_s(found[number]), number))[:WORST]
-    rows = [f"replica {number}" for number in worst]
-    one_by_one = sum(len(found[number]) for number in worst) <= MOST_SPANS
+def _worst_chart(data: RunData, found: PhaseSummary) -> Chart:
+    rows = [f"replica {number}" for number in found.worst]
+    one_by_one = sum(map(len, found.worst.values())) <= MOST_SPANS
     unit_s, unit = time_unit(data.duration_ms / 1000)
     plot = new_plot(f"{unit} since the start" if one_by_one else f"{unit} in each phase", "",
                     height=min(HEIGHT, 70 + 20 * len(rows)), y_range=FactorRange(*rows[::-1]))  # fmt: skip
     plot.x_range = Range1d(0, data.duration_ms / 1000 / unit_s)
     table = _every_span if one_by_one else _totals
-    columns = table({f"replica {number}": found[number] for number in worst}, unit_s)
+    columns = table({f"replica {number}": own for number, own in found.worst.items()}, unit_s)
     marks = plot.hbar(y="row", left="left", right="right", height=0.8, color="colour",
                       source=ColumnDataSource(columns))  # fmt: skip
     add_hover(plot, [("", "@row"), ("@phase", "@length"), ("trial", "@trial")], [marks])
-    most = "" if len(found) <= WORST else f", the {WORST} of {len(found)} that were idle or down longest"
+    most = "" if found.replicas <= WORST else f", the {WORST} of {found.replicas} that were idle or down longest"
     kind = "Phases of each replica over time" if one_by_one else "Time of each replica by phase"
     return Chart("replicas", f"{kind}{most}.", plot)
 

@@ -9,7 +9,6 @@ import numpy as np
 from bokeh.models import ColumnDataSource, Range1d, Span
 
 from aiperf.cli.units import scale_of
-from aiperf.rules.score import timeline
 from analysis.output.figures.style import COLOURS, time_unit
 from analysis.output.page.plots import Chart, add_hover, add_legend, new_plot
 from analysis.reading.run_data import RunData
@@ -33,7 +32,7 @@ def score_chart(data: RunData) -> Chart:
     """Score and regulated score as if the run had ended at each moment."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    points = timeline(list(data.work.values()), data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
+    points = data.course.timeline(data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
     prefix, size = scale_of(max((max(point.ops, point.regulated_ops) for point in points), default=0.0))
     source = ColumnDataSource({
         "t": [round(point.t_ms / 1000 / unit_s, 4) for point in points],

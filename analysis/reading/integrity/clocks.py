@@ -87,17 +87,15 @@ def _end(
 def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:
     """A replica's records before the primary had found it ready."""
     arrivals = view.primary.arrivals.get(read.writer, [])
-    if not arrivals or not read.records:
+    if not arrivals:
         return
     ready_ms = arrivals[0].time_ms - CLOCK_TOLERANCE_MS
-    if view.corrected(read.writer, min(record.time_ms for record in read.records)) >= ready_ms:
-        return
-    for place in read.placed():
-        moment_ms = view.corrected(read.writer, place.time_ms)
-        if moment_ms < ready_ms:
-            found = f"the record is {arrivals[0].time_ms - moment_ms} ms before the replica was ready"
-            yield place.damage("time", found, "after it")
-            return
+    early = ((line, ms) for line, time_ms in read.moments() if (ms := view.corrected(read.writer, time_ms)) < ready_ms)
+    first = min(early, default=None)
+    if first is not None:
+        line, moment_ms = first
+        found = f"the record is {arrivals[0].time_ms - moment_ms} ms before the replica was ready"
+        yield Damage(read.file, line, "time", found, "after it")
 
 
 def check_arrivals(view: RunView) -> Iterator[Damage]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from aiperf.digest.places import PREFIX
 from aiperf.errors import RecordDamagedError
 from aiperf.history.bodies import JobIssued, RunResumed
 from aiperf.history.chain import hash_of
@@ -13,6 +14,7 @@ from aiperf.history.cursor import Cursor, parse_cursor
 from aiperf.history.damage import Damage
 from aiperf.history.files import read_from
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.digests.check import hashes_in_digest
 from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex
 from analysis.reading.workers import Workers
 
@@ -68,13 +70,22 @@ def _check(claim: _Claim, hashes: dict[str, dict[int, str]]) -> Iterator[Damage]
 
 
 def _sample(view: RunView) -> list[TrialIndex]:
-    """Trials with a cursor, up to `MOST_LOOKUPS` records.
+    """Trials with a cursor into a digest, and others with one, up to `MOST_LOOKUPS` records.
 
     Their order is drawn from the hash of the primary's last known record: who writes a cursor does
     not know yet if it will be checked.
     """
     seed = max((c.body.digest or "" for cs in view.primary.closed.values() for c in cs), default="")
-    having = [index for _, index in sorted(view.trials.items()) if index.started.body.cursor is not None]
+    every = [index for _, index in sorted(view.trials.items()) if index.started.body.cursor is not None]
+    digested = [index for index in every if _in_digest(index)]
+    return [*digested, *_drawn(view, [index for index in every if not _in_digest(index)], seed)]
+
+
+def _in_digest(index: TrialIndex) -> bool:
+    return (index.started.body.cursor or "").startswith(PREFIX)
+
+
+def _drawn(view: RunView, having: list[TrialIndex], seed: str) -> list[TrialIndex]:
     if len(having) * (len(view.writers) + 1) <= MOST_LOOKUPS:
         return having
     ordered = sorted(having, key=lambda index: hash_of(f"{seed} {index.started.body.trial}".encode()))
@@ -88,7 +99,12 @@ def _hashes(view: RunView, wanted: dict[str, set[int]], paths: RunPaths, workers
         for writer, sequences in wanted.items()
         if writer in known
     }
-    return {writer: future.result() for writer, future in futures.items()}
+    digests = {
+        name: hashes_in_digest(paths, name.removeprefix(PREFIX), frozenset(numbers))
+        for name, numbers in wanted.items()
+        if name.startswith(PREFIX)
+    }
+    return {writer: future.result() for writer, future in futures.items()} | digests
 
 
 def hashes_at(paths: RunPaths, writer: str, sequences: frozenset[int]) -> dict[int, str]:

@@ -11,6 +11,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.architectures import check_claims, check_origins
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
+from analysis.reading.integrity.digests.check import check_digests
 from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, claims_of
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
@@ -86,6 +87,7 @@ class Inspection:
             found += check_foreign(self.view)
             for check in RUN_CHECKS:
                 found += check(self.view)
+            found += check_digests(self.view, self._paths)
             found += check_hyperparameters(self.view, self._paths)
             found += check_predictions(self.view, workers)
             found += check_cursors(self.view, self._paths, workers)
@@ -103,7 +105,9 @@ def _twofold(read: WriterRecords) -> Iterator[Damage]:
     """
     if read.damages or read.lines.damages or not read.records:
         return
-    anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
+    anchor_ms = read.anchor_ms
+    if anchor_ms is None:
+        anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
     chained = read.lines.chained
     for number, record in zip(read.numbers, read.records, strict=True):
         steps = chained and abs(record.time_ms - record.monotonic_ms - anchor_ms) > DRIFT_MS

@@ -83,6 +83,8 @@ def check_turns(view: RunView) -> Iterator[Damage]:
     A replica trains one trial at a time, also if it was restarted and writes to another file.
     """
     open_: dict[int, int] = {}
+    replicas: dict[int, set[int]] = {}
+    """Those that a trial was issued to."""
     released, stopping = False, False
     writer_before = ""
     for writer, place in view.primary.events:
@@ -94,7 +96,8 @@ def check_turns(view: RunView) -> Iterator[Damage]:
         elif isinstance(body, RunResumed):
             released = released and not body.new_clock
         elif isinstance(body, TrialClosed):
-            open_ = {replica: trial for replica, trial in open_.items() if trial != body.trial}
+            for replica in [number for number in replicas.get(body.trial, ()) if open_.get(number) == body.trial]:
+                del open_[replica]
             stopping = stopping or body.how == "stopped"
         elif isinstance(body, JobIssued):
             if not released:
@@ -106,6 +109,7 @@ def check_turns(view: RunView) -> Iterator[Damage]:
                 found = f"job {body.trial} is issued while trial {open_[body.replica]} of the replica is in progress"
                 yield place.damage("conflict", found, "one trial at a time")
             open_[body.replica] = body.trial
+            replicas.setdefault(body.trial, set()).add(body.replica)
 
 
 def _resumption(job: Placed[JobIssued], view: RunView, resumed: dict[int, int]) -> Iterator[Damage]:

@@ -5,14 +5,13 @@ Looked at in the process that reads the file: a long history has millions of lin
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from aiperf.clock import parse_utc
 from aiperf.errors import RecordDamagedError
 from aiperf.history.chain import broken_links, hash_of, link_of
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.scan import Head, Scanner
 from aiperf.history.records import decode_record
 
 DRIFT_MS = 1
@@ -30,11 +29,6 @@ in between. How late it is depends on the load of the node. A wait for storage a
 have their times before they are written. A primary records nothing but its own present.
 """
 
-_HEAD = re.compile(
-    rb'\{"version":[12],"writer":"[\w-]+","sequence":(\d+),"time":"([\dT:.Z-]{24})","monotonic_ms":(-?\d+),"data"'
-)
-"""The start of a line as `encode_record` writes it."""
-
 
 @dataclass(frozen=True, slots=True)
 class LineFacts:
@@ -48,10 +42,13 @@ class LineFacts:
     damages: tuple[Damage, ...] = ()
 
 
-def check_lines(file: str, lines: Sequence[bytes], first_link: str, wanted: Collection[int] = ()) -> LineFacts:
+def check_lines(
+    file: str, lines: Sequence[bytes], first_link: str, wanted: Collection[int] = (), heads: Sequence[Head | None] = ()
+) -> LineFacts:
     """Check the complete lines of a file (relative to the run, such as history/primary-1.jsonl).
 
-    `first_link` is the link that the first line must carry; `wanted` are sequence numbers.
+    `first_link` is the link that the first line must carry; `wanted` are sequence numbers. `heads`
+    are those of the lines if they are known.
     """
     chained = not lines or link_of(lines[0]) is not None
     damages = [
@@ -59,21 +56,22 @@ def check_lines(file: str, lines: Sequence[bytes], first_link: str, wanted: Coll
         for number, found, expected in broken_links(lines, first_link)
     ]
     hashes: dict[int, str] = {}
-    damages += _heads(file, lines, chained, wanted, hashes)
+    known = heads or [head_of(line) for line in lines]
+    damages += _heads(file, zip(lines, known, strict=True), chained, wanted, hashes)
     return LineFacts(len(lines), chained, hashes, tuple(damages))
 
 
 def _heads(
-    file: str, lines: Sequence[bytes], chained: bool, wanted: Collection[int], hashes: dict[int, str]
-) -> Iterator[Damage]:
+    file: str, lines: Iterable[tuple[bytes, Head | None]], chained: bool, wanted: Collection[int],
+    hashes: dict[int, str],
+) -> Iterator[Damage]:  # fmt: skip
     """Sequence numbers that are not 0, 1, 2, ...; clocks that step, and times that fall.
 
     Adds the hashes that are wanted.
     """
     allowed_fall_ms = 0 if file.startswith("history/primary-") else FALL_MS
     expected, anchor_ms, latest_ms = 0, None, None
-    for number, line in enumerate(lines, start=1):
-        head = _head(line)
+    for number, (line, head) in enumerate(lines, start=1):
         if head is None:
             expected += 1  # a damaged line: it has a number of its own
             continue
@@ -97,14 +95,13 @@ def _heads(
         latest_ms = time_ms if latest_ms is None else max(latest_ms, time_ms)
 
 
-def _head(line: bytes) -> tuple[int, int, int] | None:
-    """Sequence number, UTC and monotonic milliseconds; None for a line that cannot be read."""
-    found = _HEAD.match(line)
+def head_of(line: bytes) -> Head | None:
+    """The head of a line; None for one that cannot be read."""
+    found = Scanner("").scan(line)
+    if found is not None:
+        return found[0]
     try:
-        if found is not None:
-            sequence, time, monotonic = found.groups()
-            return int(sequence), parse_utc(time.decode()), int(monotonic)
         record = decode_record(line)
-    except (ValueError, RecordDamagedError):
+    except RecordDamagedError:
         return None
     return record.sequence, record.time_ms, record.monotonic_ms

@@ -25,6 +25,7 @@ from aiperf.history.bodies import (
     TrialStarted,
 )
 from aiperf.history.damage import Damage, DamageKind
+from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.network.architecture import Architecture
@@ -65,7 +66,8 @@ class Placed(Generic[T_co]):
 class WriterRecords:
     """One writer's decoded records, in the order of their lines, and what its lines show.
 
-    Needless progress reports are left out. `unfinished` is True if the last line is incomplete.
+    Needless progress reports are left out, and phases if they are in columns. `unfinished` is True
+    if the last line is incomplete.
     """
 
     writer: str
@@ -76,11 +78,26 @@ class WriterRecords:
     damages: tuple[Damage, ...] = ()
     """Lines that cannot be decoded."""
     unfinished: bool = False
+    phases: PhaseColumns = field(default_factory=PhaseColumns)
+    """Beginnings of phases that are not in `records`; the lines of such a file are in order."""
+    anchor_ms: int | None = None
+    """UTC minus monotonic clock of the first phase, if that is the first line."""
 
     @property
     def file(self) -> str:
         """The file, relative to the run directory."""
         return f"history/{self.writer}.jsonl"
+
+    def times_ms(self) -> Iterator[int]:
+        """The times of all records, on the writer's clock."""
+        yield from (record.time_ms for record in self.records)
+        yield from self.phases.times_ms
+
+    def moments(self) -> Iterator[tuple[int, int]]:
+        """Line and time of every record, phases last."""
+        yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
+        columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
+        yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
         """Every body with its place."""
@@ -128,7 +145,7 @@ class WriterSummary:
 
 def summary_of(read: WriterRecords) -> WriterSummary:
     """The summary of a file."""
-    times = [record.time_ms for record in read.records]
+    times = list(read.times_ms())
     return WriterSummary(
         read.writer, read.lines.count, read.lines.chained, min(times, default=None), max(times, default=None)
     )

@@ -21,17 +21,17 @@ from aiperf.network.architecture import Architecture
 from replica.search.distance import Columns, DistanceTable
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import Known, whole
+from replica.search.outlines.outline import Known, whole
 from replica.search.strategies.contract import Proposal, lane_key
-from replica.search.surrogate import Bounds, InducedSurrogate, Surrogate
+from replica.search.surrogate import BEST, LocalSurrogate, Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import MAX_MORPHS, Morph
 from search_space.sampling import random_morph
 
 EXACT = 500
-"""Most observations of the exact process."""
+"""Most observations of the process of all of them."""
 
-PARENTS = 5
+PARENTS = BEST
 """The search starts from this many of the most accurate architectures."""
 
 CHILDREN = 8
@@ -49,7 +49,7 @@ EXTRA_STEPS = 200
 class BayesianStrategy:
     """Searches the tree of morphs below the best architectures.
 
-    It remembers nothing but distances. Beyond `exact` observations the process is projected.
+    It remembers nothing but distances. Beyond `exact` observations the process is a local one.
     """
 
     def __init__(self, initial: Architecture, limits: Limits, exact: int = EXACT) -> None:
@@ -81,13 +81,13 @@ class BayesianStrategy:
                 break
         return list(best.values()) or [self._initial]
 
-    def _surrogate(self, observations: Observations) -> Bounds:
+    def _surrogate(self, observations: Observations) -> Surrogate:
         measured = observations.measured
         lie = sum(o.accuracy for o in measured) / len(measured) if measured else 0.0
         lies = tuple(Observation(architecture, lie) for architecture in observations.pending)
         counted = (*measured, *lies) or (Observation(self._initial, lie),)
         if len(counted) > self._exact:
-            return InducedSurrogate(counted, self._table, self._columns)
+            return LocalSurrogate(counted, self._table, self._columns)
         return Surrogate(counted, self._table)
 
 
@@ -105,7 +105,7 @@ class _Branch:
 class _Annealing:
     """Simulated annealing in the tree of morphs."""
 
-    surrogate: Bounds
+    surrogate: Surrogate
     limits: Limits
     known: frozenset[str]
     rng: random.Random

@@ -8,7 +8,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
-from replica.search.outline import Known, whole
+from replica.search.outlines.outline import Known, whole
 from replica.search.strategies.contract import Proposal, lane_key
 from search_space.limits import Limits
 from search_space.sampling import random_morph

@@ -8,21 +8,29 @@ from typing import Any
 import keras
 
 from aiperf.errors import TrialFailedError
-from aiperf.network.architecture import Architecture, Node
+from aiperf.network.architecture import INPUTS, Architecture, Node
 from aiperf.network.layers import (
     BATCHNORM_EPSILON,
     BATCHNORM_MOMENTUM,
+    AveragePool,
     BatchNorm,
     Conv,
+    ConvTranspose,
     Dense,
     Dropout,
     Flatten,
     GlobalAveragePool,
     Layer,
+    LeakyReLU,
     MaxPool,
     ReLU,
+    Reshape,
+    Scale,
     Shape,
+    Sigmoid,
     Softmax,
+    Tanh,
+    Upsample,
     ZeroPad,
 )
 
@@ -38,13 +46,32 @@ def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
         "dilation_rate": layer.dilation,
         "use_bias": layer.bias,
     }
-    channels = inputs[0][2]
+    channels = inputs[0][-1]
+    if len(layer.kernel) == 3:
+        return keras.layers.Conv3D(layer.filters, groups=layer.groups, kernel_initializer="he_normal", **shared)
     if layer.groups == channels > 1:
         multiplier = layer.filters // channels
         # Keras takes all channels for inputs of one output, but a depthwise kernel reads only one.
         he_normal = keras.initializers.VarianceScaling(2.0 * channels, "fan_in", "truncated_normal")
         return keras.layers.DepthwiseConv2D(depth_multiplier=multiplier, depthwise_initializer=he_normal, **shared)
     return keras.layers.Conv2D(layer.filters, groups=layer.groups, kernel_initializer="he_normal", **shared)
+
+
+def _conv_transpose(name: str, layer: ConvTranspose, inputs: tuple[Shape, ...]) -> Any:
+    kind = _by_axes(layer.kernel, keras.layers.Conv2DTranspose, keras.layers.Conv3DTranspose)
+    return kind(
+        layer.filters,
+        layer.kernel,
+        strides=layer.stride,
+        padding="same",
+        use_bias=layer.bias,
+        kernel_initializer="he_normal",
+        name=name,
+    )
+
+
+def _by_axes(window: Shape, flat: Any, solid: Any) -> Any:
+    return solid if len(window) == 3 else flat
 
 
 def _batch_norm(name: str, layer: BatchNorm, inputs: tuple[Shape, ...]) -> Any:
@@ -61,7 +88,18 @@ def _dense(name: str, layer: Dense, inputs: tuple[Shape, ...]) -> Any:
 
 
 def _max_pool(name: str, layer: MaxPool, inputs: tuple[Shape, ...]) -> Any:
-    return keras.layers.MaxPooling2D(layer.window, strides=layer.stride, padding=layer.padding, name=name)
+    kind = _by_axes(layer.window, keras.layers.MaxPooling2D, keras.layers.MaxPooling3D)
+    return kind(layer.window, strides=layer.stride, padding=layer.padding, name=name)
+
+
+def _average_pool(name: str, layer: AveragePool, inputs: tuple[Shape, ...]) -> Any:
+    kind = _by_axes(layer.window, keras.layers.AveragePooling2D, keras.layers.AveragePooling3D)
+    return kind(layer.window, strides=layer.stride, padding=layer.padding, name=name)
+
+
+def _global_pool(name: str, layer: GlobalAveragePool, inputs: tuple[Shape, ...]) -> Any:
+    kind = _by_axes(inputs[0][:-1], keras.layers.GlobalAveragePooling2D, keras.layers.GlobalAveragePooling3D)
+    return kind(name=name)
 
 
 def _zero_pad(name: str, layer: ZeroPad, inputs: tuple[Shape, ...]) -> Any:
@@ -83,7 +121,15 @@ _BUILDERS: dict[str, Build] = {
     Softmax.kind: lambda name, layer, inputs: keras.layers.Softmax(name=name, dtype="float32"),
     Dropout.kind: lambda name, layer, inputs: keras.layers.Dropout(layer.rate, name=name),
     Flatten.kind: _merge(keras.layers.Flatten),
-    GlobalAveragePool.kind: _merge(keras.layers.GlobalAveragePooling2D),
+    GlobalAveragePool.kind: _global_pool,
+    ConvTranspose.kind: _conv_transpose,
+    AveragePool.kind: _average_pool,
+    LeakyReLU.kind: lambda name, layer, inputs: keras.layers.LeakyReLU(layer.slope, name=name),
+    Sigmoid.kind: lambda name, layer, inputs: keras.layers.Activation("sigmoid", name=name, dtype="float32"),
+    Tanh.kind: lambda name, layer, inputs: keras.layers.Activation("tanh", name=name),
+    Scale.kind: lambda name, layer, inputs: keras.layers.Rescaling(layer.factor, name=name),
+    Reshape.kind: lambda name, layer, inputs: keras.layers.Reshape(layer.shape, name=name),
+    Upsample.kind: lambda name, layer, inputs: keras.layers.UpSampling2D(layer.factors, name=name),
     "add": _merge(keras.layers.Add),
     "concat": _merge(keras.layers.Concatenate),
 }
@@ -101,20 +147,24 @@ def build_model(architecture: Architecture) -> Any:
     Raises TrialFailedError ("build") naming the layer that Keras cannot build.
     """
     tensors: dict[str, Any] = {}
+    built: dict[str, Any] = {}
     for node in architecture.nodes:
-        if node.layer.kind == "input":
-            tensors[node.name] = keras.Input(architecture.input_shape, name=node.name)
+        if isinstance(node.layer, INPUTS):
+            inputs = tensors[node.name] = keras.Input(architecture.input_shape, name=node.name)
         else:
-            tensors[node.name] = _apply(architecture, node, [tensors[name] for name in node.inputs])
-    inputs = next(tensors[node.name] for node in architecture.nodes if node.layer.kind == "input")
-    return keras.Model(inputs, tensors[architecture.output.name])
+            tensors[node.name] = _apply(architecture, node, [tensors[name] for name in node.inputs], built)
+    outputs = [tensors[name] for name in (*architecture.heads, architecture.output.name)]
+    return keras.Model(inputs, outputs if architecture.heads else outputs[0])
 
 
-def _apply(architecture: Architecture, node: Node, inputs: list[Any]) -> Any:
+def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dict[str, Any]) -> Any:
     layer: Layer = node.layer
     try:
-        built = _BUILDERS[layer.kind](node.name, layer, architecture.input_shapes(node))
-        return built(inputs if len(inputs) > 1 else inputs[0])
+        if node.shares:
+            kept = built[node.shares]
+        else:
+            kept = built[node.name] = _BUILDERS[layer.kind](node.name, layer, architecture.input_shapes(node))
+        return kept(inputs if len(inputs) > 1 else inputs[0])
     except (KeyError, ValueError, TypeError) as error:
         raise TrialFailedError("build", f"layer {node.name!r} ({layer.kind}): {error}") from error
 
@@ -127,6 +177,8 @@ def check_model(model: Any, architecture: Architecture) -> None:
     """
     built = {layer.name: layer for layer in model.layers}
     for node in architecture.nodes:
+        if node.shares:
+            continue  # the weights are checked with those of their owner
         if node.name not in built:
             raise TrialFailedError("mismatch", f"layer {node.name!r} is counted but not in the built model")
         layer = built.pop(node.name)
@@ -147,6 +199,7 @@ def _keras_shape(layer: Any, shape: Shape) -> Shape:
 
 
 def _check_output(node: Node, layer: Any, counted: Shape) -> None:
-    built = tuple(layer.output.shape[1:])
+    # A layer that several nodes share has an output of each; the first is its owner's.
+    built = tuple(layer._inbound_nodes[0].output_tensors[0].shape[1:])
     if built != counted:
         raise TrialFailedError("mismatch", f"layer {node.name!r}: counted output {counted}, built output {built}")

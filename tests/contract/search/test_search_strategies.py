@@ -12,7 +12,7 @@ from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import whole
+from replica.search.outlines.outline import whole
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal, SearchStrategy, lane_key
 from search_space.limits import growth_limits

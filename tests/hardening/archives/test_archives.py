@@ -5,22 +5,37 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import random
 import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aiperf.errors import EnvironmentNotReadyError
+from aiperf.run_directory.paths import RunPaths
+from analysis.results import archive as archives
 from analysis.results.archive import LEAST_LIMIT, write_archive
 from analysis.results.source import RunResult, opened_run, read_result, try_result
 from testing.fuzz import examples, refusal
 from testing.hand_made import HandMadeRun
-from tests.hardening.archives.hostile import ADDED, bomb, damaged, many_members, sized, summed, twice, with_members
+from tests.hardening.archives.hostile import (
+    ADDED,
+    bomb,
+    damaged,
+    many_members,
+    plain,
+    sized,
+    summed,
+    twice,
+    with_members,
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +97,41 @@ def test_a_bomb_is_refused_before_it_is_unpacked(unit: bytes, place: Path) -> No
 def test_the_announced_size_decides_not_the_content(place: Path) -> None:
     claim = gzip.compress(sized("run/telemetry/x.jsonl", 3 << 30) + b"\n" * 1000)
     assert "larger than it may be" in refused(place, claim)
+
+
+def package(folder: Path, replicas: int, telemetry: bytes) -> bytes:
+    """An archive of a run with these replicas and samples."""
+    run = HandMadeRun(folder / "large", {"run.replicas": replicas}).at(0).release(60).end(60)
+    run.paths.telemetry.mkdir(exist_ok=True)
+    (run.paths.telemetry / "replica-0000-1-node-0.jsonl").write_bytes(telemetry)
+    write_archive(run.paths, folder / "large.tar.gz", {"name": "system"})
+    return (folder / "large.tar.gz").read_bytes()
+
+
+@pytest.mark.parametrize(("replicas", "fits"), [(4, True), (2, False)])
+def test_a_run_of_more_replicas_may_have_more_bytes(
+    replicas: int, fits: bool, place: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, samples = tmp_path_factory.mktemp("large"), random.Random(1).randbytes(3 << 20)
+    content = package(folder, replicas, samples)
+    monkeypatch.setattr(archives, "BASE_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "REPLICA_BYTES", 1 << 20)
+    assert ("larger than it may be" in refused(place, content)) != fits
+    with nullcontext() if fits else pytest.raises(EnvironmentNotReadyError, match="a package may have 3,145,728"):
+        write_archive(RunPaths(folder / "large"), folder / "again.tar.gz", {"name": "system"})
+
+
+@pytest.mark.parametrize("replicas", [b"1000000000", b"9" * 4000, b"-5", b"1e300", b'"many"', b"[]", b"true"])
+def test_replicas_that_are_only_claimed_give_a_bomb_no_room(replicas: bytes, place: Path) -> None:
+    manifest = plain("run/run.json", b'{"config": {"run": {"replicas": %b}}}' % replicas)
+    content = manifest + gzip.decompress(bomb("run/telemetry/x.jsonl", 8, b"\n"))
+    assert "larger than it may be" in refused(place, gzip.compress(content, 9))
+
+
+def test_the_largest_runs_are_packed() -> None:
+    """4,096 nodes with 16 accelerators each, for 12 hours; but none without a limit."""
+    assert archives.most_bytes(b'{"config": {"run": {"replicas": 4096}}}') > 4096 * 12 * 2**20
+    assert archives.most_bytes(b'{"config": {"run": {"replicas": 1%b}}}' % (b"0" * 300)) == archives.MOST_BYTES
 
 
 def test_very_many_empty_files_are_refused(place: Path) -> None:

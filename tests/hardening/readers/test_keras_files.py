@@ -19,7 +19,11 @@ from testing.fuzz import refusal
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files in a small network's archive."""
-    file = tmp_path_factory.mktemp("keras") / "honest.keras"
+    return honest_files(tmp_path_factory.mktemp("keras"))
+
+
+def honest_files(folder: Path) -> dict[str, bytes]:
+    file = folder / "honest.keras"
     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2, name="dense")]).save(file)
     with zipfile.ZipFile(file) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

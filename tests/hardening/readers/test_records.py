@@ -17,8 +17,9 @@ from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
 from aiperf.history.bodies import EpochCompleted, ProgressMade, RunReleased
 from aiperf.history.cursor import parse_cursor
+from aiperf.history.decoding.scan import Scanner
 from aiperf.history.ranges import LAST_MS, LONGEST_MS
-from aiperf.history.records import Record, decode_record, encode_record, scan_progress
+from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.network.json_files import from_json
 from aiperf.outside.reading import Limits, json_object, parse_outside, read_outside, shortened
 from aiperf.outside.text import has_control
@@ -66,7 +67,7 @@ def test_records_with_anything_in_any_field(data: st.DataObject) -> None:
     else:
         assert 0 <= found.time_ms <= LAST_MS
         decode_record(encode_record(found).removesuffix(b"\n"))
-    scan_progress(line)
+    Scanner("replica-0000-1").scan(line)
     check_lines("history/replica-0000-1.jsonl", [line, line], "0" * 64)
 
 
@@ -96,14 +97,16 @@ def test_progress_of_any_number_of_digits_is_scanned_or_left_to_the_decoder(digi
     line = encode_record(Record("replica-0000-1", 0, 0, 0, body)).replace(b"0" * 400, b"0" * (digits - 1))
     head = line[: -len(b',"crc32":"01234567"}\n')]
     fitting = head + b',"crc32":"%08x"}' % zlib.crc32(head)
-    assert (scan_progress(fitting) is None) == (digits > 15)
+    found = Scanner("replica-0000-1").scan(fitting)
+    assert found is not None
+    assert (found[1] is None) == (digits > 15)
 
 
 def test_progress_at_no_time_is_left_to_the_decoder() -> None:
     body = ProgressMade(trial=1, epoch=1, images_trained=1, images_evaluated=0)
     line = encode_record(Record("replica-0000-1", 0, 0, 0, body)).replace(b"1970-01-01", b"1970-13-99")
     head = line[: -len(b',"crc32":"01234567"}\n')]
-    assert scan_progress(head + b',"crc32":"%08x"}' % zlib.crc32(head)) is None
+    assert Scanner("replica-0000-1").scan(head + b',"crc32":"%08x"}' % zlib.crc32(head)) is None
 
 
 @settings(max_examples=examples(60))

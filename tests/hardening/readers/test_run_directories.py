@@ -44,8 +44,12 @@ SPACE = {"batch_size": {"_type": "choice", "_value": [64, 128]}, "kernel": {"_ty
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two replicas, a failure, an open trial, sealed files, nodes and samples."""
-    root = tmp_path_factory.mktemp("honest") / "run"
-    (root).mkdir()
+    return honest_run(tmp_path_factory.mktemp("honest") / "run")
+
+
+def honest_run(root: Path) -> Path:
+    """Make that run."""
+    root.mkdir()
     RunPaths(root).space.write_text(json.dumps({"batch_size": SPACE["batch_size"]}))
     run = HandMadeRun(root).at(0).release(600, replicas=2).at(1).start_trial(1).built(1).start_trial(2, replica=1)
     run.at(100).epoch(1, 1).at(110).fail_trial(2, replica=1).at(300).epoch(1, 2).at(310).end_trial(1)
@@ -165,14 +169,14 @@ def test_random_damage_is_answered(number: int, honest: Path, tmp_path: Path) ->
     root = shutil.copytree(honest, tmp_path / "run")
     for _ in range(rng.randint(1, 4)):
         files = sorted(file for file in root.glob("**/*") if file.is_file())
-        _damage(rng.choice(files), rng)
+        damage(rng.choice(files), rng)
     message = refusal(lambda: look(root))
     assert message == "" or str(root) in message
     result = try_result(root)
     assert not isinstance(result, str) or len(result) < 2048
 
 
-def _damage(file: Path, rng: random.Random) -> None:
+def damage(file: Path, rng: random.Random) -> None:
     data = file.read_bytes()
     start, end = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
     kinds: dict[str, Callable[[], bytes]] = {

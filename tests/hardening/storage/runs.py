@@ -27,8 +27,11 @@ SOURCE = Path(__file__).parent / "shim.c"
 
 KINDS = ("open", "write", "fsync", "rename", "link", "mkdir", "unlink", "ftruncate")
 
-NEVER = "/claims"
-"""Calls on the claim get no faults: a primary that cannot claim its run does not begin."""
+NEVER = "claim"
+"""Calls on claims get no faults: a primary that cannot claim its run does not begin.
+
+That includes `primary.claim` of an earlier version.
+"""
 
 WITHOUT_REPORT = """
 import sys

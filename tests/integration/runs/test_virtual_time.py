@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import JobIssued, TrialClosed
+from aiperf.facts import Stamped
+from aiperf.history.bodies import EpochWitnessed, JobIssued, TrialClosed
 from aiperf.history.chain import hash_of
 from aiperf.history.files import HistoryReader
 from aiperf.history.reading import read_ledger
@@ -64,15 +65,18 @@ def test_every_replica_trains_for_nearly_the_whole_time(finished: RunPaths) -> N
 def test_every_epoch_has_a_witness_and_every_trial_is_closed_once(finished: RunPaths) -> None:
     ledger = read_ledger(finished)
     lines = {file.stem: file.read_bytes().splitlines() for file in finished.history_files("*")}
+    own = HistoryReader(finished, ("primary",)).read_new().records
+    heard = [Stamped(record.time_ms, record.body) for record in own if isinstance(record.body, EpochWitnessed)]
     for trial in ledger.trials.values():
-        assert set(trial.epochs) == set(trial.witnessed)
+        witnessed = {item.body.epoch: item for item in heard if item.body.trial == trial.trial}
+        assert set(trial.epochs) == set(witnessed)
         for number, epoch in trial.epochs.items():
-            witness = trial.witnessed[number]
+            witness = witnessed[number]
             line = lines[witness.body.writer][witness.body.sequence]
             assert b'"type":"epoch","trial":%d,"epoch":%d,' % (trial.trial, number) in line
             assert hash_of(line) == witness.body.digest
             assert witness.time_ms == ledger.corrected(trial.writer, epoch.time_ms)
-    records = [record.body for record in HistoryReader(finished, ("primary",)).read_new().records]
+    records = [record.body for record in own]
     issued = Counter(body.trial for body in records if isinstance(body, JobIssued))
     closings = [body for body in records if isinstance(body, TrialClosed)]
     assert issued == Counter(body.trial for body in closings)

@@ -53,6 +53,22 @@ def test_what_waits_in_a_pipe_is_read_after_a_suspension_of_the_reader() -> None
     assert run_virtually(scenario) == (b"alive\n", 86_407)
 
 
+def test_what_comes_soon_costs_one_timer() -> None:
+    async def scenario(loop: VirtualLoop) -> int:
+        came, waits = asyncio.Event(), 0
+
+        async def wait() -> None:
+            nonlocal waits
+            waits += 1
+            await came.wait()
+
+        loop.call_later(25, came.set)
+        await wait_awake(wait, 60)
+        return waits
+
+    assert run_virtually(scenario) == 1
+
+
 def test_the_time_of_a_suspension_does_not_count_as_silence() -> None:
     async def scenario(loop: VirtualLoop) -> float:
         loop.call_later(7, loop.advance, 86_400)

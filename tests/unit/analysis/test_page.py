@@ -13,14 +13,14 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.output.page.lineage import best_of, morph_words
 from analysis.output.page.machine import machine_of, replicas_of
 from analysis.output.page.network_chart import KINDS, change_of, network_chart, skips
-from analysis.output.page.phase_charts import HEIGHT, WORST, phase_charts
+from analysis.output.page.phase_charts import HEIGHT, phase_charts
 from analysis.output.page.trials import safe_json
 from analysis.output.page.view import report_page
 from analysis.output.page.words import error_percent, readable_duration, readable_time, sentence
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.report.phases import INTERVALS
+from analysis.report.phases import INTERVALS, WORST
 from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
 from testing.hand_made import HandMadeRun

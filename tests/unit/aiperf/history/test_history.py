@@ -18,8 +18,9 @@ from aiperf.history import files as history
 from aiperf.history.bodies import PhaseBegan, ProgressMade, TrialEnded
 from aiperf.history.chain import broken_links, first_link
 from aiperf.history.cursor import Cursor, parse_cursor
+from aiperf.history.decoding.scan import Scanned, Scanner
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.history.records import Record, decode_record, encode_record, scan_progress
+from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import Patience
 from testing.hand_made import ManualClock
@@ -88,13 +89,19 @@ def test_progress_is_scanned_exactly_as_it_is_written(
 ) -> None:
     body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
     line = encode_record(Record("replica-0000-1", sequence, time_ms, -5, body)).removesuffix(b"\n")
-    assert scan_progress(line) == (trial, time_ms, body.position)
-    assert scan_progress(line.replace(b'"epoch":', b'"epoch":1')) is None, "its checksum does not fit"
+    head = sequence, time_ms, -5
+    assert scanned(line) == (head, (trial, body.position), None)
+    changed = line.replace(b'"epoch":', b'"epoch":1')
+    assert scanned(changed) == (head, None, None), "its checksum does not fit"
+
+
+def scanned(line: bytes) -> Scanned | None:
+    return Scanner("replica-0000-1").scan(line)
 
 
 def test_only_progress_is_scanned() -> None:
     other = Record("replica-0000-1", 0, 1_700_000_000_123, 5, TrialEnded(trial=1, reason="completed"))
-    assert scan_progress(encode_record(other).removesuffix(b"\n")) is None
+    assert scanned(encode_record(other).removesuffix(b"\n")) == ((0, 1_700_000_000_123, 5), None, None)
 
 
 def test_damage_is_reported_with_its_place_and_the_rest_is_read(paths: RunPaths) -> None:
@@ -232,8 +239,11 @@ def test_a_file_without_a_chain_may_not_gain_one_in_the_middle(paths: RunPaths) 
 
 def test_progress_with_a_link_is_scanned_as_well() -> None:
     line = encode_record(dataclasses.replace(_record(7), previous="a" * 64))[:-1]
-    assert scan_progress(line) == (1, 1_700_000_000_123, (1, 7, 0))
-    assert scan_progress(line.replace(b"aaaa", b"aaab", 1)) is None, "its checksum does not fit"
+    found = scanned(line)
+    assert found is not None
+    assert found[1] == (1, (1, 7, 0))
+    changed = scanned(line.replace(b"aaaa", b"aaab", 1))
+    assert changed == (found[0], None, None), "its checksum does not fit"
 
 
 def test_a_link_and_a_version_go_together() -> None:

@@ -1,4 +1,4 @@
-"""Ranks die first when memory is short, and the cause is said."""
+"""Ranks die first when memory is short, and the cause is reported."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
+from aiperf.processes import MemoryKills
 from replica.machine import memory
 from replica.trial import trainer_process
 from replica.trial.rank_socket import RankSocket
@@ -30,19 +31,17 @@ def test_a_process_is_made_the_first_to_die() -> None:
         os.waitpid(child, 0)
 
 
-def test_the_control_group_counts_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
-    monkeypatch.setattr(memory, "_events", lambda process, cgroups: [cgroups / "job" / "memory.events"])
-    assert memory.kills(cgroups=tmp_path) == 2
-
-
-@pytest.mark.parametrize(("before", "after", "said"), [(0, 1, True), (1, 1, False), (None, None, False)])
+@pytest.mark.parametrize(("after", "said"), [(1, True), (0, False)])
 def test_a_rank_that_was_killed_for_memory_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, after: int | None, said: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, said: bool
 ) -> None:
-    counts = iter([before, after])
-    monkeypatch.setattr(trainer_process, "kills", lambda: next(counts))
+    def kills() -> MemoryKills:
+        (tmp_path / "vmstat").write_text("oom_kill 0\n")
+        found = MemoryKills(proc=tmp_path)
+        (tmp_path / "vmstat").write_text(f"oom_kill {after}\n")
+        return found
+
+    monkeypatch.setattr(trainer_process, "MemoryKills", kills)
 
     async def scenario() -> str:
         socket = RankSocket(cast(TrainRequest, None))

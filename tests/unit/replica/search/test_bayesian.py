@@ -35,6 +35,11 @@ def test_accuracies_change_the_proposals() -> None:
     assert [propose(rising, seed) for seed in range(3)] != [propose(falling, seed) for seed in range(3)]
 
 
+def test_proposals_of_a_short_history_are_those_of_earlier_versions() -> None:
+    found = [step.architecture for step in SearchDemo("peak", history=30, seed=1).steps(2)]
+    assert found == ["f79cd916354e6168", "3953a1322d85acf5"]
+
+
 def test_the_search_beats_random_morphing() -> None:
     def best(strategy: str, seed: int) -> float:
         return list(SearchDemo("depth", strategy, seed=seed).steps(10))[-1].best

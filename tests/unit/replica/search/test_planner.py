@@ -110,6 +110,14 @@ def test_a_candidate_proposed_ahead_is_used_and_refreshed_when_the_history_moves
     assert planned(run, 3, 2).architecture.hash == ahead["hash"]
 
 
+def test_a_replica_has_one_candidate_on_disk_however_many_rounds_pass(run: HandMadeRun) -> None:
+    trial(run, 1, INITIAL, 200)
+    plans = planner(run)
+    for number in range(2, 6):
+        plans.propose_ahead(number)
+        assert [file.name for file in run.paths.candidates.iterdir()] == [run.paths.candidate(0, number).name]
+
+
 def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: HandMadeRun) -> None:
     trial(run, 1, INITIAL, 200)
     trial(run, 2, POOL[3], 250, end=False)

@@ -20,7 +20,7 @@ from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import ALL
 from replica.search.observations import Observation, Observations
-from replica.search.outline import Known
+from replica.search.outlines.outline import Known
 from replica.search.planner import Memory, Planner
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy

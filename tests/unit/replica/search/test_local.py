@@ -8,18 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from replica.search import surrogate
 from replica.search.demo.architectures import random_history
 from replica.search.demo.objectives import evaluate
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
-from replica.search.outline import Known, outlined, whole
+from replica.search.outlines.outline import Known, outlined, whole
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.strategies.contract import lane_key
-from replica.search.surrogate import LANDMARKS, InducedSurrogate, Surrogate
+from replica.search.surrogate import LANDMARKS, LocalSurrogate, Surrogate
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
+from search_space.sampling import random_morph
 
 INITIAL = resnet(50, 32, 10)
 LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)
@@ -31,53 +33,64 @@ HISTORY = tuple(map(Observation, OUTLINES[:200], VALUES))
 UNSEEN = OUTLINES[200:]
 
 
-def induced(observations: Sequence[Observation]) -> InducedSurrogate:
+def local(observations: Sequence[Observation]) -> LocalSurrogate:
     table = DistanceTable()
-    return InducedSurrogate(observations, table, Columns(table))
+    return LocalSurrogate(observations, table, Columns(table))
 
 
-def test_it_predicts_as_the_exact_process_does() -> None:
-    exact, _ = Surrogate(HISTORY, DistanceTable()).predict(UNSEEN)
-    mean, deviation = induced(HISTORY).predict(UNSEEN)
-    unseen = np.array(VALUES[200:])
-    error, exact_error = np.abs(mean - unseen).mean(), np.abs(exact - unseen).mean()
-    assert error < 1.4 * exact_error
-    assert error < 0.8 * np.abs(np.mean(VALUES[:200]) - unseen).mean(), "it has learned"
-    assert np.mean(np.abs(mean - unseen) < 1.96 * deviation) > 0.8
+@pytest.mark.parametrize("known", [1, 2, 60, 200])
+def test_a_process_of_all_observations_is_the_exact_one_to_the_last_bit(known: int) -> None:
+    observations = (*HISTORY[:known], *HISTORY[: known // 2])
+    exact = Surrogate(observations, DistanceTable())
+    assert np.array_equal(local(observations).upper_confidence_bounds(UNSEEN), exact.upper_confidence_bounds(UNSEEN))
 
 
-def test_its_deviation_does_not_collapse_away_from_what_it_knows() -> None:
-    far = resnet(101, 32, 10)
-    _, deviation = induced(HISTORY).predict([far, OUTLINES[3]])
+def test_it_predicts_near_the_best_as_the_exact_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "NEAREST", 100)
+    best = sorted(HISTORY, key=lambda observation: -observation.accuracy)[: surrogate.BEST]
+    rng = random.Random(1)
+    children = [random_morph(whole(parent.architecture), rng)[1] for parent in best for _ in range(8)]
+    exact, exact_deviation = Surrogate(HISTORY, DistanceTable()).predict(children)
+    mean, deviation = local(HISTORY).predict(children)
+    spread = np.std(VALUES[:200])
+    assert np.abs(mean - exact).mean() < 0.2 * spread
+    assert np.abs(deviation - exact_deviation).mean() < 0.2 * spread
+
+
+def test_its_deviation_does_not_collapse_away_from_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "NEAREST", 100)
+    best = max(HISTORY, key=lambda observation: observation.accuracy)
+    _, deviation = local(HISTORY).predict([resnet(101, 32, 10), best.architecture])
     assert deviation[0] > 0.9 * np.std(VALUES[:200])
     assert deviation[0] > deviation[1]
 
 
-def test_a_model_that_grew_is_the_one_that_is_made_at_once() -> None:
+def test_a_model_that_grew_is_the_one_that_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "NEAREST", 50)
     table = DistanceTable()
     columns = Columns(table)
     for number in (60, 130, 200):
-        grown = InducedSurrogate(HISTORY[:number], table, columns)
-    assert np.array_equal(grown.upper_confidence_bounds(UNSEEN), induced(HISTORY).upper_confidence_bounds(UNSEEN))
-    earlier = InducedSurrogate(HISTORY[:60], table, columns).upper_confidence_bounds(UNSEEN)
-    assert np.array_equal(earlier, induced(HISTORY[:60]).upper_confidence_bounds(UNSEEN))
+        grown = LocalSurrogate(HISTORY[:number], table, columns)
+    assert np.array_equal(grown.upper_confidence_bounds(UNSEEN), local(HISTORY).upper_confidence_bounds(UNSEEN))
+    earlier = LocalSurrogate(HISTORY[:60], table, columns).upper_confidence_bounds(UNSEEN)
+    assert np.array_equal(earlier, local(HISTORY[:60]).upper_confidence_bounds(UNSEEN))
 
 
 def test_duplicates_and_equal_accuracies_do_no_harm() -> None:
     same = tuple(Observation(architecture, 0.5) for architecture in [INITIAL] * 30 + POOL[1:4])
-    bounds = induced(same).upper_confidence_bounds([INITIAL, POOL[5]])
+    bounds = local(same).upper_confidence_bounds([INITIAL, POOL[5]])
     assert np.all(np.isfinite(bounds))
     assert bounds[1] > bounds[0], "the unknown has the higher bound"
 
 
-def test_a_long_history_is_projected_and_a_short_one_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_has_a_local_process_and_a_short_one_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def noted(observations: Sequence[Observation], table: DistanceTable, columns: Columns) -> InducedSurrogate:
+    def noted(observations: Sequence[Observation], table: DistanceTable, columns: Columns) -> LocalSurrogate:
         made.append(len(observations))
-        return InducedSurrogate(observations, table, columns)
+        return LocalSurrogate(observations, table, columns)
 
-    monkeypatch.setattr(bayesian, "InducedSurrogate", noted)
+    monkeypatch.setattr(bayesian, "LocalSurrogate", noted)
     strategy = BayesianStrategy(INITIAL, LIMITS, exact=100)
     strategy.propose(Observations(HISTORY[:100]), random.Random(1))
     assert made == []
@@ -103,7 +116,7 @@ def test_proposals_of_a_long_history_keep_the_rules_and_follow_the_accuracies() 
 def test_a_further_result_costs_its_distances_to_the_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = DistanceTable()
     columns = Columns(table)
-    InducedSurrogate(HISTORY[:-1], table, columns)
+    LocalSurrogate(HISTORY[:-1], table, columns)
     measured: list[int] = []
     measure = DistanceTable.measure
 
@@ -111,10 +124,10 @@ def test_a_further_result_costs_its_distances_to_the_landmarks(monkeypatch: pyte
         measured.append(len(others))
         return measure(self, one, others)
 
-    monkeypatch.setattr("replica.search.surrogate.POOL", 100)
-    InducedSurrogate(HISTORY[:-1], table, columns)
+    monkeypatch.setattr("replica.search.surrogate.NEAREST", 100)
+    LocalSurrogate(HISTORY[:-1], table, columns)
     monkeypatch.setattr(DistanceTable, "measure", counted)
-    InducedSurrogate(HISTORY, table, columns)
+    LocalSurrogate(HISTORY, table, columns)
     assert measured == [1] * LANDMARKS
 
 

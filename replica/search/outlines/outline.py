@@ -6,12 +6,12 @@ one. Only those that children are made from are needed whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from aiperf.network.architecture import Architecture
-from aiperf.network.layers import Conv, Dense
+from aiperf.network.layers import Conv, Dense, Layer
 
 Token = tuple[int, int, int]
 """Width, kernel side, and the product of the strides (0 for a dense layer)."""
@@ -44,9 +44,12 @@ def whole(known: Known) -> Architecture:
 
 def outlined(architecture: Architecture, load: Loader) -> Outline:
     """The outline of an architecture that `load` gives."""
-    layers, skips = describe(architecture)
-    # Architectures of one run share nearly all of their layers.
-    return Outline(architecture.hash, tuple(map(_one_layer, layers)), tuple(map(_one_skip, skips)), load)
+    return Outline(architecture.hash, *shared(*describe(architecture)), load)
+
+
+def shared(layers: Iterable[Token], skips: Iterable[Skip]) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
+    """The same of objects that all architectures of a run share: they differ in few layers."""
+    return tuple(map(_one_layer, layers)), tuple(map(_one_skip, skips))
 
 
 def describe(architecture: Architecture) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
@@ -55,18 +58,21 @@ def describe(architecture: Architecture) -> tuple[tuple[Token, ...], tuple[Skip,
     depths: dict[str, int] = {}
     skips: list[Skip] = []
     for node in architecture.nodes:
-        layer = node.layer
         sources = sorted(depths[name] for name in node.inputs)
         depth = sources[-1] if sources else 0
-        if isinstance(layer, Conv):
-            tokens.append((layer.filters, layer.kernel[0], layer.stride[0] * layer.stride[1]))
-            depth += 1
-        elif isinstance(layer, Dense):
-            tokens.append((layer.units, 1, 0))
+        if (token := token_of(node.layer)) is not None:
+            tokens.append(token)
             depth += 1
         depths[node.name] = depth
         skips += [(source, depth - source) for source in sources[:-1]]
     return tuple(tokens), tuple(skips)
+
+
+def token_of(layer: Layer) -> Token | None:
+    """The token of a layer; None if it has no weights that a distance counts."""
+    if isinstance(layer, Conv):
+        return layer.filters, layer.kernel[0], layer.stride[0] * layer.stride[1]
+    return (layer.units, 1, 0) if isinstance(layer, Dense) else None
 
 
 @lru_cache(maxsize=4096)

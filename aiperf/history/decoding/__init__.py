@@ -1,0 +1,1 @@
+"""The usual lines of a history, decoded without the checks that only strange ones need."""

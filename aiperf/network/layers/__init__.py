@@ -1,0 +1,54 @@
+"""Layer types of architectures: validated values that know their output and weight shapes."""
+
+from __future__ import annotations
+
+from aiperf.network.layers.arrangement import Concat, Flatten, Input, InputArray, Reshape, Upsample, ZeroPad
+from aiperf.network.layers.contract import Extent, Layer, Padding, Pair, Shape, ShapeError, window_output
+from aiperf.network.layers.elementwise import Add, Dropout, LeakyReLU, ReLU, Scale, Sigmoid, Softmax, Tanh
+from aiperf.network.layers.pooling import AveragePool, GlobalAveragePool, MaxPool
+from aiperf.network.layers.weighted import BATCHNORM_EPSILON, BATCHNORM_MOMENTUM, BatchNorm, Conv, ConvTranspose, Dense
+
+LAYER_TYPES: dict[str, type[Layer]] = {
+    layer.kind: layer
+    for layer in (
+        Input, Conv, Dense, BatchNorm, ReLU, Softmax, Dropout, Add, Concat,
+        MaxPool, GlobalAveragePool, Flatten, ZeroPad,
+        InputArray, ConvTranspose, LeakyReLU, Sigmoid, Tanh, Scale, AveragePool, Reshape, Upsample,
+    )
+}  # fmt: skip
+"""Every layer type by its `kind`; the reader of architecture files knows exactly these."""
+
+__all__ = [
+    "BATCHNORM_EPSILON",
+    "BATCHNORM_MOMENTUM",
+    "LAYER_TYPES",
+    "Add",
+    "AveragePool",
+    "BatchNorm",
+    "Concat",
+    "Conv",
+    "ConvTranspose",
+    "Dense",
+    "Dropout",
+    "Extent",
+    "Flatten",
+    "GlobalAveragePool",
+    "Input",
+    "InputArray",
+    "Layer",
+    "LeakyReLU",
+    "MaxPool",
+    "Padding",
+    "Pair",
+    "ReLU",
+    "Reshape",
+    "Scale",
+    "Shape",
+    "ShapeError",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+    "Upsample",
+    "ZeroPad",
+    "window_output",
+]

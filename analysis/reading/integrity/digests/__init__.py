@@ -1,0 +1,1 @@
+"""Digests against the raw records that they are made of."""

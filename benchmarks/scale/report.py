@@ -1,0 +1,61 @@
+"""The report of a run of 512 replicas and 12 hours: wall time, and memory of all its processes.
+
+The run is `benchmarks.report_at_scale`'s: 20,000 trials, 8,000 architectures, 3.2 million records.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from benchmarks.report_at_scale import generate
+
+REPLICAS, TRIALS, ARCHITECTURES = 512, 20_000, 8_000
+
+LOOK_S = 0.1
+"""From one look at the memory of the processes to the next."""
+
+
+def measure(scratch: Path) -> dict[str, float]:
+    """Seconds of `aiperf report`, and its peak memory in MB."""
+    root = scratch / "report-at-scale"
+    generate(root, REPLICAS, TRIALS, ARCHITECTURES)
+    seconds, peak_mb = report(root)
+    return {"report_s": seconds, "report_peak_mb": peak_mb}
+
+
+def report(root: Path, program: tuple[str, ...] = (sys.executable, "-m", "aiperf")) -> tuple[float, float]:
+    """Wall seconds of a report, and the most memory in MB that its processes had at one time.
+
+    Pages that several processes share, such as those of libraries, count in each: the true value is
+    lower.
+    """
+    began = time.perf_counter()
+    with subprocess.Popen([*program, "report", str(root)], stdout=subprocess.DEVNULL) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, _memory(process.pid))
+            time.sleep(LOOK_S)
+    if process.returncode != 0:
+        raise SystemExit(f"aiperf report {root} ended with {process.returncode}")
+    return time.perf_counter() - began, peak / 1e6
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of a process and its descendants."""
+    total = 0
+    try:
+        own = psutil.Process(pid)
+        family = [own, *own.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for member in family:
+        try:
+            total += member.memory_info().rss
+        except psutil.Error:
+            continue  # it has just ended
+    return total

@@ -1,0 +1,1 @@
+"""The digest that the primary publishes while a run works (`aiperf.digest`)."""

@@ -1,0 +1,1 @@
+"""Whole runs in virtual time, by the real primary and agents; trainings are modelled."""

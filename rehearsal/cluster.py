@@ -1,0 +1,176 @@
+"""The cluster of a rehearsal: its nodes' clocks, its file server, and the agents that run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from aiperf.config.datasets import Dataset
+from aiperf.config.settings import RunConfig
+from aiperf.history.files import HistoryWriter
+from aiperf.messages import Message, TrainRequest
+from aiperf.run_directory.paths import RunPaths
+from primary.launchers.contract import ReplicaProcess, ReplicaSpec
+from rehearsal.machine.file import MachineFile
+from rehearsal.trainer import Bench, ModelledTrainer
+from rehearsal.virtual.clock import VirtualClock
+from rehearsal.virtual.loop import VirtualLoop
+from rehearsal.virtual.processes import Send, VirtualProcess
+from rehearsal.virtual.storage import SharedStorage, VirtualWrites
+from replica.agent import Agent
+from replica.search.knowledge import Knowledge
+from replica.search.planner import Memory, Planner
+from replica.storage import StorageReports
+from replica.trial.context import ReplicaContext
+from replica.trial.trainer import Trainer
+
+GIB = 1 << 30
+HOUR_S = 3600.0
+
+SLOWEST_FROM = 1000
+"""Results from which on a proposal takes no longer: `search.proposal_s` of the machine file."""
+
+
+@dataclass
+class Cluster:
+    """All that the replicas of a rehearsal share, and outlives a primary."""
+
+    config: RunConfig
+    paths: RunPaths
+    machine: MachineFile
+    loop: VirtualLoop
+    seed: int
+
+    def __post_init__(self) -> None:
+        settings = self.machine.storage
+        self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
+        self.dataset: Dataset = self.config.dataset
+        self.knowledge = Knowledge(self.paths)
+        """Of all replicas: each would read the same."""
+        self.processes: dict[int, VirtualProcess] = {}
+        """The last process of each replica."""
+        self.messages = 0
+        """That replicas have sent to primaries."""
+        self._starting = asyncio.Semaphore(self.machine.start.together)
+
+    def drawn(self, *what: object) -> random.Random:
+        """The random numbers of something, the same in every rehearsal of this seed."""
+        return random.Random(" ".join(map(str, (self.seed, *what))))  # noqa: S311  not for secrets
+
+    def clock(self, replica: int) -> VirtualClock:
+        """The clock of a replica's node."""
+        settings, rng = self.machine.clocks, self.drawn("clock", replica)
+        offset_s, drift_ppm = rng.gauss(0, settings.offset_s), rng.gauss(0, settings.drift_ppm)
+        return VirtualClock(self.loop, round(1000 * offset_s), drift_ppm)
+
+    def slowness(self, replica: int) -> float:
+        """How many times longer everything takes on a replica."""
+        settings = self.machine.stragglers
+        return settings.factor if self.drawn("straggler", replica).random() < settings.share else 1.0
+
+    def rank_failures(self, replica: int, start: int) -> Callable[[float], float | None]:
+        """When a rank dies of some seconds of work; None: it does not."""
+        mtbf_h, rng = self.machine.failures.rank_mtbf_h, self.drawn("ranks", replica, start)
+        if mtbf_h is None:
+            return lambda seconds: None
+        rate = self.machine.node.accelerators / (mtbf_h * HOUR_S)
+
+        def fails(seconds: float) -> float | None:
+            after_s = rng.expovariate(rate)
+            return after_s if after_s < seconds else None
+
+        return fails
+
+    def propose(self, action: Callable[[], None]) -> float:
+        """Make a proposal, let the time pass that it would take, and say the CPU seconds."""
+        action()
+        known = len(self.knowledge.observations().completed)
+        cost_s = self.machine.search.proposal_s * min(1.0, known / SLOWEST_FROM)
+        self.loop.owe(cost_s)
+        return cost_s
+
+    async def started(self, replica: int) -> None:
+        """Wait for the start of an agent."""
+        settings = self.machine.start
+        async with self._starting:
+            late_s = settings.spread_s * self.drawn("start", replica).random()
+            await self.clock(replica).sleep(settings.replica_s + late_s)
+
+
+class ClusterLauncher:
+    """Starts the agents of a primary on a cluster."""
+
+    per_node = 1
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._starts: dict[int, int] = {}
+
+    async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
+        """Start an agent as a task."""
+        number = spec.replica
+        self._starts[number] = self._starts.get(number, 0) + 1
+        agent = _AgentProgram(self._cluster, number, self._starts[number])
+        process = VirtualProcess(agent.serve, agent.kill)
+        self._cluster.processes[number] = process
+        return process
+
+
+class _AgentProgram:
+    """What `python -m replica` does, but for its process."""
+
+    def __init__(self, cluster: Cluster, replica: int, start: int) -> None:
+        self._cluster = cluster
+        self._replica = replica
+        self._start = start
+        self._writes: VirtualWrites | None = None
+
+    def kill(self) -> None:
+        """Write nothing any more."""
+        if self._writes is not None:
+            self._writes.kill()
+
+    async def serve(self, reader: asyncio.StreamReader, send: Send) -> None:
+        """Serve the replica until its primary says stop or is gone."""
+        cluster = self._cluster
+        await cluster.started(self._replica)
+        clock = cluster.clock(self._replica)
+
+        def count_and_send(message: Message) -> None:
+            cluster.messages += 1
+            send(message)
+
+        reports = StorageReports(count_and_send)
+        writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock)
+        try:
+            agent = Agent(self._context(writer, clock, count_and_send))
+            writer.in_background(agent.break_off, partial(self._write_by, reports))
+            reports.attend(agent.note_storage)
+            await agent.serve(reader)
+        finally:
+            writer.close()
+
+    def _write_by(self, reports: StorageReports, *_: object) -> VirtualWrites:
+        self._writes = VirtualWrites(self._cluster.storage, reports.of("records"))
+        return self._writes
+
+    def _context(self, writer: HistoryWriter, clock: VirtualClock, send: Send) -> ReplicaContext:
+        cluster, node = self._cluster, self._cluster.machine.node
+        memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
+        bench = Bench(
+            cluster.machine, cluster.dataset, clock, cluster.slowness(self._replica),
+            cluster.rank_failures(self._replica, self._start),
+        )  # fmt: skip
+
+        async def start_trainer(request: TrainRequest, log: Path) -> Trainer:
+            return ModelledTrainer(request, bench)
+
+        return ReplicaContext(
+            replica=self._replica, config=cluster.config, paths=cluster.paths, writer=writer,
+            planner=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
+            ranks=node.accelerators, start_trainer=start_trainer, precision=node.precision, send=send,
+        )  # fmt: skip

@@ -1,0 +1,177 @@
+"""A rehearsal from its first record to its last: primaries that may die, and their successors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from aiperf.clock import format_utc
+from aiperf.config.settings import RunConfig
+from aiperf.errors import UsageError
+from aiperf.history.files import HistoryWriter
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.holder import Holder, Machine
+from aiperf.run_directory.manifest import Rehearsed, write_manifest
+from aiperf.run_directory.paths import RunPaths
+from primary.context import RunContext
+from primary.digest.keeper import open_digest
+from primary.dispatcher import Dispatcher
+from primary.display.terminal import LineDisplay
+from primary.managers.contract import EndReason
+from primary.native import NativeManager
+from primary.resumption import Start, prepare_resumption
+from primary.work import open_work
+from rehearsal.cluster import Cluster, ClusterLauncher
+from rehearsal.faults import Breaker, Fault, PrimaryDiesError, draw_faults
+from rehearsal.machine.file import MachineFile
+from rehearsal.virtual.clock import VirtualClock
+from rehearsal.virtual.loop import VirtualLoop, run_virtually
+from rehearsal.virtual.storage import VirtualWrites
+
+SearchKind = Literal["real", "modelled"]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What to rehearse: `config` says the replicas, the duration and the seed."""
+
+    config: RunConfig
+    machine: MachineFile
+    search: SearchKind = "modelled"
+    """`real`, or `modelled`: architectures are drawn at random, at the cost of proposals."""
+
+
+@dataclass
+class Outcome:
+    """What became of a rehearsal."""
+
+    ended: EndReason | None = None
+    """None: nobody could resume it before its deadline."""
+    faults: list[Fault] = field(default_factory=list)
+    primaries: int = 0
+    passed_s: float = 0.0
+    """Virtual seconds from the start of the first primary to the end of the last."""
+    messages: int = 0
+    """Of replicas to primaries."""
+    writes: int = 0
+    """Of records to the shared file system."""
+
+
+class _PrimaryNode(Machine):
+    """The node of one primary: another boot for each, so that a dead one is known to be dead."""
+
+    def __init__(self, number: int, living: set[int]) -> None:
+        self.host, self.boot, self.namespaces = "rehearsal", "virtual", "virtual"
+        self._number = number
+        self._living = living
+
+    def describe(self, token: str, now_ms: int, alone: bool) -> Holder:
+        """This primary as a holder."""
+        return Holder(token=token, host=self.host, boot=self.boot, namespaces=self.namespaces, pid=self._number,
+                      started_ticks=self._number, since=format_utc(now_ms), alone=alone)  # fmt: skip
+
+    def lives(self, holder: Holder) -> bool | None:
+        """True if a primary has not died."""
+        return holder.pid in self._living
+
+
+def conduct(root: Path, rehearsal: Rehearsal, shown: io.StringIO | None = None) -> Outcome:
+    """Make the run directory and rehearse the run; `shown` takes what primaries display.
+
+    Raises OSError, and DeadlockError if every task waits for another.
+    """
+    paths = RunPaths(root)
+    paths.create()
+    facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search)
+    write_manifest(paths, rehearsal.config, facts)
+    return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop, shown or io.StringIO()).run())
+
+
+class _Conductor:
+    def __init__(self, paths: RunPaths, rehearsal: Rehearsal, loop: VirtualLoop, shown: io.StringIO) -> None:
+        self._paths = paths
+        self._config = rehearsal.config
+        self._loop = loop
+        self._shown = shown
+        self._clock = VirtualClock(loop)
+        self._cluster = Cluster(self._config, paths, rehearsal.machine, loop, self._config.run.seed)
+        self._living: set[int] = set()
+        drawn = draw_faults(
+            rehearsal.machine.failures, self._config.run.replicas, self._config.run.duration,
+            self._cluster.drawn("faults"),
+        )  # fmt: skip
+        self._breaker = Breaker(self._cluster, drawn)
+        self._outcome = Outcome(faults=self._breaker.happened)
+
+    async def run(self) -> Outcome:
+        """Conduct the run, with as many primaries as it takes."""
+        with contextlib.suppress(UsageError):  # no time is left to resume
+            while self._outcome.ended is None:
+                self._outcome.ended = await self._primary()
+                if self._outcome.ended is None:
+                    await self._clock.sleep(self._cluster.machine.failures.restart_s)
+        self._outcome.passed_s = self._loop.time()
+        self._outcome.messages = self._cluster.messages
+        self._outcome.writes = self._cluster.storage.writes
+        return self._outcome
+
+    async def _primary(self) -> EndReason | None:
+        """One primary to its end; None if it died. Raises UsageError if no time is left."""
+        self._outcome.primaries += 1
+        number = self._outcome.primaries
+        self._living.add(number)
+        claim = Claim(self._paths.claims, self._clock, machine=_PrimaryNode(number, self._living), show=lambda _: None)
+        start = self._start(claim)
+        writer = HistoryWriter(self._paths, "primary", self._clock)
+        for body in (start.resumption, *start.closings):
+            if body is not None:
+                writer.append(body)
+        digest = open_digest(self._paths, writer, start.digest)
+        context = RunContext(
+            config=self._config, paths=self._paths, launcher=ClusterLauncher(self._cluster), writer=writer,
+            display=LineDisplay(self._shown, self._clock), work=start.work, claim=claim, manager=NativeManager(),
+            released_ms=start.released_ms, digest=digest,
+        )  # fmt: skip
+        dispatcher = Dispatcher(context)
+        threads = [VirtualWrites(self._cluster.storage, lambda _: None) for _ in range(2)]
+        writer.in_background(lambda _: dispatcher.interrupt(), lambda *_: threads[0])
+        digest.in_background(lambda *_: threads[1])
+        working = asyncio.create_task(dispatcher.run())
+        if not await self._watch(working):
+            await self._die(working, threads)
+            self._living.discard(number)
+            return None
+        writer.close()
+        digest.close(0.0)
+        claim.release()
+        self._living.discard(number)
+        return working.result()
+
+    def _start(self, claim: Claim) -> Start:
+        if self._outcome.primaries == 1:
+            return Start(claim, open_work(self._config))
+        return prepare_resumption(self._paths, self._config, claim, False, self._clock.utc_ms())
+
+    async def _watch(self, working: asyncio.Task[EndReason]) -> bool:
+        """True if a primary came to its end, False if it has to die."""
+        breaking = asyncio.create_task(self._breaker.play(self._clock))
+        await asyncio.wait({working, breaking}, return_when=asyncio.FIRST_COMPLETED)
+        if breaking.done() and not isinstance(breaking.exception(), PrimaryDiesError):
+            breaking.result()
+            await asyncio.wait({working})
+        breaking.cancel()
+        return working.done()
+
+    async def _die(self, working: asyncio.Task[EndReason], threads: list[VirtualWrites]) -> None:
+        """End a primary as the failure of its node does, and wait for its orphans to end."""
+        for writes in threads:
+            writes.kill()
+        processes = list(self._cluster.processes.values())
+        for process in processes:
+            process.sever()
+        working.cancel()
+        await asyncio.wait({working, *(process.ended for process in processes)})

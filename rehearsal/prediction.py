@@ -1,0 +1,149 @@
+"""The score of a planned cluster, from rehearsals of sizes that fit and what follows from them.
+
+Each replica of a rehearsal is one sample of the operations per second that a replica makes, with
+all that happened to it. The score of N replicas is N times their mean; its band is that of a
+Student t distribution over the rehearsals of the largest size, so that what all replicas of a run
+share (outages, deaths of the primary) widens it. The error of more replicas than were rehearsed
+goes on falling with the logarithm of their number, as it did in the rehearsals, and no lower than
+the curve of the machine file allows.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log2, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+from scipy.stats import t as student
+
+from aiperf.config.settings import RunConfig
+from aiperf.rules.score import regulated
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from rehearsal.conduct import Outcome, Rehearsal, conduct
+from rehearsal.limits import FirstLimit, Load, first_limit
+
+CONFIDENCE = 0.95
+LARGEST_REHEARSED = 16
+"""Replicas up to which every size is rehearsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A value that is expected, and where it lies in 95 of 100 cases."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Band:
+        """All of it times a positive factor."""
+        return Band(self.value * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The prediction for one number of replicas."""
+
+    replicas: int
+    accelerators: int
+    rehearsed: bool
+    """False if it is more than was rehearsed."""
+    score_ops: Band
+    regulated_score_ops: Band
+    error: Band
+    efficiency: Band
+    """Score of a replica relative to the smallest size."""
+    first_limit: FirstLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One rehearsal."""
+
+    replicas: int
+    ops_per_replica: float
+    error: float
+    load: Load
+
+
+def sizes_up_to(replicas: int) -> list[int]:
+    """1, 2, 4, ..., and the number itself."""
+    return [*(2**power for power in range(replicas.bit_length()) if 2**power < replicas), replicas]
+
+
+def predict(rehearsal: Rehearsal, seeds: int) -> list[Predicted]:
+    """Rehearse the sizes that fit, each with several seeds, and predict all others from them.
+
+    Raises OSError if there is no room for temporary files.
+    """
+    sizes = sizes_up_to(rehearsal.config.run.replicas)
+    samples = {
+        size: [_sample(rehearsal, size, seed) for seed in range(seeds)] for size in sizes if size <= LARGEST_REHEARSED
+    }
+    return list(_predicted(rehearsal, sizes, samples))
+
+
+def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
+    run = rehearsal.config.run.model_copy(update={"replicas": replicas, "seed": rehearsal.config.run.seed + seed})
+    config = rehearsal.config.model_copy(update={"run": run})
+    with tempfile.TemporaryDirectory(prefix="aiperf-predict-") as folder:
+        root = Path(folder) / "run"
+        outcome = conduct(root, replace(rehearsal, config=config))
+        report = build_report(read_run(RunPaths(root)))
+        return Sample(replicas, (report.score_ops or 0.0) / replicas, report.error, _load(config, outcome, root))
+
+
+def _load(config: RunConfig, outcome: Outcome, root: Path) -> Load:
+    seconds = config.run.duration * config.run.replicas
+    size = sum(file.stat().st_size for file in RunPaths(root).history_files("*"))
+    return Load(outcome.messages / seconds, outcome.writes / seconds, size / seconds)
+
+
+def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, list[Sample]]) -> Iterator[Predicted]:
+    largest = max(samples)
+    smallest = fmean(sample.ops_per_replica for sample in samples[min(samples)])
+    load = samples[largest][0].load
+    floor = 1 - min(0.999, rehearsal.machine.curve.best + rehearsal.machine.curve.gain)
+    slope = _slope({size: fmean(sample.error for sample in found) for size, found in samples.items()})
+    for size in sizes:
+        known = samples.get(size, samples[largest])
+        each = _band([sample.ops_per_replica for sample in known])
+        error = _band([sample.error for sample in known])
+        if size > largest:
+            fall = slope * log2(size / largest)
+            error = Band(*(max(floor, value + fall) for value in (error.value, error.low, error.high)))
+        score = each.scaled(size)
+        yield Predicted(
+            replicas=size,
+            accelerators=size * rehearsal.machine.node.accelerators,
+            rehearsed=size in samples,
+            score_ops=score,
+            regulated_score_ops=Band(
+                regulated(score.value, error.value), regulated(score.low, error.high), regulated(score.high, error.low)
+            ),
+            error=error,
+            efficiency=each.scaled(1 / smallest if smallest else 0.0),
+            first_limit=first_limit(rehearsal.machine, load),
+        )
+
+
+def _slope(errors: dict[int, float]) -> float:
+    """The change of the error with each doubling of the replicas; never a rise."""
+    if len(errors) < 2:
+        return 0.0
+    return min(0.0, float(np.polyfit([log2(size) for size in errors], list(errors.values()), 1)[0]))
+
+
+def _band(values: Sequence[float]) -> Band:
+    """Mean, and the interval in which the next value lies."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return Band(mean, mean, mean)
+    reach = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) * sqrt(1 + 1 / len(values))
+    return Band(mean, max(0.0, mean - reach), mean + reach)

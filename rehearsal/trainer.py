@@ -1,0 +1,161 @@
+"""A trainer that only lets time pass: as much as the training would take on the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from math import exp
+from pathlib import Path
+
+from aiperf.clock import Clock
+from aiperf.config.datasets import Dataset
+from aiperf.errors import TrialFailedError
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress, TrainRequest
+from aiperf.network.json_files import read_architecture
+from aiperf.network.operations import NetworkCount, count
+from aiperf.rules.rounds import out_of_patience
+from aiperf.source_code import source_hash
+from rehearsal.machine.curve import Curve
+from rehearsal.machine.file import MachineFile
+from rehearsal.machine.pace import Pace, pace_of
+from replica.trial.trainer import Trainer
+
+FRAMEWORK = "simulated"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a replica's trainings take place."""
+
+    machine: MachineFile
+    dataset: Dataset
+    clock: Clock
+    slower: float = 1.0
+    """How many times longer everything takes here."""
+    fails: Callable[[float], float | None] = field(default=lambda seconds: None)
+    """Seconds after which a rank dies of work that takes that long; None: it does not."""
+
+
+@cache
+def _source() -> str:
+    """One program conducts a whole rehearsal, whatever becomes of its files meanwhile."""
+    return source_hash()
+
+
+@lru_cache(maxsize=256)
+def _counted(path: str, architecture_hash: str) -> NetworkCount:
+    return count(read_architecture(Path(path)))
+
+
+class ModelledTrainer(Trainer):
+    """Reports what a training on the machine would, at the times at which it would."""
+
+    def __init__(self, request: TrainRequest, bench: Bench) -> None:
+        self._request = request
+        self._bench = bench
+        self._clock = bench.clock
+        self._begin = Begin(trial=0)
+        counted = _counted(request.architecture_path, request.architecture_hash or "")
+        self.pace: Pace = pace_of(
+            bench.machine, counted.operations, counted.parameters, request.batch_size, bench.dataset
+        )
+        chosen = {"learning_rate": request.learning_rate}
+        self._curve = Curve(bench.machine.curve, request.architecture_hash or "", chosen, request.seed)
+        node = bench.machine.node
+        self.built = BuiltFacts(
+            architecture=request.architecture_hash or "", compute={}, devices=(node.accelerator,) * node.accelerators,
+            framework=FRAMEWORK, source_hash=_source(), environment={},
+        )  # fmt: skip
+
+    async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
+        """Building and compiling."""
+        yield self._phase("build")
+        await self._work(self._bench.machine.start.build_s)
+
+    async def begin(self, message: Begin) -> None:
+        """Note which trial it is, and where its state is kept."""
+        self._begin = message
+
+    async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
+        """The epochs of the round, until patience ends them.
+
+        Raises TrialFailedError ("rank_lost") if a rank dies.
+        """
+        accuracies = self._restored()
+        for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
+            yield self._phase("train")
+            slower = self._bench.slower * exp(self._noise(epoch))
+            async for images in self._train(self.pace.training_s * slower):
+                yield self._progress(epoch, images)
+            yield self._phase("evaluate")
+            await self._work(self.pace.evaluation_s * slower)
+            facts = self._facts(epoch)
+            yield TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
+            accuracies.append(facts.accuracy or 0.0)
+            if out_of_patience(accuracies, self._request.patience):
+                yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=True)
+                return
+            self._keep(accuracies)
+        yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
+
+    async def _train(self, seconds: float) -> AsyncIterator[int]:
+        """The images so far, at every report."""
+        done_s, images = 0.0, self._bench.dataset.train_images
+        while seconds - done_s > self._request.progress_interval_s:
+            await self._work(self._request.progress_interval_s)
+            done_s += self._request.progress_interval_s
+            yield min(images - 1, int(images * done_s / seconds))
+        await self._work(seconds - done_s)
+
+    async def _work(self, seconds: float) -> None:
+        dies_s = self._bench.fails(seconds)
+        if dies_s is not None:
+            await self._clock.sleep(dies_s)
+            raise TrialFailedError("rank_lost", "a rank of the rehearsal died, as its machine file has it")
+        await self._clock.sleep(seconds)
+
+    def _noise(self, epoch: int) -> float:
+        drawn = random.Random(f"pace {self._request.seed} {self._begin.trial} {epoch}")  # noqa: S311  not for secrets
+        return drawn.gauss(0.0, self._bench.machine.step.spread)
+
+    def _phase(self, phase: str) -> TrainerPhase:
+        return TrainerPhase.model_validate({"monotonic_ms": self._clock.monotonic_ms(), "phase": phase})
+
+    def _progress(self, epoch: int, images: int) -> TrainerProgress:
+        facts = ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)
+        return TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
+
+    def _facts(self, epoch: int) -> EpochFacts:
+        dataset, request = self._bench.dataset, self._request
+        loss = self._curve.loss(epoch)
+        return EpochFacts(
+            epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
+            correct=round(dataset.validation_images * self._curve.accuracy(epoch)), loss=loss, validation_loss=loss,
+            learning_rate=request.learning_rate * (1 - (epoch - 1) / request.max_epochs),
+        )  # fmt: skip
+
+    def _restored(self) -> list[float]:
+        """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
+        if not self._begin.restore or self._begin.checkpoint_path is None:
+            return []
+        try:
+            found = json.loads(Path(self._begin.checkpoint_path).read_bytes())
+        except (OSError, ValueError):
+            return []
+        return [float(value) for value in found[: self._begin.restore]]
+
+    def _keep(self, accuracies: list[float]) -> None:
+        if self._begin.checkpoint_path is not None:
+            with contextlib.suppress(OSError):  # an older checkpoint costs epochs, not the training
+                Path(self._begin.checkpoint_path).write_text(json.dumps(accuracies))
+
+    def rename_log(self, log: Path) -> None:
+        """No-op: there is no log."""
+
+    async def end(self) -> None:
+        """No-op: there are no processes."""

@@ -1,0 +1,59 @@
+"""Options that rehearsals and predictions share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from aiperf.cli.command import suggest
+from aiperf.cli.run_options import add_run_options, read_run_layers
+from aiperf.config.settings import RunConfig, config_of, override_layers
+from aiperf.errors import ConfigError
+from rehearsal.conduct import Rehearsal, SearchKind
+from rehearsal.machine.file import read_machine
+
+MOST_REAL = 64
+"""Replicas up to which the search is real unless an option says otherwise."""
+
+SEARCHES = ("auto", "real", "modelled")
+
+
+def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
+    """The machine, the search, and the configuration of the run."""
+    add_run_options(parser)
+    parser.add_argument("--machine", type=Path, metavar="FILE", required=True, help="machine file (docs/scale.md)")
+    search = parser.add_argument(
+        "--search", default="auto", metavar="|".join(SEARCHES),
+        help=f"real: the search of the configuration; modelled: drawn at random, at its cost; auto: real up to "
+             f"{MOST_REAL} replicas",
+    )  # fmt: skip
+    suggest(search, SEARCHES)
+
+
+def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehearsal:
+    """The rehearsal that the options make; overrides are settings of the section `run`.
+
+    Raises ConfigError with all problems at once.
+    """
+    problems: list[str] = []
+    if arguments.search not in SEARCHES:
+        problems.append(f"--search {arguments.search}: allowed are {', '.join(SEARCHES)}")
+    layers = read_run_layers(arguments, problems)
+    layers += override_layers("rehearsal", "training.trainer", "simulated", problems)
+    for name, value in overrides.items():
+        layers += override_layers("rehearsal", f"run.{name}", value, problems)
+    try:
+        machine = read_machine(arguments.machine)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    config = config_of(layers, problems)
+    search = _search(arguments.search, config)
+    if search == "modelled":
+        config = config_of([*layers, *override_layers("rehearsal", "search.strategy", "random", problems)], problems)
+    return Rehearsal(config, machine, search)
+
+
+def _search(asked: str, config: RunConfig) -> SearchKind:
+    if asked == "auto":
+        return "real" if config.run.replicas <= MOST_REAL else "modelled"
+    return "real" if asked == "real" else "modelled"

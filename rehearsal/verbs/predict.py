@@ -1,0 +1,73 @@
+"""`aiperf predict`: the score of a planned cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from aiperf.cli.command import Command, add_format, whole_number, write_output
+from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, warn
+from aiperf.cli.units import number, percent, si
+from aiperf.errors import EXIT_DONE
+from analysis.output.artifacts import save_drawing
+from analysis.output.tables import make_table
+from rehearsal.figure import prediction_chart
+from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, predict
+from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
+
+DEFAULT_SEEDS = 3
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_rehearsal_options(parser)
+    parser.add_argument("--seeds", type=whole_number(1), default=DEFAULT_SEEDS, metavar="N",
+                        help=f"rehearsals of each size, for the band (default: {DEFAULT_SEEDS})")  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the figure and the JSON")
+    add_format(parser)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    rehearsal = read_rehearsal(arguments)
+    rows = predict(rehearsal, arguments.seeds)
+    text = json.dumps([asdict(row) for row in rows], indent=2)
+    if arguments.output is not None:
+        write_output(arguments.output / "prediction.json", text + "\n")
+        save_drawing(arguments.output, prediction_chart(rows, rehearsal.machine.machine.name))
+    if arguments.format == "json":
+        say_json(text)
+        return EXIT_DONE
+    _print(rows, rehearsal.machine.machine.name)
+    return EXIT_DONE
+
+
+def _print(rows: Sequence[Predicted], name: str) -> None:
+    table = make_table(
+        f"Predicted for {name}", "replicas", "accelerators", "score", "regulated score", "error", "efficiency",
+        "from", left=("from",),
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            str(row.replicas), str(row.accelerators), _ops(row.score_ops), _ops(row.regulated_score_ops),
+            number(row.error.value), percent(row.efficiency.value), "rehearsal" if row.rehearsed else "extrapolation",
+        )  # fmt: skip
+    open_console().print(table)
+    limit = rows[-1].first_limit
+    warn(f"sizes beyond {LARGEST_REHEARSED} replicas are extrapolated; ranges hold in 95 of 100 cases")
+    warn(f"first limit: {limit.what}, at about {limit.replicas:,} replicas")
+
+
+def _ops(band: Band) -> str:
+    return f"{si(band.value, 'OPS')} ({si(band.low, 'OPS')} to {si(band.high, 'OPS')})"
+
+
+PREDICT = Command(
+    description="Predict score, regulated score and efficiency of a planned cluster for 1, 2, 4, ... replicas, and "
+    "what gives way first, from rehearsals with several seeds.",
+    example="aiperf predict --machine examples/machines/h100-8x8.toml --replicas 64 --duration 2h",
+    configure=_configure,
+    execute=_execute,
+)

@@ -1,0 +1,58 @@
+"""`aiperf rehearse`: a run in virtual time, and its report."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from aiperf.cli.command import Command, add_format
+from aiperf.cli.lines import warn
+from aiperf.cli.units import count
+from aiperf.clock import SystemClock, format_utc
+from aiperf.config.duration import format_duration
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
+from rehearsal.conduct import Outcome, Rehearsal, conduct
+from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_rehearsal_options(parser)
+    parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/rehearsal-TIME)")
+    add_format(parser)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    rehearsal, clock = read_rehearsal(arguments), SystemClock()
+    if arguments.output is None:
+        stamp = format_utc(clock.utc_ms())[:19].replace(":", "").replace("-", "").replace("T", "-")
+        arguments.output = Path("runs") / f"rehearsal-{stamp}"
+    if arguments.output.exists():
+        raise UsageError(f"--output {arguments.output}: there is something already; name a new directory")
+    began_s = clock.monotonic_s()
+    try:
+        outcome = conduct(arguments.output, rehearsal)
+    except OSError as error:
+        raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
+    warn(*_lines(rehearsal, outcome, clock.monotonic_s() - began_s))
+    return EXIT_DONE if outcome.ended == "deadline" else EXIT_FAILED
+
+
+def _lines(rehearsal: Rehearsal, outcome: Outcome, took_s: float) -> list[str]:
+    run, kinds = rehearsal.config.run, Counter(fault.kind for fault in outcome.faults)
+    faults = ", ".join(f"{count(number, kind)}" for kind, number in sorted(kinds.items())) or "none"
+    return [
+        f"rehearsed {count(run.replicas, 'replica')} for {format_duration(run.duration)} in {took_s:.1f} s, on "
+        f"{rehearsal.machine.machine.name!r}, with {rehearsal.search} search",
+        f"faults: {faults}; primaries: {outcome.primaries}",
+    ]
+
+
+REHEARSE = Command(
+    description="Rehearse a run in virtual time: the real primary, agents and search; trainings only take their time. "
+    "Writes a run directory that every other verb reads, and that is never official.",
+    example="aiperf rehearse --machine examples/machines/h100-8x8.toml --replicas 8 --duration 12h --output runs/plan",
+    configure=_configure,
+    execute=_execute,
+    follow_up=lambda arguments: ["report", str(arguments.output), "--format", arguments.format],
+)

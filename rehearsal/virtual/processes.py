@@ -1,0 +1,82 @@
+"""Replicas as tasks of one process: the real agent behind queues in place of pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+
+from aiperf.message_lines import encode
+from aiperf.messages import Message
+from primary.launchers.contract import Exit, ReplicaProcess
+
+Send = Callable[[Message], None]
+Serve = Callable[[asyncio.StreamReader, Send], Coroutine[None, None, None]]
+
+
+class VirtualProcess(ReplicaProcess):
+    """An agent as a task. `on_kill` ends what it would still do, such as its writes."""
+
+    def __init__(self, serve: Serve, on_kill: Callable[[], None] = lambda: None) -> None:
+        self._input = asyncio.StreamReader()
+        self._output: asyncio.Queue[bytes] = asyncio.Queue()
+        self._on_kill = on_kill
+        self._killed = self._severed = False
+        self._task = asyncio.create_task(serve(self._input, self._take))
+        self._task.add_done_callback(lambda _: self._output.put_nowait(b""))
+
+    def _take(self, message: Message) -> None:
+        if not self._killed and not self._severed:
+            self._output.put_nowait(encode(message))
+
+    @property
+    def alive(self) -> bool:
+        """True until it has ended or was killed."""
+        return not self._killed and not self._task.done()
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input."""
+        if self.alive and not self._severed:
+            self._input.feed_data(data)
+
+    async def receive(self) -> bytes:
+        """The next line of its standard output, b"" at its end."""
+        return await self._output.get()
+
+    async def wait(self) -> Exit:
+        """Wait for its end."""
+        await asyncio.wait({self._task})
+        return Exit(-signal.SIGKILL if self._killed else 0)
+
+    async def explain(self) -> str:
+        """Nothing: nobody else knows of it."""
+        return ""
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: nothing that it still does has an effect."""
+        if self.alive:
+            self._killed = True
+            self._on_kill()
+            self._task.cancel()
+
+    def sever(self) -> None:
+        """Close its pipes, as the death of the primary does: it ends by itself."""
+        if not self._severed:
+            self._severed = True
+            if not self._task.done():
+                self._input.feed_eof()
+
+    async def cancel(self, grace_s: float) -> Exit:
+        """Close its input, and kill it after `grace_s`."""
+        if self._severed:
+            return Exit(None)
+        if self.alive:
+            self._input.feed_eof()
+            await asyncio.wait({self._task}, timeout=grace_s)
+            self.kill()
+        return await self.wait()
+
+    @property
+    def ended(self) -> asyncio.Task[None]:
+        """The task, to wait for."""
+        return self._task

@@ -1,0 +1,127 @@
+"""The shared file system in virtual time: every write takes a while, and outages hold all up.
+
+The bytes go to real files when their virtual write is over. What a process had not written when it
+was killed is lost, as with a real one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rehearsal.virtual.loop import VirtualLoop
+
+Action = Callable[[], object]
+Listener = Callable[[str], None]
+
+
+@dataclass
+class SharedStorage:
+    """The file server of a rehearsal."""
+
+    loop: VirtualLoop
+    write_s: float = 0.0
+    spread: float = 0.0
+    seed: int = 0
+    refuses_until_s: float = 0.0
+    reason: str = ""
+    """The error that writers get until then; empty: they wait in the system call."""
+    writes: int = 0
+
+    def refuse(self, seconds: float, reason: str) -> None:
+        """Write nothing for a while."""
+        self.refuses_until_s = max(self.refuses_until_s, self.loop.time() + seconds)
+        self.reason = reason
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it writes again."""
+        return max(0.0, self.refuses_until_s - self.loop.time())
+
+    def write_takes_s(self) -> float:
+        """Seconds of the next write, while nothing is wrong."""
+        self.writes += 1
+        if not self.spread:
+            return self.write_s
+        return self.write_s * (1 + self.spread * random.Random(f"{self.seed} {self.writes}").random())  # noqa: S311
+
+
+class VirtualWrites:
+    """The thread of a process that writes: `aiperf.storage.in_order.InOrder` in virtual time.
+
+    `listener` hears the reason of a wait for storage, and "" at its end.
+    """
+
+    def __init__(self, storage: SharedStorage, listener: Listener) -> None:
+        self._storage = storage
+        self._listener = listener
+        self._actions: deque[Action] = deque()
+        self._given = 0
+        self._done = 0
+        self._waiting: deque[tuple[int, Action]] = deque()
+        self._busy = False
+        self._killed = False
+
+    def put(self, action: Action) -> None:
+        """Have an action done after all that were put before."""
+        if self._killed:
+            return
+        self._given += 1
+        self._actions.append(action)
+        if not self._busy:
+            self._busy = True
+            self._storage.loop.call_later(self._storage.write_takes_s(), self._write)
+
+    def _write(self) -> None:
+        if self._killed or not self._actions:
+            self._busy = False
+            return
+        if (left_s := self._storage.left_s) > 0:
+            if self._storage.reason:
+                self._listener(self._storage.reason)
+            self._storage.loop.call_later(left_s, self._write_again)
+            return
+        self._actions.popleft()()
+        self._note()
+        self._busy = bool(self._actions)
+        if self._busy:
+            self._storage.loop.call_later(self._storage.write_takes_s(), self._write)
+
+    def _write_again(self) -> None:
+        if not self._killed and not self._storage.left_s:
+            self._listener("")
+        self._write()
+
+    def _note(self) -> None:
+        self._done += 1
+        while self._waiting and self._waiting[0][0] <= self._done:
+            self._waiting.popleft()[1]()
+
+    def after(self, callback: Action) -> None:
+        """Call back as soon as every action so far is done; at once if they are."""
+        if self._killed:
+            return
+        if self._given == self._done:
+            callback()
+        else:
+            self._waiting.append((self._given, callback))
+
+    @property
+    def idle(self) -> bool:
+        """True if every action is done."""
+        return self._given == self._done
+
+    def drain(self, timeout_s: float) -> bool:
+        """Do all that is left at once: an orderly end waits for it."""
+        while self._actions and not self._killed:
+            self._actions.popleft()()
+            self._note()
+        return True
+
+    def kill(self) -> None:
+        """Do nothing any more: the process is dead, and what it had not written is lost."""
+        self._killed = True
+        self._actions.clear()
+        self._waiting.clear()

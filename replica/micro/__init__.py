@@ -1,0 +1,1 @@
+"""The micro suite: single operators on this device, by several software stacks."""

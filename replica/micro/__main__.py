@@ -1,0 +1,28 @@
+"""The micro suite on one stack, in a process of its own: `python -m replica.micro OPTIONS`.
+
+The options are those of `aiperf micro`, which starts it when there are several stacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from aiperf.cli.lines import warn
+from aiperf.errors import AiperfError
+from replica.micro.cli import MICRO
+
+
+def main() -> int:
+    """Measure, and print in the format asked for; exit code 1 with the reason if it fails."""
+    parser = argparse.ArgumentParser(prog="python -m replica.micro")
+    MICRO.configure(parser)
+    try:
+        return MICRO.execute(parser.parse_args())
+    except AiperfError as error:
+        warn(f"aiperf: {error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The micro suite on one stack: check against the reference, choose the batch, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aiperf.errors import AiperfError
+from replica.micro.measure import FULL, QUICK, Plan, Timing, measure
+from replica.micro.operands import Operands, make_operands, without_ties
+from replica.micro.reference import reference, relative_error
+from replica.micro.results import Ceilings, Result
+from replica.micro.room import copies_of, last_level_cache
+from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack
+from workloads.micro.work import Case, Direction, Work, gemm, triad
+
+BATCHES = (1, 8, 64)
+SIZES = (1024, 2048, 4096, 8192)
+"""Of square matrices for the ceiling of computing."""
+
+MOST_OPERATIONS = 5e10
+"""Of one call with a batch above 1."""
+
+CHECKED_OPERATIONS, CHECKED_ELEMENTS = 2e9, 1 << 24
+"""Limits of a cut-out that is checked against the reference."""
+
+LONGEST_CALL_S = 1.0
+"""No larger matrices are tried after such a call."""
+
+
+class WrongResultError(AiperfError):
+    """A result that differs from the reference by more than the precision explains."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """The suite on one stack in one precision."""
+
+    name: str
+    stack: Stack
+    precision: str
+    seconds: Callable[[], float]
+    complain: Callable[[str], None]
+    plan: Plan = FULL
+    batches: tuple[int, ...] = BATCHES
+    seed: int = 1
+
+    @property
+    def quick(self) -> bool:
+        """True if every operator has one batch and short blocks."""
+        return self.plan == QUICK
+
+    def run(self, cases: tuple[Case, ...]) -> Iterator[Result]:
+        """The ceilings, then every pass of every case; a pass that fails is complained about."""
+        ceilings = self._ceilings()
+        yield from ceilings.results
+        for case in cases:
+            for direction in case.directions:
+                try:
+                    yield self._pass(case, direction, ceilings)
+                except AiperfError as error:
+                    self.complain(f"{case.operator} {case.text}, {direction}: {error}")
+
+    def _ceilings(self) -> Ceilings:
+        results: list[Result] = []
+        sizes = SIZES[:2] if self.quick else SIZES
+        for size in sizes:
+            results += self._attempt(Work(gemm(size), "forward", size))
+            if results and results[-1].seconds > LONGEST_CALL_S:
+                break
+        best = sorted(results, key=lambda result: result.ops_per_s)[-1:]
+        vectors = 4 * last_level_cache() // ITEM_SIZES[self.precision]
+        streamed = self._attempt(Work(triad(vectors), "forward", 1))
+        empty = self._attempt(Work(triad(2), "forward", 1))
+        return Ceilings.of(best, streamed, empty)
+
+    def _attempt(self, work: Work) -> list[Result]:
+        try:
+            error = self._check(work)
+            timing, _ = self._time(work)
+        except AiperfError as problem:
+            self.complain(f"ceiling {work.case.operator} {work.case.text}: {problem}")
+            return []
+        return [Result.of(self.name, self.precision, work, timing, error)]
+
+    def _pass(self, case: Case, direction: Direction, ceilings: Ceilings) -> Result:
+        error = self._check(Work(case, direction, 1))
+        works = self._works(case, direction)
+        work = works[0] if len(works) == 1 else min(works, key=self._probe)
+        timing, operands = self._time(work)
+        result = Result.of(self.name, self.precision, work, timing, error, operands)
+        return ceilings.applied(result)
+
+    def _works(self, case: Case, direction: Direction) -> list[Work]:
+        """Batches that memory and patience allow. Raises UnsupportedError if there is none."""
+        works = [Work(case, direction, batch) for batch in self.batches]
+        found = [works[0]]
+        copies_of(works[0], ITEM_SIZES[self.precision])
+        for work in works[1:]:
+            try:
+                copies_of(work, ITEM_SIZES[self.precision])
+            except AiperfError:
+                break
+            if work.operations <= MOST_OPERATIONS and work.elements <= CHECKED_ELEMENTS * 8:
+                found.append(work)
+        return found
+
+    def _probe(self, work: Work) -> float:
+        """Seconds of one image after one call."""
+        kernel = self._kernel(work, self._operands(work, 1))
+        once = Plan(warm_calls=1, warm_s=0.0, blocks=2, block_s=0.0)
+        return measure(kernel, 1, once, self.seconds).fastest / work.batch
+
+    def _time(self, work: Work) -> tuple[Timing, Operands]:
+        copies = self._operands(work, copies_of(work, ITEM_SIZES[self.precision]))
+        return measure(self._kernel(work, copies), len(copies), self.plan, self.seconds), copies[0]
+
+    def _kernel(self, work: Work, copies: list[Operands]) -> Kernel:
+        return self.stack.kernel(work, copies, self.precision)
+
+    def _operands(self, work: Work, copies: int) -> list[Operands]:
+        generator = np.random.default_rng(self.seed)
+        return [make_operands(work, generator) for _ in range(copies)]
+
+    def _check(self, work: Work) -> float:
+        """Largest error of two different copies. Raises WrongResultError."""
+        small = cut_out(work)
+        copies = self._operands(small, 2)
+        if small.case.operator == "maxpool":
+            # Stacks differ in the gradient of equal elements.
+            copies = [(without_ties(each[0], seed), *each[1:]) for seed, each in enumerate(copies)]
+        kernel = self._kernel(small, copies)
+        for copy in range(len(copies)):
+            kernel.call(copy)
+        kernel.synchronise()
+        errors = [relative_error(kernel.result(copy), reference(small, each)) for copy, each in enumerate(copies)]
+        if not max(errors) <= TOLERANCES[self.precision]:
+            raise WrongResultError(
+                f"the result differs from the reference by {max(errors):.1e} of its largest element; "
+                f"{self.precision} explains {TOLERANCES[self.precision]:.0e}"
+            )
+        return max(errors)
+
+
+def cut_out(work: Work) -> Work:
+    """The same pass of one image, or of the largest part of it that the reference can check."""
+    case = replace(work.case)
+    small = Work(case, work.direction, 1 if case.operator != "gemm" else min(work.batch, 256))
+    while small.operations > CHECKED_OPERATIONS or small.elements > CHECKED_ELEMENTS:
+        longest = max(case.sizes, default=0)
+        if longest > 4 * max(case.kernel, default=1):
+            case = replace(case, sizes=tuple(-(-s // 2) if s == longest else s for s in case.sizes))
+        else:
+            case = replace(case, channels=-(-case.channels // 2))
+        small = replace(small, case=case)
+    return small

@@ -1,0 +1,212 @@
+"""Evidence from a digest: a trial's result is known when the digest says so.
+
+Entries are in the primary's order, so that no times are compared: a trial is in progress from the
+entry that it began to the one that it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal, Protocol
+
+from aiperf.digest.entries import Began, How, Over
+from aiperf.digest.places import head_name
+from aiperf.digest.reader import DigestReader, Line
+from aiperf.errors import RecordDamagedError
+from aiperf.history.bodies import RunResumed, TrialEnded
+from aiperf.history.cursor import Cursor
+from aiperf.history.fencing import PRIMARY
+from aiperf.history.records import decode_record
+from aiperf.run_directory.paths import RunPaths
+from replica.search.outcomes import Outcome, OutcomeTable, Start
+
+MOST_LINE_BYTES = 8 << 20
+"""Of the first record of a primary, whose cursor names all writers."""
+
+
+_REASONS: dict[How, Literal["completed", "early_stop", "stopped"]] = {
+    "completed": "completed", "early_stop": "early_stop", "stopped": "stopped",
+}  # fmt: skip
+"""Of the ends that are not failures."""
+
+
+class Lines(Protocol):
+    """Where entries come from: the segments of a run's digest, or entries read before."""
+
+    primary: str
+
+    def read_new(self) -> Iterable[Line]:
+        """Entries since the last call."""
+
+    def cursor(self) -> Cursor:
+        """How far was read."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A trial as its entries show it."""
+
+    began: Began | None = None
+    over: Over | None = None
+    lost: bool = False
+
+    @property
+    def measured(self) -> dict[int, float | None]:
+        """Its own epochs."""
+        return dict(zip(self.over.epochs, self.over.qualities, strict=True)) if self.over is not None else {}
+
+
+class DigestEvidence:
+    """All that a digest says."""
+
+    def __init__(self, lines: Lines, paths: RunPaths) -> None:
+        self._lines = lines
+        self._paths = paths
+        self._table = OutcomeTable()
+        self._trials: dict[int, _Trial] = {}
+        self._by_architecture: dict[str, list[int]] = {}
+        self._resumed_by: dict[int, list[int]] = {}
+        self._last_starts: dict[int, int] = {}
+        """The number of the entry of its last start, by replica."""
+        self._epochs: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """Numbers of epochs, which are the same for most trials, each once in memory."""
+
+    def read(self) -> None:
+        """Take in new entries. Raises OSError, DigestDamagedError."""
+        for line in self._lines.read_new():
+            if isinstance(line.entry, Began):
+                self._begin(line.entry, line.number)
+            elif isinstance(line.entry, Over):
+                self._end(line.entry)
+
+    def outcomes(self) -> OutcomeTable:
+        """What became of every trial."""
+        return self._table
+
+    def cursor(self) -> Cursor:
+        """How far was read."""
+        return self._lines.cursor()
+
+    def is_current(self, cursor: Cursor, replica: int) -> bool:
+        """See `Evidence`."""
+        name = head_name(self._lines.primary)
+        if cursor.heads.keys() != {name}:
+            return False
+        place, known = cursor.heads[name][0], self._lines.cursor().heads.get(name, (-1, ""))[0]
+        return self._last_starts.get(replica, -1) <= place <= known
+
+    def is_superseded(self, claim: int) -> bool:
+        """See `Evidence`."""
+        return any(claim < later for later in _later_claims(self._paths, self._lines.primary))
+
+    def started(self, trial: int) -> Start | None:
+        """The start of a trial, if it has started."""
+        known = self._trials.get(trial)
+        return known.began if known is not None else None
+
+    def mentions(self, trial: int) -> bool:
+        """See `Evidence`."""
+        return trial in self._trials
+
+    def initial_is_due(self, architecture: str, trial: int) -> bool:
+        """See `Evidence`."""
+        for number in self._by_architecture.get(architecture, ()):
+            known = self._trials[number]
+            if known.over is None or known.over.epochs:
+                return False
+        return trial > 0 and all(earlier in self._trials for earlier in range(1, trial))
+
+    def qualities(self, trial: int) -> dict[int, float]:
+        """See `Evidence`."""
+        return {number: quality or 0.0 for number, quality in self._of_training(trial).items()}
+
+    def _begin(self, entry: Began, number: int) -> None:
+        trial = self._trials.setdefault(entry.trial, _Trial())
+        if trial.began is not None:
+            return
+        trial.began = entry
+        self._by_architecture.setdefault(entry.architecture, []).append(entry.trial)
+        self._last_starts[entry.replica] = number
+        if entry.resumes is not None:
+            self._resumed_by.setdefault(entry.resumes, []).append(entry.trial)
+        self._renew(entry.trial)
+
+    def _end(self, entry: Over) -> None:
+        trial = self._trials.setdefault(entry.trial, _Trial())
+        trial.lost = trial.lost or entry.how == "lost"
+        if trial.over is None:
+            object.__setattr__(entry, "epochs", self._epochs.setdefault(entry.epochs, entry.epochs))
+            trial.over = entry
+        self._renew(entry.trial)
+
+    def _renew(self, trial: int) -> None:
+        """Bring the outcome of a trial, and of those that resume it, up to date."""
+        waiting, seen = [trial], {trial}
+        while waiting:
+            # The accuracy of a training counts the epochs of the trials that it resumes.
+            later = set(self._resumed_by.get(waiting.pop(), ())) - seen
+            seen |= later
+            waiting += later
+        for number in sorted(seen):
+            known = self._trials[number]
+            if known.began is not None:
+                self._table.put(self._outcome(number, known, known.began))
+
+    def _outcome(self, number: int, trial: _Trial, began: Began) -> Outcome:
+        over, end = trial.over, None
+        if over is not None and (reason := _REASONS.get(over.how)) is not None:
+            end = TrialEnded(trial=number, reason=reason, predicted_accuracy=over.predicted)
+        failed = over is not None and over.how == "failed"
+        measured = (quality for quality in self._of_training(number).values() if quality is not None)
+        return Outcome(
+            trial=number,
+            started=began,
+            accuracy=max(measured, default=None),
+            end=end,
+            ended_badly=trial.lost or failed,
+            out_of_memory=failed and over is not None and over.kind == "out_of_memory",
+        )
+
+    def _of_training(self, trial: int) -> dict[int, float | None]:
+        """The epochs that made a trial's weights, as `aiperf.history.lineage` finds them."""
+        epochs: dict[int, float | None] = {}
+        for known in reversed(list(self._chain(trial))):
+            own = known.measured
+            first = min(own, default=None)
+            epochs = {number: value for number, value in epochs.items() if first is None or number < first} | own
+        return dict(sorted(epochs.items()))
+
+    def _chain(self, trial: int) -> Iterator[_Trial]:
+        """A trial, the trial that it resumes, and so on, if the architecture is the same."""
+        number: int | None = trial
+        architecture = None
+        while number is not None and (known := self._trials.get(number)) is not None and known.began is not None:
+            if architecture not in (None, known.began.architecture):
+                return
+            yield known
+            architecture, earlier = known.began.architecture, known.began.resumes
+            number = earlier if earlier is not None and earlier < number else None
+
+
+def _later_claims(paths: RunPaths, primary: str) -> Iterator[int]:
+    """The claims of the primaries that came after one, of those that have recorded anything."""
+    start = int(primary.removeprefix(PRIMARY)) if primary.removeprefix(PRIMARY).isdecimal() else 0
+    for later in count(start + 1):
+        try:
+            with paths.history_file(f"{PRIMARY}{later}").open("rb") as stream:
+                line = stream.readline(MOST_LINE_BYTES)
+        except FileNotFoundError:
+            return
+        try:
+            body = decode_record(line).body if line.endswith(b"\n") else None
+        except RecordDamagedError:
+            continue
+        if isinstance(body, RunResumed) and body.claim is not None:
+            yield body.claim
+
+
+def of_digest(paths: RunPaths, primary: str) -> DigestEvidence:
+    """The evidence of the digest that a primary writes."""
+    return DigestEvidence(DigestReader(paths, primary), paths)

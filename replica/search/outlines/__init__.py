@@ -1,0 +1,1 @@
+"""What the search keeps of every architecture of a run."""

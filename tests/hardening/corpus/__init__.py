@@ -1,0 +1,1 @@
+"""Hostile input in rows, one for each kind of reader; generated, the same each time."""

@@ -1,0 +1,133 @@
+"""Rehearsals: true run directories, the same each time, and books that find planted bugs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.__main__ import main
+from aiperf.history.files import HistoryWriter
+from aiperf.messages import Message, Recorded
+from aiperf.run_directory.paths import RunPaths
+from primary.work.automl import AutomlRounds
+from rehearsal.virtual.processes import VirtualProcess
+from testing.places import ROOT
+from tests.faults.rehearsals import rehearse_seed
+
+MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
+REPLICAS, DURATION = 4, "20m"
+CLEAN_SEEDS = range(1, 7)
+MOST_SEEDS = 100
+
+
+def rehearse(output: Path, *words: str) -> int:
+    return main([
+        "rehearse", "--machine", str(MACHINE), "--replicas", "2", "--duration", "20m", "--output", str(output), *words,
+    ])  # fmt: skip
+
+
+def hash_of(root: Path) -> str:
+    files = sorted(RunPaths(root).history_files("*"))
+    return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("rehearsal") / "run"
+    assert rehearse(root) == 0
+    return root
+
+
+def test_it_ends_with_the_line_of_a_run(rehearsed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(rehearsed)]) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("AIPerf: score=")
+    assert last.endswith("replicas=2 status=SIMULATED")
+
+
+def test_every_verb_reads_it(rehearsed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(rehearsed)]) == 0
+    assert main(["check", str(rehearsed)]) == 0
+    assert "simulated" in capsys.readouterr().out.lower()
+    assert main(["rank", str(rehearsed), "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["rank"], row["status"]) == (None, "simulated")
+
+
+def test_the_same_seed_gives_the_same_records_byte_for_byte(rehearsed: Path, tmp_path: Path) -> None:
+    assert rehearse(tmp_path / "again") == 0
+    assert rehearse(tmp_path / "other", "--seed", "2") == 0
+    assert hash_of(tmp_path / "again") == hash_of(rehearsed)
+    assert hash_of(tmp_path / "other") != hash_of(rehearsed)
+
+
+def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path: Path) -> None:
+    forged = tmp_path / "forged"
+    forged.mkdir()
+    for file in rehearsed.rglob("*"):
+        target = forged / file.relative_to(rehearsed)
+        target.mkdir(parents=True, exist_ok=True) if file.is_dir() else target.write_bytes(file.read_bytes())
+    manifest = json.loads((forged / "run.json").read_text())
+    del manifest["rehearsed"]
+    (forged / "run.json").write_text(json.dumps(manifest))
+    assert main(["check", str(forged)]) != 0
+
+
+@pytest.mark.parametrize("seed", CLEAN_SEEDS)
+def test_nothing_is_lost_or_doubled_whatever_breaks(seed: int, tmp_path: Path) -> None:
+    problems, _ = rehearse_seed(seed, REPLICAS, DURATION, tmp_path / "run")
+    assert problems == []
+
+
+def test_the_seeds_of_the_suite_meet_every_kind_of_fault(tmp_path: Path) -> None:
+    kinds = set[str]()
+    for seed in CLEAN_SEEDS:
+        kinds |= rehearse_seed(seed, REPLICAS, DURATION, tmp_path / str(seed))[1].keys()
+    assert kinds == {"node", "rack", "primary", "storage"}
+
+
+def lose_messages(patch: pytest.MonkeyPatch) -> None:
+    """Every tenth report of an epoch never reaches the primary."""
+    take, number = VirtualProcess._take, itertools.count(1)
+
+    def lossy(self: VirtualProcess, message: Message) -> None:
+        if not isinstance(message, Recorded) or next(number) % 10:
+            take(self, message)
+
+    patch.setattr(VirtualProcess, "_take", lossy)
+
+
+def act_early(patch: pytest.MonkeyPatch) -> None:
+    """Replicas report what is not durable yet."""
+    patch.setattr(HistoryWriter, "after", lambda self, callback: callback())
+
+
+def hand_back_twice(patch: pytest.MonkeyPatch) -> None:
+    """A training whose replica is lost is resumed by two others."""
+    hand_back: Callable[..., Any] = AutomlRounds._hand_back
+
+    def twice(self: AutomlRounds, job: Any) -> bool:
+        hand_back(self, job)
+        return bool(hand_back(self, job))
+
+    patch.setattr(AutomlRounds, "_hand_back", twice)
+
+
+@pytest.mark.parametrize("plant", [lose_messages, act_early, hand_back_twice])
+def test_a_bug_is_found_within_a_hundred_seeds(
+    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    def bad_seeds() -> Iterator[int]:
+        for seed in range(1, MOST_SEEDS + 1):
+            if rehearse_seed(seed, REPLICAS, DURATION, tmp_path / str(seed))[0]:
+                yield seed
+
+    assert next(bad_seeds(), None) is not None

@@ -1,0 +1,58 @@
+"""`aiperf ops --roofline`: ceilings of layers from a result of `aiperf micro`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testing.hand_made import aiperf
+
+
+def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
+    file = tmp_path / "micro.json"
+    row = {"kind": "ceiling", "stack": "scripted", "precision": "float32", "ops_per_s": 1e12, "bytes_per_s": 1e10}
+    file.write_text(json.dumps([{**row, "operator": "gemm"}, {**row, "operator": "triad"}]))
+    # The ridge is at 100 operations a byte.
+    command = ("ops", "--architecture", "cosmoflow", "--roofline", "--format", "json")
+    document = json.loads(aiperf(*command, "--micro", file).stdout)
+    layers = {layer["name"]: layer for layer in document["each_layer"]}
+    # A leaky ReLU on 128^3 x 32: two operations for eight bytes.
+    activation = layers["conv1_lrelu"]
+    assert (activation["intensity"], activation["bound"]) == (0.25, "memory")
+    assert activation["ceiling_ops"] == pytest.approx(2.5e9)
+    # 3^3 convolution of 32 to 64 channels on 64^3: forward and two gradients, 4 bytes an element.
+    elements = 64**3 * (32 + 64) + 27 * 32 * 64 + 64
+    convolution = layers["conv2"]
+    assert convolution["intensity"] == pytest.approx(
+        (28_991_029_248 + 57_982_169_088 - 0) / (3 * 4 * elements), rel=2e-3
+    )
+    assert (convolution["ceiling_ops"], convolution["bound"]) == (pytest.approx(1e12), "compute")
+    assert document["layers"]["leakyrelu"]["ceiling_ops"] == pytest.approx(2.5e9)
+    assert document["layers"]["flatten"]["bound"] is None
+    # The time at the ceilings is the sum over the layers.
+    seconds = sum((layer["forward"] + layer["backward"]) / layer["ceiling_ops"]
+                  for layer in document["each_layer"] if layer["ceiling_ops"])  # fmt: skip
+    assert document["roofline"]["images_per_s"] == pytest.approx(1 / seconds)
+    unknown = json.loads(aiperf(*command).stdout)
+    assert unknown["layers"]["conv"]["intensity"] == document["layers"]["conv"]["intensity"]
+    assert (unknown["layers"]["conv"]["ceiling_ops"], unknown["layers"]["conv"]["bound"]) == (None, "not known")
+    assert "not known" in aiperf("ops", "--architecture", "hepcnn", "--roofline").stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "needs the ceilings gemm and triad"),
+        ("{", "is not a result of 'aiperf micro"),
+        ('[{"operator": "gemm", "kind": "ceiling", "stack": "x", "precision": "float32", "ops_per_s": -1,'
+         ' "bytes_per_s": 1}]',
+         "greater than 0"),
+    ],
+)  # fmt: skip
+def test_a_file_without_ceilings_is_refused(content: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "micro.json"
+    file.write_text(content)
+    done = aiperf("ops", "--architecture", "hepcnn", "--roofline", "--micro", file)
+    assert (done.returncode, message in done.stderr) == (2, True)

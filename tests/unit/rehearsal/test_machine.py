@@ -1,0 +1,74 @@
+"""Machine files, and the times that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.config.datasets import IMAGENET
+from aiperf.errors import ConfigError
+from aiperf.network.operations import count
+from rehearsal.machine.curve import Curve
+from rehearsal.machine.file import AllReduceSection, CurveSection, MachineFile, read_machine
+from rehearsal.machine.pace import all_reduce_s, pace_of
+from search_space.resnet import resnet
+from testing.places import ROOT
+
+RESNET50 = count(resnet(50, 224, 1000))
+
+
+def machine_of(**sections: object) -> MachineFile:
+    return MachineFile.model_validate({"step": {"operations_per_s": 1e13}, **sections})
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples" / "machines").glob("*.toml")), ids=lambda file: file.stem)
+def test_every_example_is_a_machine_file(file: Path) -> None:
+    machine = read_machine(file)
+    assert machine.machine.source
+    assert machine.node.accelerators == 8
+
+
+def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
+    file = tmp_path / "machine.toml"
+    file.write_text("[step]\noperations_per_s = -1\nspeed = 3\n[failures]\nnode_mtbf_h = 0\n")
+    with pytest.raises(ConfigError) as caught:
+        read_machine(file)
+    problems = "\n".join(caught.value.problems)
+    assert all(part in problems for part in ("step.operations_per_s", "step.speed", "failures.node_mtbf_h", str(file)))
+
+
+def test_an_epoch_takes_its_operations_at_the_rate_of_all_accelerators() -> None:
+    machine = machine_of(node={"accelerators": 8})
+    pace = pace_of(machine, RESNET50.operations, RESNET50.parameters, 448, IMAGENET)
+    total = IMAGENET.train_images * RESNET50.operations.total + IMAGENET.validation_images * RESNET50.operations.forward
+    assert pace.epoch_s == pytest.approx(total / 8e13)
+
+
+def test_the_parts_of_an_epoch_sum_to_it() -> None:
+    machine = machine_of(
+        node={"accelerators": 4}, step={"operations_per_s": 1e14, "seconds": 0.01},
+        all_reduce={"latency_s": 1e-4, "bytes_per_s": 1e9, "overlap": 0.5}, input={"images_per_s": 2000.0},
+    )  # fmt: skip
+    pace = pace_of(machine, RESNET50.operations, RESNET50.parameters, 64, IMAGENET)
+    parts = pace.compute_s + pace.launch_s + pace.exchange_s + pace.input_s
+    assert parts == pytest.approx(pace.training_s)
+    assert min(pace.compute_s, pace.launch_s, pace.exchange_s, pace.input_s) > 0
+
+
+def test_all_reduce_by_hand() -> None:
+    ring = AllReduceSection(algorithm="ring", latency_s=1.0, bytes_per_s=100.0)
+    tree = AllReduceSection(algorithm="tree", latency_s=1.0, bytes_per_s=100.0)
+    # 100 weights are 400 bytes: 4 s over one link, 1 s for a quarter of them.
+    assert all_reduce_s(ring, 4, 100) == pytest.approx(2 * 3 * (1 + 1))
+    assert all_reduce_s(tree, 4, 100) == pytest.approx(2 * 2 * (1 + 4))
+    assert all_reduce_s(ring, 1, 100) == 0
+
+
+@given(st.integers(0, 2**31), st.integers(1, 200), st.floats(1e-6, 100.0))
+def test_a_curve_is_an_accuracy_and_the_same_each_time(seed: int, epoch: int, rate: float) -> None:
+    once, again = (Curve(CurveSection(), "abc", {"learning_rate": rate}, seed).accuracy(epoch) for _ in range(2))
+    assert once == again
+    assert 0 <= once < 1

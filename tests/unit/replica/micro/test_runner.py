@@ -1,0 +1,185 @@
+"""The micro suite on scripted stacks: what is timed, what is refused, what is reported."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from replica.micro.measure import QUICK, Plan, measure
+from replica.micro.operands import DegenerateOperandsError, Operands, check_operands, data, make_operands, occupancy
+from replica.micro.reference import reference
+from replica.micro.room import copies_of, last_level_cache
+from replica.micro.runner import CHECKED_OPERATIONS, Runner, cut_out
+from replica.micro.stacks.contract import UnsupportedError
+from workloads.micro.suite import KINDS, SUITE, selected
+from workloads.micro.work import Case, Work, triad
+
+
+@dataclass
+class ReferenceKernel:
+    """A kernel that computes like the reference; a device that works only when it is waited for."""
+
+    work: Work
+    copies: Sequence[Operands]
+    events: list[str] = field(default_factory=list)
+    called: list[int] = field(default_factory=list)
+
+    def call(self, copy: int) -> None:
+        self.events.append("call")
+        self.called.append(copy)
+
+    def synchronise(self) -> None:
+        self.events.append("synchronise")
+
+    def result(self, copy: int) -> NDArray[Any]:
+        return reference(self.work, self.copies[copy]).astype(np.float32)
+
+
+class ReferenceStack:
+    def version(self) -> str:
+        return "reference 1"
+
+    def device(self) -> str:
+        return "paper"
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+        return ReferenceKernel(work, copies)
+
+
+class WrongStack(ReferenceStack):
+    """It returns the result of all-zero weights."""
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+        zeroed = [tuple(array * 0 for array in each) for each in copies]
+        return super().kernel(work, zeroed, precision)
+
+
+SMALL = Case("conv", "dense2d", 2, (6, 6), 3, (3, 3), (1, 1))
+
+
+def runner(stack: ReferenceStack, complaints: list[str], **options: Any) -> Runner:
+    ticks = itertools.count()
+    return Runner("scripted", stack, "float32", lambda: float(next(ticks)), complaints.append, QUICK, (1,), **options)
+
+
+def test_blocks_are_timed_between_synchronisations_after_warming_up() -> None:
+    kernel = ReferenceKernel(Work(SMALL, "forward", 1), [])
+    now = itertools.count()
+
+    def seconds() -> float:
+        kernel.events.append("clock")
+        return float(next(now))
+
+    timing = measure(kernel, 2, Plan(warm_calls=3, warm_s=0.5, blocks=9, block_s=2.0), seconds)
+    words = " ".join(kernel.events)
+    # Three calls to warm up, then nine blocks; the clock is read when the device is done.
+    assert words == "clock" + " call synchronise clock" * 3 + " clock call call synchronise clock" * 9
+    assert kernel.called == [0, 1, 0] + [0, 1] * 9
+    assert (timing.median, timing.spread, timing.noisy) == (0.5, 0.0, False)
+
+
+def test_blocks_that_differ_are_noisy() -> None:
+    readings = iter([0.0, 1.0, *itertools.chain(*((0.0, 1.0 + block / 4) for block in range(5)))])
+    timing = measure(ReferenceKernel(Work(SMALL, "forward", 1), []), 1, Plan(1, 0.0, 5, 1.0), lambda: next(readings))
+    assert (timing.median, timing.fastest) == (1.5, 1.0)
+    assert timing.noisy
+    assert timing.spread == pytest.approx((1.9 - 1.1) / 1.5)
+
+
+def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    complaints: list[str] = []
+    assert list(runner(WrongStack(), complaints).run((SMALL,))) == []
+    assert len(complaints) == 2 + 1 + 3
+    assert all("differs from the reference" in text for text in complaints[-3:])
+
+
+def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    complaints: list[str] = []
+    gemm, streamed, *rows = (result.as_document() for result in runner(ReferenceStack(), complaints).run((SMALL,)))
+    assert complaints == []
+    assert (gemm["operator"], streamed["operator"]) == ("gemm", "triad")
+    assert streamed["share_of_ceiling"] is None
+    assert [row["pass"] for row in rows] == ["forward", "input", "weights"]
+    for row in rows:
+        seconds = row["operations"] / row["ops_per_s"]
+        computing = row["operations"] / gemm["ops_per_s"]
+        moving = row["bytes_per_s"] * seconds / streamed["bytes_per_s"]
+        assert row["operations"] == 2 * 36 * 18 * 3
+        assert row["share_of_ceiling"] == pytest.approx(max(computing, moving) / seconds)
+        assert row["bound"] == ("compute" if computing >= moving else "memory")
+
+
+def test_operands_are_never_constant() -> None:
+    # The first published code had weights that were all zero: (rand() % 12 - 5) / 10 in integers.
+    with pytest.raises(DegenerateOperandsError, match="operand 1"):
+        check_operands((np.arange(4, dtype=np.float32), np.zeros(4, np.float32)))
+    for case in (SMALL, Case("fc", "sparse2d", 40, filters=9)):
+        images, weights = make_operands(Work(case, "forward", 2), np.random.default_rng(1))
+        assert np.count_nonzero(weights) == weights.size
+        assert weights.std() == pytest.approx((2 / np.prod(case.weight_shape[:-1])) ** 0.5, rel=0.25)
+        assert images.std() > 0
+
+
+def test_sparse_images_have_the_occupancy_of_jets() -> None:
+    generator = np.random.default_rng(2)
+    assert occupancy(data("sparse2d", (2, 64, 64, 3), generator)) == pytest.approx(0.03, rel=0.2)
+    assert occupancy(data("sparse2d", (1, 224, 224, 3), generator)) == pytest.approx(0.03 * 64**2 / 224**2, rel=0.3)
+    assert occupancy(data("dense3d", (1, 8, 8, 8, 4), generator)) == 1.0
+
+
+def test_copies_exceed_the_cache_twice_and_share_no_memory() -> None:
+    work = Work(Case("fc", "dense2d", 1 << 10, filters=1 << 10), "forward", 1)
+    copies = copies_of(work, 4)
+    assert copies * work.bytes(4) > 2 * last_level_cache()
+    generator = np.random.default_rng(0)
+    first, second = make_operands(work, generator), make_operands(work, generator)
+    assert not any(np.shares_memory(one, other) for one in first for other in second)
+    assert not np.array_equal(first[0], second[0])
+
+
+def test_a_shape_beyond_memory_is_refused_by_name_and_the_rest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    elements = psutil.virtual_memory().total
+    complaints: list[str] = []
+    huge = Case("fc", "dense2d", elements, filters=64)
+    with pytest.raises(UnsupportedError, match=r"fc \d+ -> 64, batch 1, needs .* GiB, more than a quarter"):
+        copies_of(Work(huge, "forward", 1), 4)
+    rows = [result.as_document() for result in runner(ReferenceStack(), complaints).run((huge, SMALL))]
+    assert [row["operator"] for row in rows[-3:]] == ["conv"] * 3
+    assert sum("more than a quarter of the available memory" in text for text in complaints) == 3
+
+
+def test_operations_and_bytes_by_hand() -> None:
+    strided = Case("conv", "dense3d", 4, (6, 5, 7), 8, (3, 3, 3), (2, 2, 2))
+    assert strided.outputs == (3, 3, 4)
+    for direction in strided.directions:
+        work = Work(strided, direction, 2)
+        assert work.operations == 2 * 27 * 4 * 8 * 36 * 2
+        assert work.bytes(2) == 2 * (2 * 210 * 4 + 27 * 4 * 8 + 2 * 36 * 8)
+    pool = Case("averagepool", "dense2d", 3, (8, 8), 0, (3, 3), (2, 2))
+    assert Work(pool, "forward", 1).operations == (9 + 4) * 9 * 3
+    assert Work(pool, "input", 1).operations == 8 * 8 * 3
+    assert triad(10).directions == ("forward",)
+
+
+def test_the_suite_covers_every_operator_on_every_kind_and_can_be_checked() -> None:
+    for operator in ("conv", "maxpool", "averagepool", "fc"):
+        assert {case.kind for case in SUITE if case.operator == operator} == set(KINDS)
+    assert len(selected(("conv", "pool", "fc"), KINDS, quick=True)) == 4 * 3
+    for case in SUITE:
+        for direction in case.directions:
+            small = cut_out(Work(case, direction, 64))
+            assert (small.batch, small.operations <= CHECKED_OPERATIONS) == (1, True)
+            assert (small.case.kernel, small.case.stride) == (case.kernel, case.stride)

@@ -1,0 +1,57 @@
+"""Known vulnerabilities of locked packages: `tools/audit_packages.py requirements/run.txt ...`.
+
+PyPA's pip-audit does it, in an environment of its own below `build/`, with the advisories of
+pypi.org. Exit codes: 0 none is known, 1 some are, 3 nothing is known of some packages, for instance
+since pypi.org cannot be reached: a mirror has packages, but no advisories.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+VERSION = "2.10.1"
+FOLDER = Path(__file__).parents[1] / "build" / "audit-packages"
+
+
+def main(locks: list[str]) -> int:
+    """Ask about every lock file."""
+    program = FOLDER / "bin" / "pip-audit"
+    if not program.exists():
+        venv.create(FOLDER, with_pip=True, clear=True)
+        install: list[str | Path] = [FOLDER / "bin" / "pip", "install", "--quiet", f"pip-audit=={VERSION}"]
+        if subprocess.run(install, check=False).returncode:
+            print("audit-packages: NOT DONE: pip-audit cannot be installed")
+            return 3
+    codes = [audit(program, lock) for lock in locks]
+    code = 1 if 1 in codes else max(codes, default=0)
+    print(f"audit-packages: {'no vulnerability is known' if code == 0 else 'VULNERABLE' if code == 1 else 'NOT DONE'}")
+    return code
+
+
+def audit(program: Path, lock: str) -> int:
+    """Ask about one lock file, and print what is known."""
+    options = ("--disable-pip", "--require-hashes", "--format", "json", "--progress-spinner", "off")
+    command: list[str | Path] = [program, *options, "--requirement", lock]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        packages: list[dict[str, Any]] = json.loads(result.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        print(f"{lock}: not audited: {' '.join(result.stderr.split())[-500:]}")
+        return 3
+    vulnerable = [package for package in packages if package.get("vulns")]
+    skipped = [package for package in packages if "skip_reason" in package]
+    for package in vulnerable:
+        names = ", ".join(found["id"] for found in package["vulns"])
+        print(f"{lock}: {package['name']} {package['version']}: {names}")
+    if skipped:
+        print(f"{lock}: {len(skipped)} of {len(packages)} packages not audited: {skipped[0]['skip_reason']}")
+    return 1 if vulnerable else 3 if skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The micro suite: single operators on the data of the scientific workloads."""

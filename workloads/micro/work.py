@@ -1,0 +1,167 @@
+"""Operators of the micro suite: their shapes, operations and bytes.
+
+HPC AI500 (Jiang et al. 2019, section 3.4 and Table 4) names the operators convolution, pooling and
+fully connected on dense two-dimensional, sparse two-dimensional and three-dimensional data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from aiperf.network.operations import ADD, COMPARE, DIVIDE, MULTIPLY_ACCUMULATE
+
+Shape = tuple[int, ...]
+Operator = Literal["conv", "maxpool", "averagepool", "fc", "gemm", "triad"]
+Direction = Literal["forward", "input", "weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An operator on one shape of data.
+
+    Convolutions have "same" padding (the larger half behind), poolings have none. `sizes` are those
+    along the axes of the image or volume, without channels; a fully connected layer has none.
+    """
+
+    operator: Operator
+    kind: str
+    channels: int
+    sizes: Shape = ()
+    filters: int = 0
+    kernel: Shape = ()
+    stride: Shape = ()
+
+    @property
+    def has_weights(self) -> bool:
+        """True if the operator has a weight matrix, and so a gradient of it."""
+        return self.operator in ("conv", "fc", "gemm")
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The passes that are measured, each alone."""
+        if self.operator in ("gemm", "triad"):
+            return ("forward",)
+        return ("forward", "input", "weights") if self.has_weights else ("forward", "input")
+
+    @property
+    def outputs(self) -> Shape:
+        """Output sizes along the axes."""
+        if self.operator == "conv":
+            return tuple(-(-size // step) for size, step in zip(self.sizes, self.stride, strict=True))
+        axes = zip(self.sizes, self.kernel, self.stride, strict=True)
+        return tuple((size - window) // step + 1 for size, window, step in axes)
+
+    @property
+    def padding(self) -> tuple[tuple[int, int], ...]:
+        """Zeros in front of and behind each axis of a convolution."""
+        pairs = []
+        for size, window, step, output in zip(self.sizes, self.kernel, self.stride, self.outputs, strict=True):
+            whole = max((output - 1) * step + window - size, 0)
+            pairs.append((whole // 2, whole - whole // 2))
+        return tuple(pairs)
+
+    @property
+    def input_shape(self) -> Shape:
+        """(sizes..., channels) of one image."""
+        return (*self.sizes, self.channels)
+
+    @property
+    def output_shape(self) -> Shape:
+        """(sizes..., channels) of the output of one image."""
+        return (*self.outputs, self.filters if self.has_weights else self.channels)
+
+    @property
+    def weight_shape(self) -> Shape:
+        """(K..., Ci, Co), or none."""
+        return (*self.kernel, self.channels, self.filters) if self.has_weights else ()
+
+    @property
+    def text(self) -> str:
+        """The shape in words, such as 64x64x3 3x3 64 /2."""
+        words = ["x".join(map(str, self.input_shape))]
+        if self.kernel:
+            words.append("x".join(map(str, self.kernel)))
+        if self.has_weights:
+            words.append(f"-> {self.filters}")
+        if self.stride and max(self.stride) > 1:
+            words.append(f"/{max(self.stride)}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One pass of a case over a batch."""
+
+    case: Case
+    direction: Direction
+    batch: int
+
+    @property
+    def operand_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the arrays that the pass reads.
+
+        forward: input, weights; input: gradient of the output, weights; weights: input, gradient of
+        the output. The gradient of a max-pooling reads its input too, a triad two vectors.
+        """
+        case = self.case
+        images, outputs = (self.batch, *case.input_shape), (self.batch, *case.output_shape)
+        if case.operator == "triad":
+            return (case.input_shape, case.input_shape)
+        weights = (case.weight_shape,) if case.has_weights else ()
+        if self.direction == "forward":
+            return (images, *weights)
+        if self.direction == "weights":
+            return (images, outputs)
+        return (images, outputs) if case.operator == "maxpool" else (outputs, *weights)
+
+    @property
+    def result_shape(self) -> Shape:
+        """Shape of the array that the pass writes."""
+        case = self.case
+        if case.operator == "triad":
+            return case.input_shape
+        if self.direction == "weights":
+            return case.weight_shape
+        return (self.batch, *(case.output_shape if self.direction == "forward" else case.input_shape))
+
+    @property
+    def operations(self) -> int:
+        """Operations of one call, by the weights of rule set science-1.
+
+        Every pass of a convolution or a fully connected layer needs the same multiply-accumulates;
+        the gradient of a pooling writes each element of the input once.
+        """
+        case = self.case
+        if case.operator == "triad":
+            return MULTIPLY_ACCUMULATE * prod(case.input_shape)
+        if case.has_weights:
+            return MULTIPLY_ACCUMULATE * self.batch * prod(case.outputs) * prod(case.weight_shape)
+        if self.direction == "input":
+            return self.batch * prod(case.input_shape)
+        cost = COMPARE * prod(case.kernel) if case.operator == "maxpool" else ADD * prod(case.kernel) + DIVIDE
+        return cost * self.batch * prod(case.output_shape)
+
+    @property
+    def elements(self) -> int:
+        """Elements of all operands and of the result, once each."""
+        return sum(map(prod, self.operand_shapes)) + prod(self.result_shape)
+
+    def bytes(self, item_size: int) -> int:
+        """Bytes of all operands and of the result, once each, for elements of that size."""
+        return self.elements * item_size
+
+
+def gemm(size: int) -> Case:
+    """The product of two square matrices, with the first as a batch of `size` vectors."""
+    return Case("gemm", "ceiling", channels=size, filters=size)
+
+
+def triad(elements: int) -> Case:
+    """a = b + s c on vectors (McCalpin 1995, STREAM)."""
+    return Case("triad", "ceiling", channels=elements)
+
+
+TRIAD_FACTOR = 3.0
+"""s, as in STREAM."""

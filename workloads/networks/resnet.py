@@ -1,0 +1,97 @@
+"""ResNet version 1 with bottleneck blocks in two and three dimensions (He et al. 2016, Table 1).
+
+The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original; convolutions in
+front of a batch normalisation have no bias. In three dimensions every kernel, stride and window
+has one more axis of the same size (HPC AI500, Jiang et al. 2019, section 3.2, asks for a ResNet on
+three-dimensional matter distributions, and leaves the layers open).
+"""
+
+from __future__ import annotations
+
+from aiperf.network.architecture import Architecture
+from aiperf.network.layers import (
+    Add,
+    BatchNorm,
+    Conv,
+    Dense,
+    GlobalAveragePool,
+    Input,
+    InputArray,
+    MaxPool,
+    ReLU,
+    Scale,
+    Softmax,
+    Tanh,
+)
+from workloads.networks.chain import Chain, cube
+
+BLOCKS = (3, 4, 6, 3)
+"""Bottlenecks in stages 2 to 5 of ResNet-50."""
+
+EXPANSION = 4
+
+PARAMETER_RANGE = 1.2
+"""Outputs reach beyond the parameters' [-1, 1], so that tanh does not saturate at its ends
+(CosmoFlow in MLPerf HPC, mlcommons/hpc)."""
+
+
+def trunk(chain: Chain, axes: int) -> list[str]:
+    """Append stages 1 to 5; the names of the outputs of stages 2 to 5."""
+    chain.append("conv1", Conv(64, cube(7, axes), cube(2, axes), dilation=cube(1, axes)))
+    chain.append("bn1", BatchNorm())
+    chain.append("relu1", ReLU())
+    chain.append("pool1", MaxPool(cube(3, axes), cube(2, axes)))
+    stages = []
+    for index, blocks in enumerate(BLOCKS):
+        for block in range(1, blocks + 1):
+            stride = 2 if index > 0 and block == 1 else 1
+            bottleneck(chain, f"s{index + 2}b{block}", 64 * 2**index, cube(stride, axes), project=block == 1)
+        stages.append(chain.last)
+    return stages
+
+
+def bottleneck(chain: Chain, name: str, width: int, stride: tuple[int, ...], project: bool) -> None:
+    """Append a bottleneck block; `project` gives its shortcut a convolution."""
+    axes = len(stride)
+    source = shortcut = chain.last
+
+    def conv(part: str, filters: int, kernel: int, strided: bool, *inputs: str) -> None:
+        steps = cube(stride[0] if strided else 1, axes)
+        chain.append(f"{name}_{part}", Conv(filters, cube(kernel, axes), steps, dilation=cube(1, axes)), *inputs)
+
+    if project:
+        conv("sc", width * EXPANSION, 1, True, source)
+        shortcut = chain.append(f"{name}_scbn", BatchNorm())
+    conv("a", width, 1, True, source)
+    chain.append(f"{name}_abn", BatchNorm())
+    chain.append(f"{name}_arelu", ReLU())
+    conv("b", width, 3, False)
+    chain.append(f"{name}_bbn", BatchNorm())
+    chain.append(f"{name}_brelu", ReLU())
+    conv("c", width * EXPANSION, 1, False)
+    residual = chain.append(f"{name}_cbn", BatchNorm(zero_scale=True))
+    chain.append(f"{name}_add", Add(), shortcut, residual)
+    chain.append(f"{name}_relu", ReLU())
+
+
+def resnet_hep() -> Architecture:
+    """ResNet-50 on jet images of 64 x 64 x 3: signal or background."""
+    chain = Chain()
+    chain.append("input", Input(64, 64, 3))
+    trunk(chain, 2)
+    chain.append("gap", GlobalAveragePool())
+    chain.append("fc", Dense(2))
+    chain.append("fc_softmax", Softmax())
+    return chain.finished()
+
+
+def resnet_cos() -> Architecture:
+    """ResNet-50 in three dimensions on cubes of 128 x 128 x 128 x 4: four parameters."""
+    chain = Chain()
+    chain.append("input", InputArray((128, 128, 128, 4)))
+    trunk(chain, 3)
+    chain.append("gap", GlobalAveragePool())
+    chain.append("fc", Dense(4))
+    chain.append("fc_tanh", Tanh())
+    chain.append("scale", Scale(PARAMETER_RANGE))
+    return chain.finished()
