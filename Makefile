@@ -17,7 +17,9 @@ ifeq ($(filter tensorflow jax torch,$(FRAMEWORK)),)
 $(error FRAMEWORK=$(FRAMEWORK): known are tensorflow, jax and torch)
 endif
 OTHER_FRAMEWORK := $(filter-out tensorflow,$(FRAMEWORK))
-FRAMEWORK_BUILD := $(OTHER_FRAMEWORK)$(if $(filter jax1,$(FRAMEWORK)$(GPU)),-cuda)
+FRAMEWORK_BUILD := $(OTHER_FRAMEWORK)$(if $(filter jax1,$(FRAMEWORK)$(GPU)),-cuda)$(if $(filter torch0,$(FRAMEWORK)$(GPU)),-cpu)
+# PyPI has PyTorch for NVIDIA GPUs alone, which takes gigabytes. No version of PyPI's can have the name after the +.
+TORCH_CPU := --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
 BUILD := $(if $(filter 1,$(GPU)),gpu,run)
 OTHER := $(if $(filter 1,$(GPU)),run,gpu)
 OTHER_TENSORFLOW := $(if $(filter 1,$(GPU)),tensorflow-cpu,tensorflow)
@@ -47,9 +49,16 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
+.venv/torch-cpu.stamp: requirements/torch-cpu.txt requirements/build.txt setup.cfg | .venv/bin/pip
+	$(BIN)/pip install --quiet --require-hashes -r requirements/torch-cpu.txt -r requirements/build.txt
+	$(BIN)/pip install --quiet $(TORCH_CPU)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
 .venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
+	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped (in CI: they fail): it cannot be installed.'
 	$(MAKE) horovod
 	touch $@
 
@@ -134,7 +143,7 @@ site: .venv/site.stamp
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run gpu jax jax-cuda torch horovod docs test; do \
+	for name in build run gpu jax jax-cuda torch torch-cpu horovod docs test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done

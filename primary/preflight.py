@@ -14,9 +14,9 @@ from pathlib import Path
 from aiperf.cli.units import GIB
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
-from aiperf.config.frameworks import why_not_installed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.launchers import make_launcher

@@ -18,10 +18,10 @@ from pathlib import Path
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import data_problems
-from aiperf.config.frameworks import why_not_installed
 from aiperf.config.sections import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.history.bodies import PhaseBegan, TrialFailed
 from aiperf.history.files import HistoryWriter
 from aiperf.message_lines import decode_to_agent

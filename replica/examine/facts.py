@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 from pydantic import ValidationError
 
-from aiperf.config.frameworks import why_not_installed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.network.operations import count
 from aiperf.processes import SAFE_PATH, python_module
 from aiperf.run_directory.paths import RunPaths

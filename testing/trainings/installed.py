@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from aiperf.config.frameworks import why_not_installed
+from aiperf.frameworks.installed import why_not_installed
 
 
 def need_frameworks(*names: str) -> None:
-    """Skip the test, and say what to install, if this Python lacks a framework."""
+    """Skip the test, and say what to install, if this Python lacks a framework; fail it in CI."""
     reasons = [reason for reason in map(why_not_installed, names) if reason is not None]
-    if reasons:
-        pytest.skip("; ".join(reasons))
+    if not reasons:
+        return
+    if os.environ.get("CI"):
+        pytest.fail("; ".join(reasons))
+    pytest.skip("; ".join(reasons))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aiperf.config.frameworks import GPU_EXTRAS, TITLES
 from aiperf.examination import Examination, FrameworkFacts
+from aiperf.frameworks.installed import GPU_EXTRAS, TITLES
 from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
 
