@@ -49,6 +49,11 @@ class NodeFacts(BaseModel):
     accelerator_memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     accelerator_driver: str | None = None
 
+    def version_of(self, framework: str) -> str | None:
+        """The installed version of a framework, by `training.framework`."""
+        versions = {"tensorflow": self.tensorflow or self.tensorflow_cpu, "jax": self.jax, "torch": self.torch}
+        return versions.get(framework)
+
     def as_recorded(self) -> dict[str, Fact]:
         """The facts that the node gave, by their names in the file."""
         return self.model_dump(by_alias=True, exclude_unset=True)
