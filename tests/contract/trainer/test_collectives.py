@@ -19,8 +19,8 @@ from testing.trainings.installed import need_frameworks
 RANKS = {
     "alone": ("none", 1, "tensorflow"),
     "horovod": ("horovodrun", 3, "tensorflow"),
-    "jax": ("processes", 3, "jax"),
-    "torch": ("processes", 3, "torch"),
+    "jax": ("processes", 2, "jax"),
+    "torch": ("processes", 2, "torch"),
 }
 """The starter, the number of ranks, and the framework whose tensors they exchange.
 

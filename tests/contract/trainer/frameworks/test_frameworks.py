@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiperf.clock import SystemClock
+from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.messages import Begin, Phase, TrainRequest
 from aiperf.network.architecture import Architecture, Node
@@ -176,6 +177,23 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
     assert (alone.epoch, alone.images_trained, alone.images_evaluated) == (0, 0, 360)
     assert (alone.correct, alone.weights) == (best.correct, best.weights)
     assert alone.validation_loss == pytest.approx(best.validation_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: TrainRequest, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint.npz")
+    _, wanted = run(trains_on, whole_request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
+    begin = Begin(trial=1, checkpoint_path=checkpoint, restore=1, checkpoint_interval_s=1e9)
+    (resumed,) = run(trains_on, whole_request, begin).epochs
+    assert (resumed.epoch, resumed.learning_rate) == (2, wanted.learning_rate)
+    assert resumed.loss == pytest.approx(wanted.loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: TrainRequest) -> None:
+    request = whole_request.model_copy(update={"learning_rate": 3e38})
+    with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
+        run(trains_on, request, Begin(trial=1))
 
 
 def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:

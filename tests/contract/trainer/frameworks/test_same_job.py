@@ -1,4 +1,4 @@
-"""The same job on every framework: protocol, resumption, losses, evaluation, inheritance."""
+"""The same job on every framework: protocol, losses, evaluation, inheritance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
-from aiperf.errors import ConfigError, TrialFailedError
+from aiperf.errors import ConfigError
 from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
 from aiperf.network.architecture import Architecture
@@ -96,31 +96,29 @@ def test_phases_progress_and_every_image_once(framework: str, trained: Train) ->
     assert isinstance(done.messages[-1], TrainerDone)
 
 
-@pytest.mark.parametrize("framework", list(FRAMEWORKS))
-def test_a_training_resumes_after_its_checkpoint(framework: str, trained: Train, tmp_path: Path) -> None:
-    before = trained(framework)
-    begin = Begin(trial=1, checkpoint_path=str(before.folder / "checkpoint.npz"), restore=1, checkpoint_interval_s=1e9)
-    messages = asyncio.run(collect(config_on(framework), tiny_request(tmp_path), tmp_path / "log", begin))
-    (resumed,), wanted = epochs_of(messages), epochs_of(before.messages)[1]
-    assert resumed.epoch == 2
-    assert resumed.learning_rate == pytest.approx(wanted.learning_rate)
-    assert resumed.loss == pytest.approx(wanted.loss, rel=1e-3)
+def a_few_steps(framework: str, start: Trained, folder: Path) -> tuple[Any, EpochFacts]:
+    """Rows of the first steps from these weights, and the evaluation of the weights."""
+    request, rows = tiny_request(folder), folder / f"{framework}.rows"
+    inherited = InheritedWeights(architecture_path=request.architecture_path, weights_path=str(start.weights),
+                                 morphs=(), noise=0.0)  # fmt: skip
+    begin = Begin(trial=1, inherited=inherited, only_steps=STEPS, evidence_path=str(rows),
+                  evaluate_path=str(start.weights))  # fmt: skip
+    (evaluated,) = epochs_of(asyncio.run(collect(config_on(framework), request, folder / "log", begin)))
+    return read_rows(rows)[1], evaluated
+
+
+@pytest.fixture(scope="module")
+def reference(trained: Train, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, EpochFacts]:
+    return a_few_steps("tensorflow", trained("tensorflow"), tmp_path_factory.mktemp("reference"))
 
 
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "tensorflow"])
-def test_ten_steps_and_an_evaluation_are_those_of_the_reference(framework: str, trained: Train, tmp_path: Path) -> None:
+def test_ten_steps_and_an_evaluation_are_those_of_the_reference(
+    framework: str, trained: Train, reference: tuple[Any, EpochFacts], tmp_path: Path
+) -> None:
     need_frameworks(framework)
     start = trained("tensorflow")
-    found: dict[str, tuple[Any, EpochFacts]] = {}
-    for name in ("tensorflow", framework):
-        request, rows = tiny_request(tmp_path), tmp_path / f"{name}.rows"
-        inherited = InheritedWeights(architecture_path=request.architecture_path, weights_path=str(start.weights),
-                                     morphs=(), noise=0.0)  # fmt: skip
-        begin = Begin(trial=1, inherited=inherited, only_steps=STEPS, evidence_path=str(rows),
-                      evaluate_path=str(start.weights))  # fmt: skip
-        (evaluated,) = epochs_of(asyncio.run(collect(config_on(name), request, tmp_path / "log", begin)))
-        found[name] = read_rows(rows)[1], evaluated
-    (rows_wanted, wanted), (rows_found, evaluated) = found["tensorflow"], found[framework]
+    (rows_wanted, wanted), (rows_found, evaluated) = reference, a_few_steps(framework, start, tmp_path)
     assert len(rows_found) == STEPS
     np.testing.assert_allclose(rows_found["loss"], rows_wanted["loss"], rtol=1e-3)
     np.testing.assert_allclose(rows_found["gradient_norm"], rows_wanted["gradient_norm"], rtol=1e-2)
@@ -128,10 +126,11 @@ def test_ten_steps_and_an_evaluation_are_those_of_the_reference(framework: str, 
     assert evaluated.validation_loss == pytest.approx(wanted.validation_loss, rel=1e-4)
 
 
-@pytest.mark.parametrize(("parent", "child"), [("tensorflow", "jax"), ("jax", "torch"), ("torch", "tensorflow")])
+@pytest.mark.parametrize(("parent", "child"), [("torch", "jax")])
 def test_a_child_on_another_framework_has_its_parents_function(
     parent: str, child: str, trained: Train, tmp_path: Path
 ) -> None:
+    # Weights of TensorFlow on the others: in the steps above.
     need_frameworks(parent, child)
     before, morph = trained(parent), Deepen("relu")
     grown = morph.apply(TINY)
@@ -145,14 +144,6 @@ def test_a_child_on_another_framework_has_its_parents_function(
     (found,) = epochs_of(asyncio.run(collect(config_on(child), tiny_request(tmp_path, grown), tmp_path / "log", begin)))
     assert found.correct == before.best.correct
     assert found.validation_loss == pytest.approx(before.best.validation_loss, rel=1e-4)
-
-
-@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "tensorflow"])
-def test_a_loss_that_is_not_a_number_ends_the_trial(framework: str, tmp_path: Path) -> None:
-    need_frameworks(framework)
-    request = tiny_request(tmp_path, learning_rate=3e38)
-    with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
-        asyncio.run(collect(config_on(framework), request, tmp_path / "log"))
 
 
 def test_pytorch_is_not_asked_to_compile_with_xla() -> None:
