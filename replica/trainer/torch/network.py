@@ -155,8 +155,8 @@ def _flatten(network: Network, layer: Any, inputs: list[Any], training: bool) ->
 def _dropout(network: Network, layer: Any, inputs: list[Any], training: bool) -> Any:
     if not training or not layer.rate:
         return inputs[0]
-    # The layer's own generator is a variable: a resumed training draws the masks that follow. Keras's
-    # dropout would take PyTorch's generator, which no checkpoint has.
+    # The layer's own generator is a variable: a resumed training draws the masks that follow.
+    # Keras's dropout would take PyTorch's generator, which no checkpoint has.
     kept = keras.random.uniform(tuple(inputs[0].shape), seed=layer.seed_generator) >= layer.rate
     return inputs[0] * kept.to(inputs[0].dtype) / (1 - layer.rate)
 
