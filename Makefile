@@ -1,6 +1,7 @@
 # Everything runs in .venv, made from locked requirements.
 # Targets: run, test, check, unit, faults, soak, fuzz, audit-packages, horovod, format, schema, docs, site, lock, native, env, clean.
 # On a machine with an NVIDIA GPU, TensorFlow's build for GPUs; GPU=1 forces it, GPU=0 forbids it.
+# make run FRAMEWORK=jax (or torch) installs and trains with that framework, without TensorFlow.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +12,14 @@ GPU ?= $(if $(filter-out 0,$(GPUS))$(wildcard /proc/driver/nvidia/version),1,0)
 ifeq ($(filter 0 1,$(GPU)),)
 $(error GPU=$(GPU): 1 installs the build for NVIDIA GPUs, 0 the build for CPUs)
 endif
+FRAMEWORK ?= tensorflow
+ifeq ($(filter tensorflow jax torch,$(FRAMEWORK)),)
+$(error FRAMEWORK=$(FRAMEWORK): known are tensorflow, jax and torch)
+endif
+OTHER_FRAMEWORK := $(filter-out tensorflow,$(FRAMEWORK))
+FRAMEWORK_BUILD := $(OTHER_FRAMEWORK)$(if $(filter jax1,$(FRAMEWORK)$(GPU)),-cuda)$(if $(filter torch0,$(FRAMEWORK)$(GPU)),-cpu)
+# PyPI has PyTorch for NVIDIA GPUs alone, which takes gigabytes. No version of PyPI's can have the name after the +.
+TORCH_CPU := --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
 BUILD := $(if $(filter 1,$(GPU)),gpu,run)
 OTHER := $(if $(filter 1,$(GPU)),run,gpu)
 OTHER_TENSORFLOW := $(if $(filter 1,$(GPU)),tensorflow-cpu,tensorflow)
@@ -35,18 +44,30 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
+.venv/jax.stamp .venv/jax-cuda.stamp .venv/torch.stamp: .venv/%.stamp: requirements/%.txt requirements/build.txt setup.cfg | .venv/bin/pip
+	$(BIN)/pip install --quiet --require-hashes -r requirements/$*.txt -r requirements/build.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+.venv/torch-cpu.stamp: requirements/torch-cpu.txt requirements/build.txt setup.cfg | .venv/bin/pip
+	$(BIN)/pip install --quiet --require-hashes -r requirements/torch-cpu.txt -r requirements/build.txt
+	$(BIN)/pip install --quiet $(TORCH_CPU)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
 # Where the stack `native` cannot be built, its tests say that they are skipped.
 .venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/build_native.py native/micro.cpp \
   tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
+	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
 	$(MAKE) horovod
 	-$(MAKE) native
 	touch $@
 
 # The main job: real training on the embedded data set, two replicas, a few minutes.
-run: env
-	$(BIN)/aiperf run --preset quick --output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
+run: $(if $(OTHER_FRAMEWORK),.venv/$(FRAMEWORK_BUILD).stamp,env)
+	$(BIN)/aiperf run --preset quick $(if $(OTHER_FRAMEWORK),--framework $(FRAMEWORK) )--output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
 
 # Horovod for several ranks in a training; built once for each version of TensorFlow, then taken from a cache.
 horovod: .venv/$(BUILD).stamp
@@ -135,7 +156,7 @@ site: .venv/site.stamp
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run gpu horovod docs test; do \
+	for name in build run gpu jax jax-cuda torch torch-cpu horovod docs test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done

@@ -112,6 +112,8 @@ class Examination(Message):
     """Free space of the run's file system, as the node sees it."""
     framework: FrameworkFacts | None
     framework_problem: str | None
+    frameworks: dict[str, str] = Field(default_factory=dict)
+    """The other installed frameworks by name: version and devices; empty without a probe."""
     probe: ProbeFacts | None
     probe_problem: str | None
     probe_kind: str | None = None

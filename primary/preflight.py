@@ -16,6 +16,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.launchers import make_launcher
@@ -95,11 +96,8 @@ def output_problems(output: Path) -> list[str]:
 def package_problems(config: RunConfig) -> list[str]:
     """Packages that this machine lacks."""
     problems = []
-    if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
-        problems.append(
-            f"TensorFlow is not installed for {sys.executable}; "
-            "install it in the folder of AIPerf's sources: pip install '.[tensorflow]' (or '.[gpu]')"
-        )
+    if config.training.trainer == "keras" and (reason := why_not_installed(config.training.framework)) is not None:
+        problems.append(reason)
     if config.run.manager == "nni" and importlib.util.find_spec("nni") is None:
         problems.append(
             f"--manager nni: NNI is not installed for {sys.executable}; "

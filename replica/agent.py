@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import signal
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +21,7 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.sections import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.history.bodies import PhaseBegan, TrialFailed
 from aiperf.history.files import HistoryWriter
 from aiperf.message_lines import decode_to_agent
@@ -229,12 +228,7 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
         return "simulated.broken_replicas names this replica"
     if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
         return "; ".join(problems)
-    if config.training.trainer == "keras" and importlib.util.find_spec("tensorflow") is None:
-        return (
-            f"TensorFlow is not installed for {sys.executable}; "
-            "install it in the folder of AIPerf's sources: pip install '.[tensorflow]' (or '.[gpu]')"
-        )
-    return None
+    return why_not_installed(config.training.framework) if config.training.trainer == "keras" else None
 
 
 async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: MessageOutput) -> int:
@@ -242,7 +236,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     reason = why_unable(config, arguments.replica)
     own = own_accelerators(arguments)
     if reason is None and own and config.training.trainer == "keras":
-        reason = await why_unseen_by_framework(visible_devices(own))
+        reason = await why_unseen_by_framework(config.training.framework, visible_devices(own))
     if reason is not None:
         output.send(Unable(reason=reason))
         return EXIT_ENVIRONMENT

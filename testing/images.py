@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from aiperf.config.dataset_manifest import DatasetManifest
 from aiperf.config.datasets import find_dataset
-from aiperf.messages import TrainRequest
 from replica.datasets.synthesize import Recipe, draw, synthesize
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource
+from testing.trainings.requests import request_for
 
 TRAIN, VALIDATION, CLASSES, SIDE = 46, 13, 3, 32
 """Numbers that nothing divides evenly."""
@@ -42,16 +42,6 @@ def make_folders(folder: Path, train: int = TRAIN, validation: int = VALIDATION)
             path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
 
 
-def request_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> TrainRequest:
-    fields: dict[str, Any] = {
-        "architecture_path": "", "dataset": dataset, "data_dir": str(data_dir) if data_dir else None,
-        "batch_size": 8, "epochs": 1, "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1,
-        "momentum": 0.9, "label_smoothing": 0.1, "precision": "float32", "xla": False, "progress_interval_s": 1.0,
-        "parallel_decode": 2, "shuffle_buffer": 64,
-    }  # fmt: skip
-    return TrainRequest(**{**fields, **changes})
-
-
-def source_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> DataSource:
+def source_for(dataset: str, data_dir: Path | None = None, pipeline: str = "tensorflow", **changes: Any) -> DataSource:
     request = request_for(dataset, data_dir, **changes)
-    return open_source(request, find_dataset(request.dataset, request.data_dir))
+    return open_source(request, find_dataset(request.dataset, request.data_dir), pipeline)

@@ -26,13 +26,15 @@ SHORTHANDS = {
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),
+    "framework": ("training.framework", "NAME", "framework that trains: tensorflow, jax or torch"),
     "seed": ("run.seed", "N", "seed of all random streams"),
     "name": ("run.name", "TEXT", "name of the run, for reports"),
 }
 """Options that stand for keys of the configuration: key, placeholder, meaning."""
 
 LAUNCHERS = ("local", "ray", "scheduler", "slurm", "ssh")
-SUGGESTED = {"launcher": LAUNCHERS, "manager": ("native", "nni"), "dataset": DATASETS}
+FRAMEWORKS = ("tensorflow", "jax", "torch")
+SUGGESTED = {"launcher": LAUNCHERS, "manager": ("native", "nni"), "dataset": DATASETS, "framework": FRAMEWORKS}
 """Values that the shell completes."""
 
 NUMBERS = frozenset({"replicas", "seed"})

@@ -167,6 +167,8 @@ class TrainingSection(Section):
 
     trainer: Literal["keras", "simulated"] = "keras"
     """`simulated` trains nothing: for rehearsals, never official."""
+    framework: Literal["tensorflow", "jax", "torch"] = "tensorflow"
+    """Framework that trains: the same job ([frameworks.md](frameworks.md)); recorded by trial."""
     batch_size: int | None = Field(None, ge=1, le=MOST)
     """Images per accelerator and step; default: 448 for imagenet, 64 for the others."""
     max_epochs: int | None = Field(None, ge=1, le=MOST)
@@ -187,7 +189,7 @@ class TrainingSection(Section):
     Volta and Turing, else float32.
     """
     xla: bool = False
-    """Compile the training step with XLA; worth trying on GPUs."""
+    """Compile the training step with XLA; JAX always does, PyTorch cannot."""
     input: Literal["dataset", "synthetic"] = "dataset"
     """`synthetic`: images made on the device, to separate compute from input; never official."""
     parallel_decode: int = Field(48, ge=1, le=MOST)
@@ -211,8 +213,9 @@ class ReplicaSection(Section):
     """Ranks of a training, each with its own share of the images; default: one for each
     accelerator, and one on nodes without accelerators.
     """
-    rank_starter: Literal["auto", "none", "horovodrun", "mpirun"] = "auto"
-    """`auto`: `none` for one rank, `horovodrun` (Gloo) on one node, `mpirun` over several nodes."""
+    rank_starter: Literal["auto", "none", "horovodrun", "processes", "mpirun"] = "auto"
+    """`auto`: `none` for one rank, `mpirun` over several nodes; on one node `horovodrun` (Gloo) for
+    TensorFlow, `processes` for others."""
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
     cpu_threads: int | None = Field(None, ge=1, le=100_000)

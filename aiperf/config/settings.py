@@ -149,7 +149,7 @@ def config_of(layers: Sequence[Layer], problems: Sequence[str] = ()) -> RunConfi
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError([*found, *describe_problems(error, RunConfig)]) from None
-    if found := [*found, *_space_problems(config)]:
+    if found := [*found, *_space_problems(config), *_framework_problems(config)]:
         raise ConfigError(found)
     return config
 
@@ -170,6 +170,12 @@ def _space_problems(config: RunConfig) -> list[str]:
         read_space(Path(config.search.space))
     except ConfigError as error:
         return [f"search.space: {problem}" for problem in error.problems]
+    return []
+
+
+def _framework_problems(config: RunConfig) -> list[str]:
+    if config.training.framework == "torch" and config.training.xla:
+        return ["training.xla: true; PyTorch does not compile with XLA: leave it out, or choose tensorflow or jax"]
     return []
 
 

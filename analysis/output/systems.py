@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from aiperf.frameworks.installed import TITLES
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
 
@@ -84,14 +85,23 @@ def _nodes(report: Report) -> tuple[NodeFacts, ...]:
 
 def framework(report: Report) -> str:
     """The framework of all nodes with its version; empty if none is known."""
-    nodes = _nodes(report)
-    version = _common(nodes, "tensorflow") or _common(nodes, "tensorflow_cpu")
-    return f"TensorFlow {version}" if version else ""
+    chosen = chosen_framework(report)
+    version = _shared([facts.version_of(chosen) for facts in _nodes(report)])
+    return f"{TITLES.get(chosen, chosen)} {version}" if version else ""
+
+
+def chosen_framework(report: Report) -> str:
+    """The framework that trained (`training.framework`); reports of earlier versions have none."""
+    return str(report.configuration.get("training", {}).get("framework", "tensorflow"))
 
 
 def _common(nodes: Sequence[NodeFacts], key: str) -> str:
     """The value that all nodes share, or each value with the number of nodes that have it."""
-    seen = Counter(str(value) for facts in nodes if (value := getattr(facts, key)) is not None)
+    return _shared([getattr(facts, key) for facts in nodes])
+
+
+def _shared(values: Sequence[object]) -> str:
+    seen = Counter(str(value) for value in values if value is not None)
     if len(seen) <= 1:
         return next(iter(seen), "")
     return ", ".join(f"{value} ({count} nodes)" for value, count in seen.most_common())

@@ -38,6 +38,8 @@ class NodeFacts(BaseModel):
     aiperf: str | None = None
     tensorflow: str | None = None
     tensorflow_cpu: str | None = Field(default=None, alias="tensorflow-cpu")
+    jax: str | None = None
+    torch: str | None = None
     keras: str | None = None
     numpy: str | None = None
     horovod: str | None = None
@@ -46,6 +48,11 @@ class NodeFacts(BaseModel):
     accelerator: str | None = None
     accelerator_memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     accelerator_driver: str | None = None
+
+    def version_of(self, framework: str) -> str | None:
+        """The installed version of a framework, by `training.framework`."""
+        versions = {"tensorflow": self.tensorflow or self.tensorflow_cpu, "jax": self.jax, "torch": self.torch}
+        return versions.get(framework)
 
     def as_recorded(self) -> dict[str, Fact]:
         """The facts that the node gave, by their names in the file."""

@@ -35,6 +35,7 @@ class PyAiperfHpc(PythonPackage):
         depends_on("py-hyperopt@0.3")
         depends_on("py-jinja2@3.1:3")
         depends_on("py-matplotlib@3.9:3")
+        depends_on("py-msgspec@0.20:0")
         depends_on("py-numpy@2")
         depends_on("py-nvidia-ml-py@12:")
         depends_on("py-pandas@2.2:")
@@ -69,5 +70,6 @@ class PyAiperfHpc(PythonPackage):
         depends_on("nccl", type="run")
 
     import_modules = [
-        "aiperf", "analysis", "dashboard", "primary", "referee", "replica", "search_space", "slurm", "workloads",
+        "aiperf", "analysis", "dashboard", "primary", "referee", "rehearsal", "replica", "search_space", "slurm",
+        "workloads",
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.table import Table
@@ -76,7 +77,7 @@ def _probe(arguments: argparse.Namespace) -> int:
 
 
 def _table(inventory: Inventory) -> Table:
-    table = Table("node", "CPUs", "memory", "accelerators", "network", "clock", "Python", "aiperf", "TensorFlow",
+    table = Table("node", "CPUs", "memory", "accelerators", "network", "clock", "Python", "aiperf", "frameworks",
                   "shared", "data")  # fmt: skip
     for name, facts in inventory.nodes.items():
         packages, accelerators = facts["packages"], [gpu["name"] for gpu in facts["accelerators"]]
@@ -91,11 +92,17 @@ def _table(inventory: Inventory) -> Table:
             _shown_offset(offset),
             facts["python"],
             "none" if version is None else version if version == __version__ else f"{version} (!)",
-            packages.get("tensorflow") or packages.get("tensorflow-cpu") or "none",
+            _frameworks(packages),
             facts["shared"] or "-",
             facts["data"] or "-",
         )
     return table
+
+
+def _frameworks(packages: Mapping[str, str | None]) -> str:
+    names = {"tensorflow": "TensorFlow", "tensorflow-cpu": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+    found = {title: f"{title} {packages[name]}" for name, title in names.items() if packages.get(name)}
+    return ", ".join(found.values()) or "none"
 
 
 def _shown_offset(offset_ms: float) -> str:

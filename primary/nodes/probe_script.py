@@ -79,7 +79,7 @@ def _packages():
     except ImportError:
         return {}
     found = {}
-    for name in ("aiperf-hpc", "tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy"):
+    for name in ("aiperf-hpc", "tensorflow", "tensorflow-cpu", "jax", "torch", "keras", "horovod", "numpy"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.network.operations import count
 from aiperf.processes import SAFE_PATH, python_module
 from aiperf.run_directory.paths import RunPaths
@@ -28,6 +29,7 @@ from replica.machine.node import describe_node
 from replica.search.choices import initial_architecture, limits_of
 from replica.share import NodeShare, share_of_node
 from replica.trainer.data.sample import fingerprint_of
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from replica.trial.requests import TrialTraining, train_request
 from search_space.limits import training_memory
@@ -62,10 +64,10 @@ def find_out(arguments: argparse.Namespace, request: ExamineRequest) -> dict[str
     }
 
 
-async def describe_framework(config: RunConfig) -> FrameworkFacts:
-    """The framework's own view, from a process of its own. Raises EnvironmentNotReadyError."""
+async def describe_framework(name: str) -> FrameworkFacts:
+    """A framework's own view, from a process of its own. Raises EnvironmentNotReadyError."""
     process = await asyncio.create_subprocess_exec(
-        *python_module("replica.examine.framework"),
+        *python_module("replica.examine.framework", name),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -85,6 +87,20 @@ async def describe_framework(config: RunConfig) -> FrameworkFacts:
     except (IndexError, ValueError, ValidationError):
         last = " | ".join(errors.decode(errors="replace").strip().splitlines()[-3:]) or "(nothing)"
         raise EnvironmentNotReadyError([f"it ended with exit code {process.returncode}: {last}"]) from None
+
+
+async def describe_others(chosen: str) -> dict[str, str]:
+    """The view of each installed framework that was not chosen, in words."""
+    found: dict[str, str] = {}
+    for name in FRAMEWORKS:
+        if name == chosen or why_not_installed(name) is not None:
+            continue
+        try:
+            facts = await describe_framework(name)
+            found[name] = f"{facts.version}: {', '.join(facts.devices) or 'no accelerators'}"
+        except EnvironmentNotReadyError as error:
+            found[name] = f"{name} cannot be loaded: {error}"
+    return found
 
 
 def _own_address() -> str | None:
@@ -109,7 +125,7 @@ def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:
 def _starter(config: RunConfig, share: NodeShare) -> tuple[str, str | None]:
     """The starter of the ranks, and why it cannot start them."""
     setup = share.ranks
-    name = choose_starter(config.replica.rank_starter, setup.ranks, len(setup.hosts))
+    name = choose_starter(config.replica.rank_starter, setup.ranks, len(setup.hosts), config.training.framework)
     if config.training.trainer != "keras":
         return name, None
     try:

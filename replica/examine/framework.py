@@ -1,4 +1,4 @@
-"""The framework as it finds itself: `python -m replica.examine.framework` prints it as JSON.
+"""A framework as it finds itself: `python -m replica.examine.framework NAME` prints it as JSON.
 
 A process of its own: a framework reserves the memory of accelerators, and may crash.
 """
@@ -9,21 +9,18 @@ import importlib.util
 import json
 import os
 import sys
-from importlib import metadata
 
-import tensorflow as tf
+from replica.trainer.frameworks import FRAMEWORKS
 
 CONTROLLERS = ("mpi", "gloo", "nccl")
 
 
-def describe() -> dict[str, object]:
-    """Version and devices, and whether and with what Horovod was built."""
-    facts: dict[str, object] = {
-        "version": f"tensorflow {tf.__version__}, keras {metadata.version('keras')}",
-        "devices": [_name(device) for device in tf.config.list_physical_devices("GPU")],
-        "horovod": None,
-    }
-    if importlib.util.find_spec("horovod") is None:
+def describe(name: str) -> dict[str, object]:
+    """Version and devices; of TensorFlow also whether and with what Horovod was built."""
+    framework = FRAMEWORKS.load(name)()
+    devices = [framework.device(number) for number in range(framework.accelerators())]
+    facts: dict[str, object] = {"version": framework.name(), "devices": devices, "horovod": None}
+    if name != "tensorflow" or importlib.util.find_spec("horovod") is None:
         return facts
     try:
         import horovod  # noqa: PLC0415
@@ -34,13 +31,8 @@ def describe() -> dict[str, object]:
     return {**facts, "horovod": str(horovod.__version__), "built_for": built}
 
 
-def _name(device: object) -> str:
-    details = tf.config.experimental.get_device_details(device)
-    return str(details.get("device_name", "unknown accelerator"))
-
-
 if __name__ == "__main__":
     # Libraries print to standard output as they load: only the last line is ours.
-    sys.stdout.write("\n" + json.dumps(describe()) + "\n")
+    sys.stdout.write("\n" + json.dumps(describe(sys.argv[1])) + "\n")
     sys.stdout.flush()
     os._exit(0)

@@ -28,7 +28,7 @@ from aiperf.examination import (
 from aiperf.messages import ClockReply
 from aiperf.processes import MessageOutput, open_input
 from replica.agent import add_place, clock_of, why_unable
-from replica.examine.facts import describe_framework, find_out
+from replica.examine.facts import describe_framework, describe_others, find_out
 from replica.examine.probe import train_a_few_steps
 from replica.search.choices import initial_architecture
 from replica.share import share_of_node
@@ -75,7 +75,8 @@ async def _examine(arguments: argparse.Namespace, request: ExamineRequest, outpu
     config = request.config
     unable = why_unable(config, arguments.replica)
     found = await asyncio.to_thread(find_out, arguments, request)
-    facts = Examination(**found, unable=unable, **await _framework(request, unable), **_UNPROBED)
+    others = await describe_others(request.config.training.framework) if request.steps else {}
+    facts = Examination(**found, unable=unable, **await _framework(request, unable), frameworks=others, **_UNPROBED)
     skipped = _reason_to_skip(request, facts)
     if skipped is not None:
         output.send(facts.model_copy(update={"probe_skipped": skipped}))
@@ -90,7 +91,7 @@ async def _framework(request: ExamineRequest, unable: str | None) -> dict[str, B
     if request.config.training.trainer != "keras" or unable is not None:
         return {"framework": None, "framework_problem": None}
     try:
-        return {"framework": await describe_framework(request.config), "framework_problem": None}
+        return {"framework": await describe_framework(request.config.training.framework), "framework_problem": None}
     except AiperfError as error:
         return {"framework": None, "framework_problem": str(error)}
 
@@ -113,7 +114,8 @@ def _reason_to_skip(request: ExamineRequest, facts: Examination) -> str | None:
 
 
 def _horovod_problem(facts: Examination) -> str | None:
-    missing = facts.ranks > 1 and facts.framework is not None and facts.framework.horovod is None
+    uses_it = facts.framework is not None and facts.framework.version.startswith("tensorflow")
+    missing = facts.ranks > 1 and facts.framework is not None and uses_it and facts.framework.horovod is None
     return "Horovod cannot be loaded" if missing else None
 
 

@@ -15,7 +15,18 @@ from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
 from replica.machine.accelerators import find_accelerators, node_accelerators
 from replica.machine.cpu import cpu_fields
 
-PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "scipy", "scikit-learn", "hyperopt", "horovod")
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "jax",
+    "torch",
+    "keras",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "hyperopt",
+    "horovod",
+)
 
 NodeFacts = dict[str, str | int | float | None]
 

@@ -23,7 +23,7 @@ from replica.machine.memory import die_first
 from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.framework import Framework
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
@@ -83,14 +83,15 @@ class Rank:
     def _train(self) -> bool:
         self._channel.phase("start")
         # Frameworks take seconds to import: only after the agent knows that something happens.
-        framework = self._framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
+        framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
         from replica.trainer.ready import ReadyTraining  # noqa: PLC0415
 
         settings = self._settings
         collective = framework.open_collective(settings.ranks)
+        # Before anything looks at a device: frameworks read their settings when they first do.
+        framework.configure(settings.cpu_threads, collective.local_rank)
         if (reason := why_unseen(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
-        framework.configure(settings.cpu_threads, collective.local_rank)
         sample_further_node(settings.telemetry, collective.rank, collective.local_rank)
 
         def receive() -> bytes:

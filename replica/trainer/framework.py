@@ -6,15 +6,21 @@ framework's tensors hand them through untouched, so that nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
-from workloads.contract import Workload
+from workloads.contract import Batch, Workload
+
+BlankBatch = Callable[[int], Batch]
+"""Gives a batch of this many blank images with valid labels."""
+
+Pipeline = Literal["tensorflow", "numpy"]
+"""An input pipeline for encoded images: tf.data, or one that needs no framework."""
 
 
 class CompiledSteps(Protocol):
@@ -25,6 +31,12 @@ class CompiledSteps(Protocol):
     empty batches, so that all ranks take part in every all-reduce. Weights that are set on the
     Keras model before `share` are trained from.
     """
+
+    def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        """Trace and compile ahead, for training batches of these sizes; the state stays as it is.
+
+        Every rank calls it.
+        """
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give results over all ranks, on the device, (3,) float32.
@@ -60,6 +72,10 @@ class CompiledSteps(Protocol):
 
 class Framework(Protocol):
     """A framework. Its module is imported, and so chooses Keras's backend, before Keras is."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The input pipeline whose batches it trains on."""
 
     def open_collective(self, ranks: int) -> Collective:
         """Join the other ranks.

@@ -1,4 +1,4 @@
-"""Frameworks by name, each imported only when it trains."""
+"""Frameworks by name (`training.framework`), each imported only when it trains."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from aiperf.registry import Registry
 from replica.trainer.framework import Framework
 
 FRAMEWORKS: Registry[type[Framework]] = Registry(
-    "framework", {"tensorflow": "replica.trainer.tensorflow.framework:TensorFlow"}
+    "framework",
+    {
+        "tensorflow": "replica.trainer.tensorflow.framework:TensorFlow",
+        "jax": "replica.trainer.jax.framework:Jax",
+        "torch": "replica.trainer.torch.framework:Torch",
+    },
 )
 
 DEFAULT_FRAMEWORK = "tensorflow"
-"""The framework that trains."""
+"""The reference."""

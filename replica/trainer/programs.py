@@ -29,7 +29,8 @@ It speaks `aiperf.messages` over a socket.
 
 def keras(settings: RankSettings, config: RunConfig) -> RankProgram:
     """The trainer: real models, real data."""
-    return RankProgram(python_module("replica.trainer", settings.model_dump_json()))
+    own = settings.model_copy(update={"framework": config.training.framework})
+    return RankProgram(python_module("replica.trainer", own.model_dump_json()))
 
 
 def simulated(settings: RankSettings, config: RunConfig) -> RankProgram:

@@ -38,7 +38,7 @@ class ReadyTraining:
         self._collective = collective
         dataset = workload.dataset(request)
         self._architecture = workload.architecture(request, dataset)
-        source = open_source(request, dataset)
+        source = open_source(request, dataset, framework.pipeline)
         # Ranks draw different dropout masks; the weights are rank 0's.
         builder.set_up(request.precision, request.seed + collective.rank)
         self._model = builder.build_model(self._architecture)

@@ -16,10 +16,12 @@ TRAINING_NICENESS = 5
 """On a core shared with a thread of usual priority, a thread with this niceness gets a quarter."""
 
 _PR_SET_PDEATHSIG = 1
-_FRAMEWORK_PREFIXES = ("TF_", "XLA_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "OMP_", "KERAS_")
+_FRAMEWORK_PREFIXES = (
+    "TF_", "XLA_", "JAX_", "TORCH_", "PYTORCH_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "NCCL_", "OMP_", "KERAS_",
+)  # fmt: skip
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "API_KEY")
 _VALUE_CHARACTERS = 200
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK")
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK", "RANK", "SLURM_PROCID")
 
 
 class TelemetrySettings(BaseModel):
@@ -40,6 +42,7 @@ class RankSettings(BaseModel):
 
     channel: str
     """Name of the agent's socket, for rank 0."""
+    framework: str = "tensorflow"
     ranks: int = 1
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,20 +57,18 @@ class Training:
         self._request = inputs.request
         self._clock = clock
         self._images = inputs.source.dataset
-        self._epochs = Epochs(inputs.source, inputs.request, RankShare(inputs.collective.rank, inputs.collective.size))
+        self._share = RankShare(inputs.collective.rank, inputs.collective.size)
+        self._epochs = Epochs(inputs.source, inputs.request, self._share)
         self._reported_s = clock.monotonic_s()
         self._evidence = Evidence(None, inputs.collective.rank)
 
     def warm_up(self) -> None:
-        """Trace and optimise the graphs with a step on a blank image, and fetch the first batch.
+        """Compile the steps, and fetch the first batch.
 
         State is as before afterwards; nothing of it is counted. Raises TrialFailedError.
         """
-        before = self._steps.state()
-        blank = self._workload.blank(1, self._images)
-        self._steps.train(*blank)
-        self._steps.evaluate(*blank)
-        self._steps.restore(before)
+        whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
+        self._steps.prepare(partial(self._workload.blank, dataset=self._images), (min(whole, own), own % whole))
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:

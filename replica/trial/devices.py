@@ -1,7 +1,7 @@
 """A look at the framework's accelerators before the first trial, in a process of its own.
 
-`python -m replica.trial.devices` prints why the framework cannot use this process's accelerators,
-or nothing if it can. The agent itself never loads a framework.
+`python -m replica.trial.devices FRAMEWORK` prints why the framework cannot use this process's
+accelerators, or nothing if it can. The agent itself never loads a framework.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Mapping
 
 from aiperf.processes import python_module
 from replica.machine.accelerators import why_unseen
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.settings import die_with_parent
 
 log = logging.getLogger(__name__)
 
 
-async def why_unseen_by_framework(environment: Mapping[str, str]) -> str | None:
+async def why_unseen_by_framework(framework: str, environment: Mapping[str, str]) -> str | None:
     """The reason why the framework would train on the CPU next to idle GPUs, or None.
 
     A look that fails says nothing: the first trial then reports what is wrong.
     """
     process = await asyncio.create_subprocess_exec(
-        *python_module("replica.trial.devices"),
+        *python_module("replica.trial.devices", framework),
         env={**os.environ, **environment},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -42,7 +42,7 @@ def main() -> int:
     """Print the complaint about the framework, if there is one."""
     die_with_parent()
     printed, sys.stdout = sys.stdout, sys.stderr  # frameworks may print while they are loaded
-    framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
+    framework = FRAMEWORKS.load(sys.argv[1])()
     print(why_unseen(framework.name(), framework.accelerators()) or "", file=printed)
     return 0
 

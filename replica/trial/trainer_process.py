@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from aiperf.processes import (
     tail,
 )
 from replica.machine.memory import die_first
+from replica.trainer.collectives.place import meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
@@ -56,8 +57,13 @@ class RankSetup:
     environment: dict[str, str] = field(default_factory=dict)
     telemetry: TelemetrySettings | None = None
 
-    def command(self, channel: str) -> list[str]:
-        """The command line that starts all ranks.
+    def meeting_point(self) -> dict[str, str]:
+        """Variables with the place where the ranks of a training meet; Horovod has its own."""
+        framework = self.config.training.framework
+        return meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
+
+    def command(self, channel: str, environment: Mapping[str, str]) -> list[str]:
+        """The command line that starts all ranks, each with this environment.
 
         Raises ValueError if the starter cannot do that.
         """
@@ -70,8 +76,11 @@ class RankSetup:
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
         if program.is_whole_group:
             return list(program.command)
-        starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts))
-        return STARTERS.load(starter)(RankRequest(program.command, self.ranks, self.hosts, self.environment))
+        framework = self.config.training.framework
+        starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts), framework)
+        if starter == "processes" and framework == "tensorflow":
+            raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
+        return STARTERS.load(starter)(RankRequest(program.command, self.ranks, self.hosts, environment))
 
 
 class TrainerProcess(Trainer):
@@ -97,8 +106,9 @@ class TrainerProcess(Trainer):
         socket = RankSocket(request)
         await socket.listen()
         try:
-            command = setup.command(socket.name)
-            process = await spawn_silent(command, log, setup.environment)
+            environment = {**setup.environment, **setup.meeting_point()}
+            command = setup.command(socket.name, environment)
+            process = await spawn_silent(command, log, environment)
         except (OSError, ValueError) as error:
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error

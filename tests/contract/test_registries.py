@@ -16,6 +16,7 @@ from primary.launchers import LAUNCHERS
 from primary.managers import MANAGERS
 from replica.search.strategies import STRATEGIES
 from replica.search.tuners import TUNERS
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.programs import TRAINERS
 from replica.trainer.starters import STARTERS
 from testing.places import ROOT
@@ -32,7 +33,7 @@ SEAMS = {
     "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",
     "replica.search.tuners:TUNERS": "tests/contract/search/test_tuners.py",
     "replica.trainer.programs:TRAINERS": "tests/contract/trainer/test_trainers.py",
-    "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/test_frameworks.py",
+    "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/frameworks/test_frameworks.py",
     "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",
     "replica.trainer.starters:STARTERS": "tests/contract/trainer/test_rank_starters.py",
     "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
@@ -79,6 +80,7 @@ CHOICES: dict[str, Registry[Any]] = {
     "search.strategy": STRATEGIES,
     "search.hpo": TUNERS,
     "training.trainer": TRAINERS,
+    "training.framework": FRAMEWORKS,
     "replica.rank_starter": STARTERS,
 }
 """Settings that choose an implementation by name, and the registry that has it."""

@@ -144,7 +144,7 @@ def complaint_of_parser(parser: argparse.ArgumentParser, words: Sequence[str], w
 
 def complaint_of_make(words: Sequence[str]) -> str:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     variables = set(re.findall(r"^(\w+) \?=", makefile, re.MULTILINE)) | {"HOROVOD_CUDA_HOME", "HOROVOD_NCCL_HOME"}
     unknown = [word for word in words if word.partition("=")[0] not in (variables if "=" in word else targets)]
     return f"unknown: {unknown}" if unknown else ""

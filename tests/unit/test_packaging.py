@@ -60,6 +60,24 @@ def test_the_locked_requirements_are_those_of_the_distribution() -> None:
     tensorflow = Requirement(SETUP["options.extras_require"]["tensorflow"].strip())
     assert requirements_in("run.in") == {"tensorflow-cpu": tensorflow.specifier}
     assert requirements_in("gpu.in") == {"tensorflow": tensorflow.specifier}
+    for name in ("jax", "jax-cuda", "torch"):
+        extra = map(Requirement, SETUP["options.extras_require"][name].split())
+        assert requirements_in(f"{name}.in") == {canonicalize_name(item.name): item.specifier for item in extra}
+
+
+def test_pytorchs_build_for_cpus_is_installed_next_to_locked_packages() -> None:
+    """PyTorch's own index has it, and is asked for nothing else: no dependencies, one version."""
+    makefile = (ROOT / "Makefile").read_text()
+    (line,) = re.findall(r"^TORCH_CPU := (.*)$", makefile, re.MULTILINE)
+    *options, package = line.split()
+    version = Requirement(SETUP["options.extras_require"]["torch"].split()[0]).specifier
+    assert "--no-deps" in options
+    assert re.fullmatch(r"torch==[\d.]+\+cpu", package)
+    assert version.contains(package.partition("==")[2])
+    assert makefile.count("--extra-index-url") == 1
+    needed = {"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"}
+    for lock in ("torch-cpu.txt", "test.txt"):
+        assert needed <= {name for name, _ in locked(lock)}
 
 
 def test_both_builds_lock_the_same_versions() -> None:
@@ -131,6 +149,19 @@ def test_the_build_can_be_forced_and_forbidden(tmp_path: Path) -> None:
     assert installed(plan(forced, NO_DRIVER, "GPU=1")) == ["gpu"]
     commands = plan(forbidden, TWO_GPUS, "GPU=0")
     assert (installed(commands), "build_horovod" in commands) == (["run"], False)
+
+
+@pytest.mark.parametrize(
+    ("words", "lock"),
+    [("FRAMEWORK=jax GPU=0", "jax"), ("FRAMEWORK=jax GPU=1", "jax-cuda"), ("FRAMEWORK=torch GPU=0", "torch-cpu"),
+     ("FRAMEWORK=torch GPU=1", "torch")],
+)  # fmt: skip
+def test_make_run_installs_the_chosen_framework_alone(words: str, lock: str, tmp_path: Path) -> None:
+    commands = plan(tmp_path, NO_DRIVER, *words.split())
+    assert re.findall(r"-r requirements/([\w-]+)\.txt", commands) == [lock, "build"]
+    assert ("torch==" in commands) == (lock == "torch-cpu")
+    assert f"--framework {words.split(maxsplit=1)[0].partition('=')[2]} " in commands
+    assert "horovod" not in commands
 
 
 # ---- containers

@@ -10,6 +10,8 @@ from os.path import commonprefix
 from pydantic import ValidationError
 
 from aiperf.cli.units import GIB
+from aiperf.frameworks.installed import TITLES
+from analysis.output.systems import chosen_framework
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
 
@@ -32,7 +34,7 @@ def machine_of(report: Report) -> Machine:
         "nodes": _kinds([_node(facts) for facts in nodes]),
         "accelerators": _kinds([_accelerators(facts) for facts in nodes]),
         "replicas": replicas_of(report),
-        "software": _kinds([_software(facts) for facts in nodes], counted=False),
+        "software": _kinds([_software(facts, chosen_framework(report)) for facts in nodes], counted=False),
         "precision": ", ".join(sorted({trial.precision for trial in report.trials if trial.precision})),
         "data set": f"{report.configuration.get('run', {}).get('dataset', '')}",
     }
@@ -116,9 +118,9 @@ def _accelerators(facts: NodeFacts) -> str:
     return f"{facts.accelerators} x {facts.accelerator or 'accelerator'}{memory}"
 
 
-def _software(facts: NodeFacts) -> str:
-    tensorflow = facts.tensorflow or facts.tensorflow_cpu
-    named = {"TensorFlow": tensorflow, "Keras": facts.keras, "Horovod": facts.horovod, "Python": facts.python}
+def _software(facts: NodeFacts, chosen: str) -> str:
+    framework = {TITLES.get(chosen, chosen): facts.version_of(chosen), "Keras": facts.keras}
+    named = {**framework, "Horovod": facts.horovod if chosen == "tensorflow" else None, "Python": facts.python}
     driver = {"driver": facts.accelerator_driver} if facts.accelerators else {}
     return ", ".join(f"{name} {version}" for name, version in {**named, **driver}.items() if version)
 

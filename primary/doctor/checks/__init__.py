@@ -19,6 +19,7 @@ CHECKS: Registry[Check] = Registry(
         "nodes": "primary.doctor.checks.nodes:check_nodes",
         "placement": "primary.doctor.checks.placement:check_placement",
         "devices": "primary.doctor.checks.devices:check_devices",
+        "frameworks": "primary.doctor.checks.frameworks:check_frameworks",
         "ranks": "primary.doctor.checks.ranks:check_ranks",
         "data": "primary.doctor.checks.data:check_data",
         "memory": "primary.doctor.checks.memory:check_memory",

@@ -5,38 +5,40 @@ from __future__ import annotations
 from collections import Counter
 
 from aiperf.examination import Examination, FrameworkFacts
+from aiperf.frameworks.installed import GPU_EXTRAS, TITLES
 from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
 
-_GPU = "pip install '.[gpu]' (in the folder of AIPerf's sources)"
-_AGAIN = "python -m replica.examine.framework (on the node, for its messages)"
+_WHERE = "in the folder of AIPerf's sources"
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:
     """A framework that does not find what the driver has would train on the CPU."""
     if evidence.config.training.trainer != "keras":
         return [Finding("devices", "ok", "none is used: the trainer is simulated")]
-    return together("devices", [_said(item) for item in evidence.facts()])
+    return together("devices", [_said(item, evidence.config.training.framework) for item in evidence.facts()])
 
 
-def _said(facts: Examination) -> Said:
+def _said(facts: Examination, chosen: str) -> Said:
+    title, again = TITLES[chosen], f"python -m replica.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
-        return Said(facts.replica, "failed", f"TensorFlow cannot be loaded: {facts.framework_problem}", _AGAIN)
+        return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
         return Said(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
-    return _compared(facts, facts.framework)
+    return _compared(facts, facts.framework, (f"pip install {GPU_EXTRAS[chosen]} ({_WHERE})", again))
 
 
-def _compared(facts: Examination, framework: FrameworkFacts) -> Said:
+def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str, str]) -> Said:
+    build, again = remedies
     driver, seen = int(facts.node["accelerators"] or 0), len(framework.devices)
     own = _counted(facts.accelerators)
     words = f"{own} by the driver ({driver} on the node), {seen} by {framework.version}"
     if driver and not seen:
-        return Said(facts.replica, "failed", f"{words}: the ranks would train on the CPU", _GPU)
+        return Said(facts.replica, "failed", f"{words}: the ranks would train on the CPU", build)
     if driver and facts.probe is not None and "cpu" in facts.probe.devices:
-        return Said(facts.replica, "failed", f"{words}; a rank of the probe computed on the CPU", _AGAIN)
+        return Said(facts.replica, "failed", f"{words}; a rank of the probe computed on the CPU", again)
     if driver != seen:
-        return Said(facts.replica, "warning", words, _AGAIN)
+        return Said(facts.replica, "warning", words, again)
     if not driver:
         return Said(facts.replica, "ok", f"no accelerators: trains on the CPU ({framework.version})")
     return Said(facts.replica, "ok", words)

@@ -14,16 +14,17 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
     """One rank needs nothing; several need a starter, and Horovod built for it."""
     if evidence.config.training.trainer != "keras":
         return [Finding("ranks", "ok", "one process stands for all ranks: the trainer is simulated")]
-    return together("ranks", [said for facts in evidence.facts() for said in _said(facts)])
+    uses_horovod = evidence.config.training.framework == "tensorflow"
+    return together("ranks", [said for facts in evidence.facts() for said in _said(facts, uses_horovod)])
 
 
-def _said(facts: Examination) -> list[Said]:
+def _said(facts: Examination, uses_horovod: bool) -> list[Said]:
     if facts.ranks == 1:
         return [Said(facts.replica, "ok", "1 rank, which needs no Horovod")]
     problems: list[tuple[Status, str, str]] = []
     if facts.starter_problem is not None:
         problems.append(("failed", f"{facts.ranks} ranks: {facts.starter_problem}", _starter_remedy(facts)))
-    if facts.framework is not None:
+    if facts.framework is not None and uses_horovod:
         problems += _horovod(facts)
     if facts.address is None:
         needed: Status = "failed" if facts.starter == "horovodrun" else "warning"
@@ -31,6 +32,8 @@ def _said(facts: Examination) -> list[Said]:
         problems.append((needed, text, 'echo "127.0.1.1 $(hostname)" >> /etc/hosts (as root, on the node)'))
     if problems:
         return [Said(facts.replica, *problem) for problem in problems]
+    if not uses_horovod:
+        return [Said(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}, joined by the framework itself")]
     built = ", ".join(facts.framework.built_for) if facts.framework is not None else "unknown"
     return [Said(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}; Horovod is built for {built}")]
 

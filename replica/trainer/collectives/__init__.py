@@ -12,6 +12,8 @@ COLLECTIVES: Registry[Callable[[int], Collective]] = Registry(
     {
         "alone": "replica.trainer.collectives.alone:AloneCollective",
         "horovod": "replica.trainer.tensorflow.horovod:HorovodCollective",
+        "jax": "replica.trainer.jax.collective:JaxCollective",
+        "torch": "replica.trainer.torch.collective:TorchCollective",
     },
 )
 """Each is called with the number of ranks.

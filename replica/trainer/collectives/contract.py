@@ -37,7 +37,7 @@ class Collective(Protocol):
         """Give every rank the mean over ranks."""
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """Sums over ranks as one grouped all-reduce; inside a graph.
+        """Sums over ranks as one grouped all-reduce; inside a graph if the framework has graphs.
 
         `name` is the same on every rank.
         """

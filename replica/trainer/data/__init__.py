@@ -17,21 +17,25 @@ SOURCES: Registry[type[DataSource]] = Registry(
         "digits": "replica.trainer.data.digits:DigitsSource",
         "tfrecord": "replica.trainer.data.tfrecord:TFRecordSource",
         "folder": "replica.trainer.data.folder:FolderSource",
+        "portable-tfrecord": "replica.trainer.data.portable.tfrecord:PortableTFRecordSource",
+        "portable-folder": "replica.trainer.data.portable.folder:PortableFolderSource",
         "synthetic": "replica.trainer.data.synthetic:SyntheticSource",
     },
 )
 
 
-def choose_source(request: TrainRequest, dataset: Dataset) -> str:
+def choose_source(request: TrainRequest, dataset: Dataset, pipeline: str = "tensorflow") -> str:
     """The name of the source: synthetic if asked for, else by data set and format of its files.
 
-    Raises DatasetError if the directory is missing or has no description.
+    `pipeline` is what decodes the files, the framework's. Raises DatasetError if the directory is
+    missing or has no description.
     """
     if request.synthetic_input:
         return "synthetic"
     if dataset.name == DIGITS.name:
         return "digits"
-    return read_dataset_manifest(data_directory(request)).format
+    form = read_dataset_manifest(data_directory(request)).format
+    return form if pipeline == "tensorflow" else f"portable-{form}"
 
 
 def data_directory(request: TrainRequest) -> Path:
@@ -41,9 +45,9 @@ def data_directory(request: TrainRequest) -> Path:
     return Path(request.data_dir)
 
 
-def open_source(request: TrainRequest, dataset: Dataset) -> DataSource:
+def open_source(request: TrainRequest, dataset: Dataset, pipeline: str = "tensorflow") -> DataSource:
     """Open the input pipeline that a request names.
 
     Raises DatasetError if its directory is not what it should be.
     """
-    return SOURCES.load(choose_source(request, dataset)).open(request, dataset)
+    return SOURCES.load(choose_source(request, dataset, pipeline)).open(request, dataset)

@@ -16,20 +16,8 @@ from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches
+from replica.trainer.data.portable.recipe import CROP_AREA, CROP_ASPECT, CROP_ATTEMPTS, DEVIATION, MEAN, SHORT_SIDE
 
-MEAN = (123.675, 116.28, 103.53)
-DEVIATION = (58.395, 57.12, 57.375)
-"""Mean and standard deviation of ImageNet's training images by channel, of 255.
-
-As fractions of 1: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225.
-"""
-
-CROP_AREA = (0.08, 1.0)
-CROP_ASPECT = (3 / 4, 4 / 3)
-SHORT_SIDE = 256 / 224
-"""The short side of a validation image before the central crop, in crops."""
-
-CROP_ATTEMPTS = 10
 PREFETCHED_BATCHES = 2
 
 

@@ -10,8 +10,11 @@ alone: an image could contain bytes that look like a record. The content is a `t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from aiperf.config.dataset_manifest import FileEntry
 
 _HEADER = struct.Struct("<Q4x")
 _FOOTER_BYTES = 4
@@ -21,6 +24,25 @@ _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 
 _Field = tuple[int, int | bytes]
 """Number and value of a field: a whole number, or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of images in one file."""
+
+    file: str
+    skip: int
+    take: int
+
+
+def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
+    """The parts of `files`, in order, that hold the images of `share`."""
+    start = 0
+    for file in files:
+        first, last = max(share.start, start), min(share.stop, start + file.images)
+        if first < last:
+            yield Piece(file.name, first - start, last - first)
+        start += file.images
 
 
 def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,9 +16,8 @@ from aiperf.messages import TrainRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.images import checked, train_dataset, validation_dataset
-
-OPEN_SHARDS = 16
-"""Shards that a rank reads at the same time."""
+from replica.trainer.data.portable.recipe import BLOCK, OPEN_SHARDS
+from replica.trainer.data.records import pieces
 
 READ_BUFFER_BYTES = 8 << 20
 
@@ -27,25 +25,6 @@ FEATURES = {
     "image/encoded": tf.io.FixedLenFeature((), tf.string),
     "image/class/label": tf.io.FixedLenFeature((), tf.int64),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A run of images in one file."""
-
-    file: str
-    skip: int
-    take: int
-
-
-def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
-    """The parts of `files`, in order, that hold the images of `share`."""
-    start = 0
-    for file in files:
-        first, last = max(share.start, start), min(share.stop, start + file.images)
-        if first < last:
-            yield Piece(file.name, first - start, last - first)
-        start += file.images
 
 
 class TFRecordSource:
@@ -94,7 +73,7 @@ class TFRecordSource:
         records = listed.interleave(
             lambda file, skip, take: tf.data.TFRecordDataset(file, buffer_size=READ_BUFFER_BYTES).skip(skip).take(take),
             cycle_length=cycle,
-            block_length=8,
+            block_length=BLOCK,
             num_parallel_calls=cycle,
             deterministic=True,
         )

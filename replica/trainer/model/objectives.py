@@ -11,8 +11,11 @@ import keras
 from aiperf.errors import TrialFailedError
 from workloads.contract import PerExample
 
+Objective = Callable[[Any, Any], Any]
+"""Gives one number per example from labels and outputs."""
 
-def find(function: PerExample) -> Callable[[Any, Any], Any]:
+
+def find(function: PerExample) -> Objective:
     """The function of labels and outputs, in Keras's own framework.
 
     Raises TrialFailedError ("build") if Keras has no loss or metric of that name.
@@ -22,3 +25,28 @@ def find(function: PerExample) -> Callable[[Any, Any], Any]:
         if found is not None:
             return partial(found, **function.settings)
     raise TrialFailedError("build", f"Keras has no loss or metric {function.name!r}")
+
+
+def find_of_logits(function: PerExample) -> Objective:
+    """The same function of labels and logits, the inputs of the final softmax.
+
+    TensorFlow computes cross-entropy from logits by itself if it finds a softmax in the graph. On
+    other frameworks Keras would clip the probabilities, and with them the gradients. Raises
+    TrialFailedError ("build").
+    """
+    found: Any = find(function)
+    settings: dict[str, Any] = {"from_logits": True}
+    if function.name.endswith("crossentropy"):
+        return lambda labels, logits: found(labels, logits, **settings)
+    return lambda labels, logits: found(labels, keras.ops.softmax(logits, axis=-1))
+
+
+def without_softmax(model: Any) -> Any | None:
+    """The model up to its final softmax, with the same layers; None if it ends in another layer.
+
+    Its output is float32 as that of the softmax is.
+    """
+    last = model.output._keras_history.operation
+    if not isinstance(last, keras.layers.Softmax):
+        return None
+    return keras.Model(model.inputs, keras.ops.cast(last.input, "float32"))

@@ -12,20 +12,24 @@ STARTERS: Registry[RankStarter] = Registry(
     {
         "none": "replica.trainer.starters.none:start_alone",
         "horovodrun": "replica.trainer.starters.horovodrun:start_with_horovodrun",
+        "processes": "replica.trainer.starters.processes:start_processes",
         "mpirun": "replica.trainer.starters.mpirun:start_with_mpirun",
     },
 )
 
 
-def choose_starter(configured: str, ranks: int, nodes: int) -> str:
+def choose_starter(configured: str, ranks: int, nodes: int, framework: str = "tensorflow") -> str:
     """The starter's name: as configured, or by the numbers of ranks and nodes.
 
-    One rank needs none; several nodes take mpirun if it is installed; else it is horovodrun.
+    One rank needs none. Several nodes take mpirun; with TensorFlow, horovodrun if mpirun is not
+    installed. On one node TensorFlow takes horovodrun, the others plain processes.
     """
     if configured != "auto":
         return configured
     if ranks == 1:
         return "none"
+    if framework != "tensorflow":
+        return "mpirun" if nodes > 1 else "processes"
     return "mpirun" if nodes > 1 and shutil.which("mpirun") else "horovodrun"
 
 

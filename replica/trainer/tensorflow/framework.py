@@ -10,7 +10,7 @@ import tensorflow as tf
 from aiperf.messages import TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
-from replica.trainer.framework import CompiledSteps
+from replica.trainer.framework import CompiledSteps, Pipeline
 from replica.trainer.tensorflow.steps import TensorFlowSteps
 from workloads.contract import Workload
 
@@ -24,6 +24,8 @@ KINDS = {
 
 class TensorFlow:
     """The framework that `FRAMEWORKS` has by the name "tensorflow"."""
+
+    pipeline: Pipeline = "tensorflow"
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
+from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
 
-class TensorFlowSteps:
+class TensorFlowSteps(KerasState):
     """Steps as `tf.function`s, traced once for batches of any size (`CompiledSteps`)."""
 
     def __init__(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
-        self._model = model
-        self._optimiser = optimiser
-        self._collective = collective
+        super().__init__(model, optimiser, collective)
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
@@ -71,41 +71,16 @@ class TensorFlowSteps:
         own = tf.cond(tf.shape(images)[0] > 0, lambda: self._score(images, labels), lambda: nothing)
         return self._collective.sum_tensors([own], "scores")[0]
 
+    def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        """Trace and optimise the graphs by a step on a blank image."""
+        before = self.state()
+        self.train(*blank(1))
+        self.evaluate(*blank(1))
+        self.restore(before)
+
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; a row for each of them."""
         return np.stack([each.numpy() for each in results])
-
-    def learning_rate(self) -> float:
-        """The learning rate of the next training step."""
-        return float(self._optimiser.learning_rate)
-
-    def weights(self) -> list[NDArray[Any]]:
-        """Copies of the model's weights in Keras's order."""
-        return list(self._model.get_weights())
-
-    @property
-    def _variables(self) -> list[Any]:
-        return [*self._model.variables, *self._optimiser.variables]
-
-    def state(self) -> list[NDArray[Any]]:
-        """Copies of all variables of model and optimiser."""
-        return [variable.numpy() for variable in self._variables]
-
-    def restore(self, state: Sequence[NDArray[Any]]) -> None:
-        """Set all variables. Raises ValueError if the shapes are those of another model."""
-        variables = self._variables
-        if [tuple(variable.shape) for variable in variables] != [value.shape for value in state]:
-            raise ValueError("it is of another architecture")
-        for variable, value in zip(variables, state, strict=True):
-            variable.assign(value)
-
-    def share(self) -> None:
-        """Give every rank the weights and the optimiser's state of rank 0."""
-        self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
-
-    def average_statistics(self) -> None:
-        """Give every rank the mean of the weights that gradients do not train."""
-        self._collective.average_variables(self._model.non_trainable_weights)
 
 
 def _compiled(step: Callable[..., Any], model: Any, xla: bool) -> Any:

@@ -12,22 +12,29 @@ from typing import Any
 import pytest
 
 from replica.trainer.collectives import COLLECTIVES
+from replica.trainer.collectives.place import meeting_point
 from replica.trainer.starters import STARTERS, RankRequest
+from testing.trainings.installed import need_frameworks
 
-RANKS = {"alone": ("none", 1), "horovod": ("horovodrun", 3)}
-"""The starter and the number of ranks.
+RANKS = {
+    "alone": ("none", 1, "tensorflow"),
+    "horovod": ("horovodrun", 3, "tensorflow"),
+    "jax": ("processes", 2, "jax"),
+    "torch": ("processes", 2, "torch"),
+}
+"""The starter, the number of ranks, and the framework whose tensors they exchange.
 
 A collective that is missing here fails every test of the suite.
 """
 
 PROGRAM = """
-import json, pathlib, sys
-import replica.trainer.tensorflow
-import keras, tensorflow as tf
+import importlib, json, pathlib, sys
+importlib.import_module(f"replica.trainer.{sys.argv[4]}")
+import keras
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives import COLLECTIVES
 
-name, ranks, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
+name, ranks, folder, framework = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4]
 open_collective = COLLECTIVES.load(name)
 try:
     open_collective(ranks + 1)
@@ -42,13 +49,23 @@ own.broadcast_variables(shared)
 averaged = [keras.Variable([float(own.rank), 1.0]), keras.Variable(2.0 * own.rank)]
 own.average_variables(averaged)
 own.average_variables([])
-summed = tf.function(lambda: own.sum_tensors([tf.constant([1.0, own.rank]), tf.constant(2.0)], "sums"))()
+
+def add():
+    return own.sum_tensors([keras.ops.convert_to_tensor([1.0, own.rank]), keras.ops.convert_to_tensor(2.0)], "sums")
+
+if framework == "tensorflow":
+    import tensorflow
+    add = tensorflow.function(add)
+
+def plain(values):
+    return [keras.ops.convert_to_numpy(value).tolist() for value in values]
+
 found = {
     "rank": own.rank, "size": own.size, "local_rank": own.local_rank, "refused": refused,
     "received": [len(received), received[0]],
-    "shared": [value.numpy().tolist() for value in shared],
-    "averaged": [value.numpy().tolist() for value in averaged],
-    "summed": [value.numpy().tolist() for value in summed],
+    "shared": plain(shared),
+    "averaged": plain(averaged),
+    "summed": plain(add()),
 }
 (folder / f"{own.rank}.json").write_text(json.dumps(found))
 own.close()
@@ -57,12 +74,13 @@ own.close()
 
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> None:
-    starter, ranks = RANKS[name]
+    starter, ranks, framework = RANKS[name]
+    need_frameworks(framework)
     program = tmp_path / "rank.py"
     program.write_text(PROGRAM)
-    command = (sys.executable, str(program), name, str(ranks), str(tmp_path))
+    command = (sys.executable, str(program), name, str(ranks), str(tmp_path), framework)
     words = STARTERS.load(starter)(RankRequest(command, ranks))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **meeting_point(())}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: list[dict[str, Any]] = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]

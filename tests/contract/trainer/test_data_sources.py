@@ -24,10 +24,13 @@ from replica.trainer.data import SOURCES
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.digits import bilinear
 from replica.trainer.data.epochs import Epochs
-from replica.trainer.data.images import MEAN, train_image, validation_image
+from replica.trainer.data.images import train_image, validation_image
+from replica.trainer.data.portable import images as portable
+from replica.trainer.data.portable.recipe import DEVIATION, MEAN
+from replica.trainer.data.records import pieces
 from replica.trainer.data.sample import fingerprint_of
-from replica.trainer.data.tfrecord import pieces
-from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, request_for, silent, source_for
+from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
+from testing.trainings.requests import request_for
 
 SHUFFLED = [name for name in SOURCES if name != "synthetic"]
 """Sources whose images differ: all but those of one repeated batch."""
@@ -55,6 +58,8 @@ def open_by(name: str, shards: Path, folders: Path) -> DataSource:
         "synthetic": {"dataset": "digits", "synthetic_input": True},
         "tfrecord": {"dataset": "images", "data_dir": shards},
         "folder": {"dataset": "images", "data_dir": folders},
+        "portable-tfrecord": {"dataset": "images", "data_dir": shards, "pipeline": "numpy"},
+        "portable-folder": {"dataset": "images", "data_dir": folders, "pipeline": "numpy"},
     }
     source = source_for(**settings[name])
     assert isinstance(source, SOURCES.load(name))
@@ -107,7 +112,7 @@ def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path
     assert len({first(1, 1), first(1, 2), first(2, 1)}) == 3
 
 
-@pytest.mark.parametrize("name", ["tfrecord", "folder"])
+@pytest.mark.parametrize("name", ["tfrecord", "folder", "portable-tfrecord", "portable-folder"])
 def test_sources_of_files_have_the_images_of_their_description(name: str, shards: Path, folders: Path) -> None:
     source = open_by(name, shards, folders)
     facts = source.dataset
@@ -155,6 +160,27 @@ def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
     assert min(aspects) > 0.65
     assert max(aspects) < 1.55
     assert 35 < mirrored < 85
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "folder"])
+def test_validation_images_without_tensorflow_are_those_of_tensorflow(kind: str, shards: Path, folders: Path) -> None:
+    found, wanted = (
+        [tuple(map(np.asarray, batch)) for batch in open_by(name, shards, folders).validation_batches(8, RankShare())]
+        for name in (f"portable-{kind}", kind)
+    )
+    for (pixels, labels), (other_pixels, other_labels) in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(labels, other_labels)
+        levels = np.abs(pixels - other_pixels) * DEVIATION
+        assert levels.max() < 4, "of 255: decoders round differently"
+        assert levels.mean() < 0.5
+
+
+def test_any_crop_without_tensorflow_is_that_of_tensorflow() -> None:
+    pixels = np.random.default_rng(3).integers(0, 256, size=(61, 47, 3), dtype=np.uint8)
+    for box in ((0, 0, 61, 47), (3, 5, 20, 30), (60, 46, 1, 1), (10, 0, 50, 7)):
+        top, left, height, width = box
+        part = pixels[top : top + height, left : left + width]
+        np.testing.assert_allclose(portable.cropped(pixels, box, 32), tf.image.resize(part, (32, 32)), atol=1e-3)
 
 
 def test_digits_are_resized_as_tensorflow_resizes() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from replica.trainer.starters import STARTERS, RankRequest
 
-SEVERAL = {"none": False, "horovodrun": True, "mpirun": True}
-"""True if a starter can start several ranks.
+SEVERAL = {"none": False, "horovodrun": True, "processes": True, "mpirun": True}
+"""True if a starter can start several ranks; those of "processes" are on one node.
 
 A starter that is missing here fails every test of the suite.
 """
@@ -34,6 +34,10 @@ def test_ranks_are_shared_evenly_by_the_nodes_or_refused(name: str) -> None:
         with pytest.raises(ValueError, match="starts 1 rank, not 8"):
             start(name, two_nodes)
         return
+    if name == "processes":
+        with pytest.raises(ValueError, match="of one node, not of 2"):
+            start(name, two_nodes)
+        return
     words = start(name, two_nodes)
     assert "a:4,b:4" in words
     assert "ib0" in words
@@ -43,7 +47,9 @@ def test_ranks_are_shared_evenly_by_the_nodes_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(STARTERS))
 def test_ranks_of_one_node_talk_over_the_loopback_only(name: str) -> None:
-    if SEVERAL[name]:
+    if name == "processes":
+        assert start(name, RankRequest(("x",), ranks=2))[-2:] == ["2", "x"], "their meeting point is on the loopback"
+    elif SEVERAL[name]:
         assert "lo" in start(name, RankRequest(("x",), ranks=2))
     else:
         assert start(name, RankRequest(("x",))) == ["x"], "one rank has no other to talk to"

@@ -1,10 +1,12 @@
-"""Several ranks on real Horovod: every image once, the weights of one rank, no process left."""
+"""Several ranks on every framework: every image once, the weights of one rank, no process left."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,10 @@ from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.run_directory.evidence import read_rows
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.starters import STARTERS
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from testing.needs import need
 from testing.processes import ask, processes_with, words_of
+from testing.trainings.installed import need_frameworks
 
 # Without batch normalisation, whose statistics are those of a rank's own images.
 PLAIN = Architecture(
@@ -46,8 +48,14 @@ PLAIN = Architecture(
     )
 )
 
-SEVERAL = [name for name in STARTERS if name != "none"]
-"""Starters of several ranks: each trains what one rank trains."""
+SEVERAL = [("tensorflow", "horovodrun"), ("tensorflow", "mpirun"), ("torch", "processes"), ("jax", "mpirun")]
+"""Frameworks and starters of several ranks: each trains what one rank trains."""
+
+BATCH = {"tensorflow": 32, "torch": 359, "jax": 359}
+"""Images of one of two ranks in a step.
+
+1,437 = 2 x (2 x 359) + 1: in the third step the second rank has nothing.
+"""
 
 
 def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
@@ -61,18 +69,21 @@ def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
     return TrainRequest(**{**fields, **changes})
 
 
-def config_with(starter: str) -> RunConfig:
-    return load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
+def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:
+    chosen = {"replica.rank_starter": starter, "training.framework": framework}
+    return load_config(overrides={"run.dataset": "digits", **chosen})
 
 
 async def train(
-    starter: str, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None
+    config: RunConfig, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None
 ) -> list[FromTrainer]:
     """Train; with `save`, keep the weights and, next to them, the evidence."""
+    need_frameworks(config.training.framework)
+    starter = config.replica.rank_starter
     if starter == "mpirun":
         need("mpirun")
     log = folder / f"{starter}-{ranks}.log"
-    trainer = await TrainerProcess.start(RankSetup(config_with(starter), ranks), request, log)
+    trainer = await TrainerProcess.start(RankSetup(config, ranks), request, log)
     try:
         await trainer.until_ready(120)
         assert trainer.built is not None
@@ -88,20 +99,30 @@ def epochs_of(messages: list[FromTrainer]) -> list[EpochFacts]:
     return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
 
 
+Alone = Callable[[str], tuple[list[EpochFacts], Path]]
+
+
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EpochFacts], Path]:
-    folder = tmp_path_factory.mktemp("alone")
-    weights = folder / "weights.npz"
-    return epochs_of(asyncio.run(train("none", 1, request_for(folder, batch_size=64), folder, weights))), weights
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """The epochs and the weights of one rank on a framework."""
+
+    @lru_cache
+    def train_alone(framework: str) -> tuple[list[EpochFacts], Path]:
+        folder = tmp_path_factory.mktemp("alone")
+        request, weights = request_for(folder, batch_size=2 * BATCH[framework]), folder / "w.npz"
+        return epochs_of(asyncio.run(train(config_with("none", framework), 1, request, folder, weights))), weights
+
+    return train_alone
 
 
-@pytest.mark.parametrize("starter", SEVERAL)
+@pytest.mark.parametrize(("framework", "starter"), SEVERAL)
 def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
-    starter: str, alone: tuple[list[EpochFacts], Path], tmp_path: Path
+    framework: str, starter: str, alone: Alone, tmp_path: Path
 ) -> None:
     weights = tmp_path / "weights.npz"
-    messages = asyncio.run(train(starter, 2, request_for(tmp_path), tmp_path, weights))
-    wanted, wanted_weights = alone
+    request = request_for(tmp_path, batch_size=BATCH[framework])
+    messages = asyncio.run(train(config_with(starter, framework), 2, request, tmp_path, weights))
+    wanted, wanted_weights = alone(framework)
     for one, two in zip(wanted, epochs_of(messages), strict=True):
         assert (two.images_trained, two.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
         assert two.correct == one.correct, "validation over all ranks is that of one process"
@@ -120,7 +141,7 @@ def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
 def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: Path) -> None:
     # 1,437 = 2 x (4 x 179) + 5 and 360 = 716 x 0 + 360: the last steps are of 2, 1, 1, 1 and of 90
     # images a rank.
-    messages = asyncio.run(train("horovodrun", 4, request_for(tmp_path, batch_size=179), tmp_path))
+    messages = asyncio.run(train(config_with("horovodrun"), 4, request_for(tmp_path, batch_size=179), tmp_path))
     for epoch in epochs_of(messages):
         assert (epoch.images_trained, epoch.images_evaluated) == (DIGITS.train_images, DIGITS.validation_images)
     counts = [m.facts.images_trained for m in messages if isinstance(m, TrainerProgress)]
@@ -130,7 +151,8 @@ def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: P
 
 def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None:
     # 1,437 = 1 x (4 x 359) + 1: in the second step three ranks have nothing.
-    messages = asyncio.run(train("mpirun", 4, request_for(tmp_path, batch_size=359, epochs=1), tmp_path))
+    request = request_for(tmp_path, batch_size=359, epochs=1)
+    messages = asyncio.run(train(config_with("mpirun"), 4, request, tmp_path))
     assert [epoch.images_trained for epoch in epochs_of(messages)] == [DIGITS.train_images]
 
 
@@ -147,21 +169,24 @@ def ranks(mark: str) -> list[psutil.Process]:
 
 def rank_number(process: psutil.Process) -> int:
     environment = ask(process.environ, dict[str, str]())
-    return int(environment.get("OMPI_COMM_WORLD_RANK", environment.get("HOROVOD_RANK", "-1")))
+    names = ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "RANK")
+    return int(next((environment[name] for name in names if name in environment), "-1"))
 
 
 @pytest.mark.parametrize(
-    ("starter", "number", "victim"),
+    ("framework", "starter", "number", "victim"),
     [
-        ("horovodrun", signal.SIGKILL, 1),
-        ("mpirun", signal.SIGKILL, 1),
-        ("mpirun", signal.SIGKILL, 0),
-        ("horovodrun", signal.SIGSTOP, 1),
+        ("tensorflow", "horovodrun", signal.SIGKILL, 1),
+        ("tensorflow", "mpirun", signal.SIGKILL, 1),
+        ("tensorflow", "mpirun", signal.SIGKILL, 0),
+        ("tensorflow", "horovodrun", signal.SIGSTOP, 1),
+        ("jax", "processes", signal.SIGKILL, 1),
     ],
 )
 def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
-    starter: str, number: signal.Signals, victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str, starter: str, number: signal.Signals, victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need_frameworks(framework)
     if starter == "mpirun":
         need("mpirun")
     monkeypatch.setenv(MARK, mark := str(tmp_path))
@@ -169,7 +194,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
     async def scenario() -> None:
         request = request_for(tmp_path, epochs=1000, max_epochs=1000)
         log = tmp_path / "log"
-        trainer = await TrainerProcess.start(RankSetup(config_with(starter), 2), request, log)
+        trainer = await TrainerProcess.start(RankSetup(config_with(starter, framework), 2), request, log)
         try:
             await trainer.until_ready(120)
             await trainer.begin(Begin(trial=1))
@@ -190,7 +215,7 @@ def test_a_failure_of_another_rank_is_reported_with_its_reason(tmp_path: Path) -
     # Every rank sees the same sum, so all fail alike; which of them is the first to say so is
     # chance.
     with pytest.raises(TrialFailedError, match=r"nan: (rank 1: )?the loss is nan in epoch 1"):
-        asyncio.run(train("horovodrun", 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
+        asyncio.run(train(config_with("horovodrun"), 2, request_for(tmp_path, learning_rate=3e38), tmp_path))
 
 
 @pytest.mark.parametrize(

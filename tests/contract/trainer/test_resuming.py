@@ -18,7 +18,7 @@ from aiperf.network.json_files import to_json
 from aiperf.run_directory.evidence import hash_rows, hash_weights, read_rows
 from replica.trainer.model.weights import epoch_of, load
 from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.images import request_for
+from testing.trainings.requests import request_for
 from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
 
 

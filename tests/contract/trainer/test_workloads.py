@@ -15,7 +15,7 @@ from aiperf.network.json_files import to_json
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import build_model
 from search_space.resnet import resnet
-from testing.images import request_for
+from testing.trainings.requests import request_for
 from workloads import DEFAULT_WORKLOAD, WORKLOADS
 from workloads.classification.workload import CLASSIFICATION
 from workloads.contract import PerExample, Sums

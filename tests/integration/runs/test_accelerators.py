@@ -19,8 +19,8 @@ from replica.machine.accelerators import find_accelerators
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from testing.driver import environment_with_driver
 from testing.hand_made import SIMULATED, aiperf
-from testing.images import request_for
 from testing.runs import raw_records
+from testing.trainings.requests import request_for
 from testing.virtual.conduct import conduct_virtually
 from testing.virtual.time import Machine, VirtualTrainer
 

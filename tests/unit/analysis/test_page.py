@@ -17,6 +17,7 @@ from analysis.output.page.phase_charts import HEIGHT, phase_charts
 from analysis.output.page.trials import safe_json
 from analysis.output.page.view import report_page
 from analysis.output.page.words import error_percent, readable_duration, readable_time, sentence
+from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
@@ -125,6 +126,19 @@ def test_the_sentence_says_what_was_reached(tmp_path: Path) -> None:
         "nodes": "1 node with 8 CPUs (EPYC), 16.0 GiB memory", "accelerators": "none", "replicas": "1 CPU replica",
         "software": "Keras 3.9", "precision": "float32", "data set": "digits",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named"),
+    [("tensorflow", "TensorFlow 2.20, Keras 3.9, Horovod 0.28"), ("jax", "JAX 0.7, Keras 3.9"),
+     ("torch", "PyTorch 2.9, Keras 3.9")],
+)  # fmt: skip
+def test_the_framework_that_trained_is_named_with_its_version(chosen: str, named: str, tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.framework": chosen}).at(0).release(10).end(10)
+    installed = {"tensorflow-cpu": "2.20", "jax": "0.7", "torch": "2.9", "keras": "3.9", "horovod": "0.28"}
+    report = described(run, {"host": "n1", **installed})
+    assert dict(machine_of(report).facts)["software"] == named
+    assert mlperf_system(report)["framework"] == named.partition(",")[0]
 
 
 def test_a_machine_with_accelerators_is_named_by_them(tmp_path: Path) -> None:

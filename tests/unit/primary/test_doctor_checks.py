@@ -75,6 +75,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                             "TensorFlow cannot be loaded: libcudart.so", "replica.examine.framework"),
     "a rank on the CPU": ("devices", {"probe": PROBE.model_copy(update={"devices": (GPU, "cpu")})}, "failed",
                           "a rank of the probe computed on the CPU", "replica.examine.framework"),
+    "another framework": ("frameworks", {"frameworks": {"jax": "jax 0.10.2: no accelerators"}}, "ok",
+                          f"tensorflow 2.21.0 trains: {', '.join([GPU] * 4)}; jax 0.10.2: no accelerators", ""),
     "no Horovod": ("ranks", {"framework": FRAMEWORK.model_copy(update={"horovod": None})}, "failed",
                    "4 ranks need Horovod, which is not installed", "make horovod"),
     "Horovod is broken": ("ranks", {"framework": FRAMEWORK.model_copy(

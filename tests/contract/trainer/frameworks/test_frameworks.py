@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiperf.clock import SystemClock
+from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.messages import Begin, Phase, TrainRequest
 from aiperf.network.architecture import Architecture, Node
@@ -24,7 +25,7 @@ from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
-from testing.images import request_for
+from testing.trainings.requests import request_for
 from workloads.classification.workload import CLASSIFICATION
 
 SIDE, CLASSES = 8, 3
@@ -57,11 +58,11 @@ def batch(images: int, seed: int = 1) -> tuple[Any, Any]:
     return rng.normal(size=(images, SIDE, SIDE, 3)).astype(np.float32), labels
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_numpy_arrays_and_tensors_train_the_same(name: str) -> None:
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_numpy_arrays_and_tensors_train_the_same(trains_on: str) -> None:
     found = []
     for convert in (np.asarray, keras.ops.convert_to_tensor):
-        steps, model = compiled(name)
+        steps, model = compiled(trains_on)
         sums = [steps.train(*map(convert, batch(size))) for size in (6, 6, 2)]
         scores = steps.evaluate(*map(convert, batch(5)))
         found.append((steps.read(sums), steps.read([scores]), model.get_weights()))
@@ -75,9 +76,9 @@ def test_numpy_arrays_and_tensors_train_the_same(name: str) -> None:
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_evaluation_counts_hits_and_sums_losses(name: str) -> None:
-    steps, model = compiled(name)
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_evaluation_counts_hits_and_sums_losses(trains_on: str) -> None:
+    steps, model = compiled(trains_on)
     images, labels = batch(7)
     outputs = np.asarray(keras.ops.convert_to_numpy(model(images, training=False)))
     ((loss, hits, count),) = steps.read([steps.evaluate(images, labels)])
@@ -85,9 +86,9 @@ def test_evaluation_counts_hits_and_sums_losses(name: str) -> None:
     assert loss == pytest.approx(-np.log((outputs * labels).sum(axis=1)).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_a_kept_state_gives_the_same_training_again(name: str) -> None:
-    steps, _ = compiled(name)
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_kept_state_gives_the_same_training_again(trains_on: str) -> None:
+    steps, _ = compiled(trains_on)
     steps.train(*batch(4))
     state, rate, weights = steps.state(), steps.learning_rate(), steps.weights()
     first = steps.read([steps.train(*batch(4, seed)) for seed in (2, 3)])
@@ -101,9 +102,9 @@ def test_a_kept_state_gives_the_same_training_again(name: str) -> None:
     np.testing.assert_allclose(again, first, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_a_state_of_another_model_is_refused_and_changes_nothing(name: str) -> None:
-    steps, _ = compiled(name)
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_state_of_another_model_is_refused_and_changes_nothing(trains_on: str) -> None:
+    steps, _ = compiled(trains_on)
     before = steps.state()
     for wrong in (before[:-1], [np.zeros((1, 2, 3)), *before[1:]]):
         with pytest.raises(ValueError, match="of another architecture"):
@@ -144,12 +145,12 @@ def run(name: str, request: TrainRequest, begin: Begin) -> Kept:
     return kept
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repeated(
-    name: str, whole_request: TrainRequest, tmp_path: Path
+    trains_on: str, whole_request: TrainRequest, tmp_path: Path
 ) -> None:
     file, rows_file = tmp_path / "weights.npz", tmp_path / "evidence" / "trial-000001.rows"
-    first = run(name, whole_request, Begin(trial=1, save_weights_path=str(file), evidence_path=str(rows_file)))
+    first = run(trains_on, whole_request, Begin(trial=1, save_weights_path=str(file), evidence_path=str(rows_file)))
     assert first.phases == ["train", "evaluate", "train", "evaluate", "checkpoint"]
     assert [epoch.images_trained for epoch in first.epochs] == [1437, 1437]
     assert [epoch.learning_rate for epoch in first.epochs] == pytest.approx([0.1, 0.075])
@@ -162,13 +163,13 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
     assert first.epochs[0].weights != first.epochs[1].weights
 
     steps_file = tmp_path / "steps.rows"
-    steps = run(name, whole_request, Begin(trial=1, only_steps=5, evidence_path=str(steps_file)))
+    steps = run(trains_on, whole_request, Begin(trial=1, only_steps=5, evidence_path=str(steps_file)))
     assert (steps.phases, steps.epochs) == (["train"], [])
     (again,) = read_rows(steps_file).values()
     for field in ("epoch", "step", "loss", "gradient_norm"):
         np.testing.assert_allclose(again[field], rows[1][:5][field], rtol=1e-4)
 
-    evaluation = run(name, whole_request, Begin(trial=1, evaluate_path=str(file)))
+    evaluation = run(trains_on, whole_request, Begin(trial=1, evaluate_path=str(file)))
     assert evaluation.phases == ["evaluate"]
     (alone,) = evaluation.epochs
     best = first.epochs[(epoch_of(file) or 0) - 1]
@@ -176,6 +177,24 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
     assert (alone.epoch, alone.images_trained, alone.images_evaluated) == (0, 0, 360)
     assert (alone.correct, alone.weights) == (best.correct, best.weights)
     assert alone.validation_loss == pytest.approx(best.validation_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: TrainRequest, tmp_path: Path) -> None:
+    # With the usual learning rate this network diverges, and rounding grows with it.
+    request, checkpoint = whole_request.model_copy(update={"learning_rate": 1e-3}), str(tmp_path / "checkpoint.npz")
+    _, wanted = run(trains_on, request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
+    begin = Begin(trial=1, checkpoint_path=checkpoint, restore=1, checkpoint_interval_s=1e9)
+    (resumed,) = run(trains_on, request, begin).epochs
+    assert (resumed.epoch, resumed.learning_rate) == (2, wanted.learning_rate)
+    assert resumed.loss == pytest.approx(wanted.loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: TrainRequest) -> None:
+    request = whole_request.model_copy(update={"learning_rate": 3e38})
+    with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
+        run(trains_on, request, Begin(trial=1))
 
 
 def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:

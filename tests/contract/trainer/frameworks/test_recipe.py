@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.ready import ReadyTraining
-from testing.images import request_for
+from testing.trainings.requests import request_for
 from workloads.classification.workload import CLASSIFICATION
 
 SIDE, CLASSES, STEPS_PER_EPOCH = 4, 3, 3
@@ -50,6 +51,11 @@ def compiled(name: str) -> tuple[CompiledSteps, Any]:
     return FRAMEWORKS.load(name)().compile(model, optimiser, CLASSIFICATION, AloneCollective(), request), model
 
 
+def array_of(model: Any, name: str) -> Any:
+    """A copy of a weight of the only trained layer."""
+    return keras.ops.convert_to_numpy(getattr(model.get_layer("fc"), name)).copy()
+
+
 def batch(seed: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     labels = np.eye(CLASSES, dtype=np.float32)[rng.integers(CLASSES, size=8)]
@@ -71,9 +77,9 @@ def rate_at(step: int) -> float:
     return max(0.0, LEARNING_RATE * (1 - step / (MAX_EPOCHS * STEPS_PER_EPOCH)))
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_updates_are_those_of_smoothed_cross_entropy_and_momentum(name: str) -> None:
-    steps, model = compiled(name)
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_updates_are_those_of_smoothed_cross_entropy_and_momentum(trains_on: str) -> None:
+    steps, model = compiled(trains_on)
     values = [np.asarray(value, np.float64) for value in model.get_weights()]
     velocity = [np.zeros_like(value) for value in values]
     for step in range(MAX_EPOCHS * STEPS_PER_EPOCH):
@@ -87,20 +93,20 @@ def test_updates_are_those_of_smoothed_cross_entropy_and_momentum(name: str) -> 
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_weights_without_a_gradient_stay_as_they_are(name: str) -> None:
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_weights_without_a_gradient_stay_as_they_are(trains_on: str) -> None:
     # Black images have no gradient for the kernel; weight decay would shrink it all the same.
-    steps, model = compiled(name)
-    before = model.get_layer("fc").kernel.numpy().copy()
+    steps, model = compiled(trains_on)
+    before = array_of(model, "kernel")
     for _ in range(3):
         steps.train(np.zeros((8, SIDE, SIDE, 3), np.float32), batch(0)[1])
-    np.testing.assert_array_equal(model.get_layer("fc").kernel.numpy(), before)
-    assert np.any(model.get_layer("fc").bias.numpy() != 0), "the bias has learned"
+    np.testing.assert_array_equal(array_of(model, "kernel"), before)
+    assert np.any(array_of(model, "bias") != 0), "the bias has learned"
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
-def test_the_learning_rate_falls_linearly_to_0_over_all_epochs(name: str) -> None:
-    steps, _ = compiled(name)
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_the_learning_rate_falls_linearly_to_0_over_all_epochs(trains_on: str) -> None:
+    steps, _ = compiled(trains_on)
     found = []
     for step in range(MAX_EPOCHS * STEPS_PER_EPOCH + 2):
         found.append(steps.learning_rate())
@@ -158,9 +164,9 @@ def trained_request(folder: Path) -> TrainRequest:
     return request_for("digits", architecture_path=str(path))
 
 
-@pytest.mark.parametrize("name", list(FRAMEWORKS))
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_model_that_is_not_the_counted_one_fails_the_trial(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trains_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = builder.build_model
 
@@ -173,6 +179,6 @@ def test_a_model_that_is_not_the_counted_one_fails_the_trial(
         return build(Architecture(tuple(nodes)))
 
     monkeypatch.setattr(builder, "build_model", smaller)
-    framework = FRAMEWORKS.load(name)()
+    framework = FRAMEWORKS.load(trains_on)()
     with pytest.raises(TrialFailedError, match=r"mismatch: layer 'conv': counted weights .*built weights .*1, 1"):
         ReadyTraining(framework, CLASSIFICATION, trained_request(tmp_path), framework.open_collective(1), SystemClock())

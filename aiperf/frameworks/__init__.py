@@ -1,0 +1,1 @@
+"""The frameworks that train: as settings name them and users install them."""

@@ -1,0 +1,101 @@
+"""Images decoded by libjpeg-turbo (simplejpeg), cropped and resized with NumPy.
+
+Crops, sizes and normalisation are those of `replica.trainer.data.images`. The decoders differ by
+rounding: a few levels of 255 in single pixels, less than one on average.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+from replica.trainer.data.portable.recipe import (
+    CROP_AREA,
+    CROP_ASPECT,
+    CROP_ATTEMPTS,
+    DEVIATION,
+    MEAN,
+    SHORT_SIDE,
+)
+
+Pixels = NDArray[np.float32]
+"""(S, S, 3), 0 to 255."""
+
+Box = tuple[int, int, int, int]
+"""Top, left, height, width."""
+
+
+def train_image(encoded: bytes, side: int, rng: np.random.Generator) -> Pixels:
+    """Take a random crop, resized to `side`, flipped half of the time.
+
+    The crop has 0.08 to 1 of the area and an aspect of 3/4 to 4/3 (Szegedy et al. 2015, section 6).
+    Raises ValueError if it is not a JPEG.
+    """
+    image = decoded(encoded)
+    height, width, _ = image.shape
+    resized = cropped(image, random_box(height, width, rng), side)
+    return resized[:, ::-1] if rng.random() < 0.5 else resized
+
+
+def validation_image(encoded: bytes, side: int) -> Pixels:
+    """Take the central square of 224/256 of the short side, resized. Raises ValueError."""
+    image = decoded(encoded)
+    height, width, _ = image.shape
+    return cropped(image, central_box(height, width), side)
+
+
+def decoded(encoded: bytes) -> NDArray[np.uint8]:
+    """RGB (H, W, 3) of a JPEG. Raises ValueError."""
+    image: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, "RGB", fastdct=True)
+    return image
+
+
+def central_box(height: int, width: int) -> Box:
+    """The crop of a validation image."""
+    crop = np.float32(min(height, width)) / np.float32(SHORT_SIDE)
+    size = max(int(np.round(crop)), 1)
+    return int((height - crop) / 2), int((width - crop) / 2), size, size
+
+
+def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
+    """A box of a random area and aspect, anywhere in the image; all of it if ten do not fit."""
+    for _ in range(CROP_ATTEMPTS):
+        area = rng.uniform(*CROP_AREA) * height * width
+        aspect = rng.uniform(*CROP_ASPECT)
+        rows, columns = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+        if 0 < rows <= height and 0 < columns <= width:
+            return int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1)), rows, columns
+    return 0, 0, height, width
+
+
+def cropped(image: NDArray[np.uint8], box: Box, side: int) -> Pixels:
+    """The box resized to (side, side, 3) by bilinear interpolation.
+
+    Centres are at half-integers, edges are repeated, and nothing is smoothed before, as
+    `tf.image.resize` does it.
+    """
+    top, left, height, width = box
+    part = image[top : top + height, left : left + width]
+    low, high, rest = _places(height, side)
+    rows = part[low].astype(np.float32)
+    rows += (part[high] - rows) * rest[:, None, None]
+    low, high, rest = _places(width, side)
+    columns: Pixels = rows[:, low]
+    columns += (rows[:, high] - columns) * rest[None, :, None]
+    return columns
+
+
+def _places(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Pixels]:
+    """The two neighbours of each new pixel on an axis, and the share of the second."""
+    places = (np.arange(new) + 0.5) * (old / new) - 0.5
+    low = np.floor(places).astype(np.intp)
+    rest = (places - low).astype(np.float32)
+    return np.clip(low, 0, old - 1), np.clip(low + 1, 0, old - 1), rest
+
+
+def normalised(images: Pixels) -> Pixels:
+    """Scale to mean 0 and standard deviation 1 by channel: (..., 3)."""
+    return (images - np.array(MEAN, np.float32)) * np.array([1 / each for each in DEVIATION], np.float32)

@@ -1,0 +1,1 @@
+"""Trainings of tests: their requests, and a process for each framework."""
