@@ -11,14 +11,14 @@ layer's kind. The source of the shapes does not matter: `count` takes them from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from aiperf.errors import UncountedLayerError
-from aiperf.network.architecture import Architecture
+from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer, MaxPool, Pair, Shape
 
 RULE_SET = "aiperf-1"
@@ -226,12 +226,34 @@ def count(architecture: Architecture) -> NetworkCount:
 
     Raises UncountedLayerError listing every layer without a rule.
     """
+    return NetworkCount(
+        tuple([
+            LayerCount(node.name, node.layer.kind, operations, parameters)
+            for node, operations, parameters in _counts(architecture)
+        ])
+    )  # fmt: skip
+
+
+def totals(architecture: Architecture) -> tuple[Operations, int]:
+    """Operations per image and parameters of an architecture; as `count`, but nothing is kept.
+
+    Raises UncountedLayerError.
+    """
+    forward = backward = weights = 0
+    for _, operations, parameters in _counts(architecture):
+        forward += operations.forward
+        backward += operations.backward
+        weights += parameters
+    return Operations(forward, backward), weights
+
+
+def _counts(architecture: Architecture) -> Iterator[tuple[Node, Operations, int]]:
+    """Operations and parameters of each layer."""
     uncounted = [node for node in architecture.nodes if node.layer.kind not in RULES]
     if uncounted:
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
     shapes = architecture.shapes
     only_images: dict[str, bool] = {}
-    layers = []
     for node in architecture.nodes:
         layer, names = node.layer, node.inputs
         # Most nodes have one input; this loop is most of the time that a search spends counting.
@@ -239,5 +261,4 @@ def count(architecture: Architecture) -> NetworkCount:
         inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
         operations, parameters = count_node(layer, inputs, reads_images)
         only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
-        layers.append(LayerCount(node.name, layer.kind, operations, parameters))
-    return NetworkCount(tuple(layers))
+        yield node, operations, parameters
