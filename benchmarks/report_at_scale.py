@@ -3,10 +3,11 @@
 python -m benchmarks.report_at_scale [--replicas N] [--trials N] [--reports N] [--checks N]
     [--format json]
 
-The records have the shape of a real run's: a chain, witnesses, closings, cursors, phases, progress
-every 10 s, 20 epochs a trial, architectures made from a parent by morphs, one accelerator a
-replica, telemetry every 30 s. Their accuracies are random, and all trials are of rounds that
-measure, so some damages remain. Prints seconds of wall time and the memory of the largest process.
+The records are those of an honest run, without damages (`benchmarks.scale.made`): a chain,
+witnesses, closings, a digest with cursors into it, the schedule of rounds with 20 epochs at most,
+progress every 10 s, architectures made from trained ones by morphs, one accelerator a replica,
+telemetry every 30 s. Only the accuracies are made up, and no epoch has evidence of its steps.
+Prints seconds of wall time and the memory of the largest process.
 With `--checks`, also CPU seconds of reading the run with and without the checks of its integrity,
 the median of N in turn.
 """
@@ -15,39 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.clock import format_utc
-from aiperf.config.settings import load_config
-from aiperf.history.bodies import (
-    AnyBody,
-    EpochCompleted,
-    EpochWitnessed,
-    JobIssued,
-    PhaseBegan,
-    ProgressMade,
-    ReplicaReady,
-    RunEnded,
-    RunReleased,
-    TrialClosed,
-    TrialEnded,
-    TrialStarted,
-)
-from aiperf.history.chain import first_link, hash_of
-from aiperf.history.cursor import Cursor
-from aiperf.history.records import Record, encode_record
-from aiperf.network.architecture import Architecture
-from aiperf.run_directory.architectures import ArchitectureStore
-from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading import history
 from analysis.reading.integrity.inspection import Inspection
@@ -55,173 +31,7 @@ from analysis.reading.integrity.lines import LineFacts
 from analysis.reading.integrity.view import WriterRecords, summary_of
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from search_space.limits import Limits, growth_limits
-from search_space.morph_json import morph_data
-from search_space.resnet import resnet
-from search_space.sampling import random_morph
-
-T0_MS = 1_700_000_000_000
-HOURS = 12
-EPOCHS = 20
-PROGRESS_S = 10
-TELEMETRY_S = 30
-IMAGES = (1_281_167, 50_000)
-
-
-class Writer:
-    """The history of one writer, written without a sync for each record."""
-
-    def __init__(self, paths: RunPaths, name: str) -> None:
-        self._stream = paths.history_file(name).open("xb")
-        self.name = name
-        self._count = 0
-        self._link = first_link(paths)
-
-    def write(self, t_s: float, body: AnyBody) -> tuple[int, str]:
-        """A record `t_s` seconds after the start; its number and hash."""
-        time_ms = T0_MS + round(t_s * 1000)
-        line = encode_record(Record(self.name, self._count, time_ms, time_ms, body, self._link))
-        self._stream.write(line)
-        self._link = hash_of(line[:-1])
-        self._count += 1
-        return self._count - 1, self._link
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._stream.close()
-
-
-def generate(root: Path, replicas: int, trials: int, architectures: int) -> RunPaths:
-    """Make a whole run directory; the number of trials decides the length of each."""
-    paths = RunPaths(root)
-    paths.create()
-    config = load_config(overrides={"run.replicas": replicas, "run.duration": HOURS * 3600})
-    write_manifest(paths, config)
-    rng = random.Random(7)
-    initial = resnet(50, 224, 1000)
-    made = []
-    for architecture, how in _children(initial, growth_limits(initial, 4.0, None, 64, 4), architectures, rng):
-        made.append(how)
-        if not paths.architecture(how.name).exists():
-            ArchitectureStore(paths).save(architecture)
-    primary = Writer(paths, "primary-1")
-    for replica in range(replicas):
-        writer = f"replica-{replica:04d}-1"
-        primary.write(-5, ReplicaReady(replica=replica, writer=writer, accelerators=1, clock_offset_ms=0))
-    primary.write(0, RunReleased(duration_ms=HOURS * 3_600_000, ready=tuple(range(replicas))))
-    each = trials / replicas
-    heard: list[tuple[float, AnyBody]] = []
-    for replica in range(replicas):
-        own = range(round(replica * each) + 1, round((replica + 1) * each) + 1)
-        heard += _replica(paths, replica, own, made, rng)
-        _telemetry(paths, replica, rng)
-    end_ms = T0_MS + HOURS * 3_600_000
-    heard.append((HOURS * 3600, RunEnded(reason="deadline", end_ms=end_ms)))
-    for t_s, body in sorted(heard, key=lambda item: item[0]):
-        primary.write(t_s, body)
-    primary.close()
-    return paths
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An architecture, and the way in which it was made."""
-
-    name: str
-    parent: str | None = None
-    morphs: tuple[dict[str, str | int], ...] = ()
-
-
-def _children(
-    initial: Architecture, limits: Limits, count: int, rng: random.Random
-) -> Iterator[tuple[Architecture, Made]]:
-    """Architectures one to three morphs away from one before."""
-    known = [initial]
-    yield initial, Made(initial.hash)
-    while len(known) <= count:
-        parent = rng.choice(known)
-        child, morphs = parent, list[dict[str, str | int]]()
-        for _ in range(rng.randint(1, 3)):
-            morph, child = random_morph(child, rng)
-            morphs.append(morph_data(morph))
-        if limits.refusal(child) is None:
-            known.append(child)
-            yield child, Made(child.hash, parent.hash, tuple(morphs))
-
-
-Heard = list[tuple[float, AnyBody]]
-"""The primary's records, with their times in seconds."""
-
-
-def _replica(paths: RunPaths, replica: int, trials: range, made: list[Made], rng: random.Random) -> Heard:
-    writer = Writer(paths, f"replica-{replica:04d}-1")
-    span_s = HOURS * 3600 / len(trials)
-    heard: Heard = []
-    head = None
-    for place, trial in enumerate(trials):
-        begin_s = place * span_s + 1
-        how = made[0] if trial == 1 else made[trial % len(made)]
-        heard.append((begin_s - 0.5, JobIssued(trial=trial, replica=replica, round=place + 1, seed=1)))
-        # As large as a cursor of all writers, but only its own place is known here.
-        cursor = Cursor({} if head is None else {writer.name: head})
-        writer.write(begin_s, PhaseBegan(replica=replica, trial=trial, phase="search"))
-        writer.write(
-            begin_s + 1,
-            TrialStarted(
-                trial=trial, replica=replica, round=place + 1, architecture=how.name, parent=how.parent,
-                morphs=how.morphs, epochs=EPOCHS, trainer="keras", input="dataset", dataset="imagenet",
-                cursor=cursor.text, cursor_hash=cursor.hash,
-                hyperparameters={"batch_size": 448, "kernel_size": rng.choice([2, 3, 4, 5])},
-                point=place % 3, precision="mixed_bfloat16",
-            ),
-        )  # fmt: skip
-        heard += _epochs(writer, replica, trial, begin_s + 2, (span_s - 4) / EPOCHS, rng)
-        writer.write(begin_s + span_s - 2, TrialEnded(trial=trial, reason="completed"))
-        head = writer.write(begin_s + span_s - 2, PhaseBegan(replica=replica, trial=None, phase="idle"))
-        closed = TrialClosed(trial=trial, how="completed", writer=writer.name, sequence=head[0], digest=head[1])
-        heard.append((begin_s + span_s - 1.9, closed))
-    writer.close()
-    return heard
-
-
-def _epochs(writer: Writer, replica: int, trial: int, begin_s: float, epoch_s: float, rng: random.Random) -> Heard:
-    heard: Heard = []
-    best = rng.uniform(0.5, 0.78)
-    for epoch in range(1, EPOCHS + 1):
-        t_s = begin_s + (epoch - 1) * epoch_s
-        writer.write(t_s, PhaseBegan(replica=replica, trial=trial, phase="train"))
-        steps = int(epoch_s / PROGRESS_S)
-        for step in range(1, steps):
-            images = IMAGES[0] * step // steps
-            progress = ProgressMade(trial=trial, epoch=epoch, images_trained=images, images_evaluated=0)
-            writer.write(t_s + step * PROGRESS_S, progress)
-        writer.write(t_s + 0.95 * epoch_s, PhaseBegan(replica=replica, trial=trial, phase="evaluate"))
-        correct = round(IMAGES[1] * best * (1 - 0.6**epoch))
-        sequence, digest = writer.write(
-            t_s + epoch_s - 0.1,
-            EpochCompleted(
-                trial=trial, epoch=epoch, images_trained=IMAGES[0], images_evaluated=IMAGES[1], correct=correct,
-                loss=2.0, validation_loss=2.1, learning_rate=0.1 * (1 - (epoch - 1) / 60),
-            ),
-        )  # fmt: skip
-        witness = EpochWitnessed(trial=trial, epoch=epoch, writer=writer.name, sequence=sequence, digest=digest)
-        heard.append((t_s + epoch_s, witness))
-    return heard
-
-
-def _telemetry(paths: RunPaths, replica: int, rng: random.Random) -> None:
-    host = f"node-{replica:04d}"
-    file = paths.telemetry_file(f"replica-{replica:04d}-1-{host}")
-    file.parent.mkdir(exist_ok=True)
-    header = {"version": 1, "host": host, "interval_s": TELEMETRY_S, "writer": f"replica-{replica:04d}-1"}
-    lines = [json.dumps(header)]
-    for t_s in range(0, HOURS * 3600, TELEMETRY_S):
-        gpu = {"DCGM_FI_DEV_GPU_UTIL": rng.randint(90, 100), "DCGM_FI_DEV_FB_USED": 70000.0,
-               "DCGM_FI_DEV_FB_TOTAL": 81559.0, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(500, 700)}  # fmt: skip
-        sample = {"time": format_utc(T0_MS + t_s * 1000), "accelerators": [gpu], "cpu_percent": 35.0,
-                  "memory_used_bytes": 2**37, "memory_total_bytes": 2**40}  # fmt: skip
-        lines.append(json.dumps(sample))
-    file.write_text("\n".join(lines) + "\n")
+from benchmarks.scale.made.records import generate
 
 
 def timed(*command: str | Path) -> tuple[float, float]:

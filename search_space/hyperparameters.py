@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiperf.config.space import Value
 from aiperf.network.architecture import Architecture
-from aiperf.network.layers import Conv, Layer
+from aiperf.network.layers import Conv
 
 HERE = Path(__file__).parent
 
@@ -25,12 +25,15 @@ def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
     Apply it before the model is built: what is counted must be what is trained.
     """
 
-    def tuned(layer: Layer) -> Layer:
-        if isinstance(layer, Conv) and layer.tunable_kernel:
-            return replace(layer, kernel=(size, size))
-        return layer
-
-    return Architecture(tuple(replace(node, layer=tuned(node.layer)) for node in architecture.nodes))
+    kernel = (size, size)
+    changed = {
+        node.name: replace(node, layer=replace(node.layer, kernel=kernel))
+        for node in architecture.nodes
+        if isinstance(node.layer, Conv) and node.layer.tunable_kernel and node.layer.kernel != kernel
+    }
+    if not changed:
+        return architecture
+    return Architecture(tuple(changed.get(node.name, node) for node in architecture.nodes))
 
 
 def takes_kernel_size(architecture: Architecture) -> bool:

@@ -20,6 +20,15 @@ WEIGHT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """Parameters, operations per trained image, and layers with weights of an architecture."""
+
+    parameters: int
+    operations: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Most parameters, operations per trained image, layers with weights, and bytes of memory."""
 
@@ -30,19 +39,26 @@ class Limits:
     batch_size: int
     activation_bytes: int
 
-    def refusal(self, architecture: Architecture) -> str | None:
-        """The reason why an architecture is too large, or None."""
-        counted = count(architecture)
-        if counted.parameters > self.parameters:
-            return f"{counted.parameters} parameters; the limit is {self.parameters}"
-        if counted.operations.total > self.operations:
-            return f"{counted.operations.total} operations an image; the limit is {self.operations}"
-        if architecture.depth > self.depth:
-            return f"{architecture.depth} layers with weights; the limit is {self.depth}"
-        needed = training_memory(architecture, self.batch_size, self.activation_bytes)
-        if self.memory_bytes is not None and needed > self.memory_bytes:
+    def refusal(self, architecture: Architecture, known: Size | None = None) -> str | None:
+        """The reason why an architecture is too large, or None. `known`: its size, if counted."""
+        size = known if known is not None else _size_of(architecture)
+        if size.parameters > self.parameters:
+            return f"{size.parameters} parameters; the limit is {self.parameters}"
+        if size.operations > self.operations:
+            return f"{size.operations} operations an image; the limit is {self.operations}"
+        if size.depth > self.depth:
+            return f"{size.depth} layers with weights; the limit is {self.depth}"
+        if self.memory_bytes is None:
+            return None
+        needed = _memory(architecture, size.parameters, self.batch_size, self.activation_bytes)
+        if needed > self.memory_bytes:
             return f"about {needed} bytes to train with batch {self.batch_size}; the limit is {self.memory_bytes}"
         return None
+
+
+def _size_of(architecture: Architecture) -> Size:
+    counted = count(architecture)
+    return Size(counted.parameters, counted.operations.total, architecture.depth)
 
 
 def growth_limits(
@@ -62,8 +78,12 @@ def growth_limits(
 
 def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:
     """Estimated bytes of a training: weights three times, and outputs for the backward pass."""
+    return _memory(architecture, count(architecture).parameters, batch_size, activation_bytes)
+
+
+def _memory(architecture: Architecture, parameters: int, batch_size: int, activation_bytes: int) -> int:
     kept = 0
     for node in architecture.nodes:
         if node.layer.kept_for_backward:
             kept += prod(architecture.shapes[node.name])
-    return TRAINED_COPIES * WEIGHT_BYTES * count(architecture).parameters + batch_size * activation_bytes * kept
+    return TRAINED_COPIES * WEIGHT_BYTES * parameters + batch_size * activation_bytes * kept

@@ -11,7 +11,7 @@ layer's kind. The source of the shapes does not matter: `count` takes them from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -258,12 +258,29 @@ def count(architecture: Architecture, rule_set: RuleSet = AIPERF_1) -> NetworkCo
 
     Raises UncountedLayerError listing every layer without a rule.
     """
+    return NetworkCount(tuple(_counts(architecture, rule_set)))
+
+
+def totals(architecture: Architecture) -> tuple[Operations, int]:
+    """Operations per image and parameters of an architecture; as `count`, but nothing is kept.
+
+    Raises UncountedLayerError.
+    """
+    forward = backward = weights = 0
+    for layer in _counts(architecture, AIPERF_1):
+        forward += layer.operations.forward
+        backward += layer.operations.backward
+        weights += layer.parameters
+    return Operations(forward, backward), weights
+
+
+def _counts(architecture: Architecture, rule_set: RuleSet) -> Iterator[LayerCount]:
+    """The counts of the layers, in order."""
     shapes = architecture.shapes
     uncounted = [node for node in architecture.nodes if not rule_set.covers(node.layer.kind, shapes[node.name])]
     if uncounted:
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
     only_images: dict[str, bool] = {}
-    layers = []
     for node in architecture.nodes:
         layer, names = node.layer, node.inputs
         # Most nodes have one input; this loop is most of the time that a search spends counting.
@@ -272,5 +289,4 @@ def count(architecture: Architecture, rule_set: RuleSet = AIPERF_1) -> NetworkCo
         operations, parameters = count_node(layer, inputs, reads_images, rule_set)
         only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
         elements = sum(map(prod, inputs)) + prod(shapes[node.name]) + parameters
-        layers.append(LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters, elements))
-    return NetworkCount(tuple(layers))
+        yield LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters, elements)

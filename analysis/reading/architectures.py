@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiperf.errors import ArchitectureError
 from aiperf.history.damage import Damage
-from aiperf.network.operations import Operations, count
+from aiperf.network.operations import Operations, totals
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
@@ -81,7 +81,7 @@ def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
     try:
         # A store of its own: thousands of architectures would fill the memory.
         architecture = ArchitectureStore(paths).load(name)
-        counted = count(architecture)
+        cost, parameters = totals(architecture)
     except ArchitectureError as error:
         return str(error)
-    return ArchitectureFacts(counted.operations, counted.parameters, architecture.depth)
+    return ArchitectureFacts(cost, parameters, architecture.depth)

@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from aiperf.history.chain import first_link
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
@@ -16,8 +18,9 @@ from aiperf.history.files import decode_lines, read_from
 from aiperf.history.ledger import Ledger
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.lines import LineFacts, check_lines, head_of
+from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
 from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
+from analysis.reading.usual import Numbers, usual_lines
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
@@ -50,6 +53,10 @@ class ProgressThinning:
     def bucket(self, time_ms: int) -> tuple[int, bool]:
         """The bucket of a time, upper edge included, as a grid point includes its own moment."""
         return -((self.start_ms - time_ms) // BUCKET_MS), time_ms > self.end_ms
+
+    def buckets(self, times_ms: Numbers) -> tuple[Numbers, Numbers]:
+        """The buckets of many times."""
+        return -((self.start_ms - times_ms) // BUCKET_MS), (times_ms > self.end_ms).astype(np.int64)
 
 
 def history_bytes(paths: RunPaths) -> int:
@@ -147,6 +154,35 @@ def select_lines(
     if refusal := _refusal(data):
         facts = LineFacts(damages=(Damage(name, None, "record", f"the file is not read: {refusal}"),))
         return Lines([], [], False, facts)
+    complete = data[: data.rfind(b"\n") + 1]
+    unfinished = len(complete) < len(data)
+    usual = usual_lines(complete, file.stem, first_link, DRIFT_MS, fall_ms(name))
+    if usual is None:
+        return _select_strange(file, data, thinning, first_link, wanted)
+    needless = _needless_rows(usual.progress, thinning) if thinning is not None else set[int]()
+    left_out = needless.union(usual.phase_places)
+    kept = [number for number in range(1, len(usual.lines) + 1) if number - 1 not in left_out]
+    hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
+    anchor_ms = usual.anchor_ms if 0 in usual.phase_places[:1] else None
+    facts = LineFacts(len(usual.lines), True, hashes)
+    return Lines(kept, [usual.lines[number - 1] for number in kept], unfinished, facts, usual.phases, anchor_ms)
+
+
+def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> set[int]:
+    """Places, from 0, of the progress reports to leave out; as `_needless`."""
+    places, times, trials, *position = progress.T
+    buckets, late = thinning.buckets(times)
+    order = np.lexsort((places, *reversed(position), late, buckets, trials))
+    keys = np.column_stack([trials, buckets, late])[order]
+    last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
+    return set(places[order][~last].tolist())
+
+
+def _select_strange(
+    file: Path, data: bytes, thinning: ProgressThinning | None, first_link: str, wanted: frozenset[int]
+) -> Lines:
+    """The same, line by line, for a file that is not as usual."""
+    name = f"history/{file.name}"
     *lines, rest = data.split(b"\n")
     scanned = list(map(Scanner(file.stem).scan, lines))
     heads = [head_of(line) if found is None else found[0] for line, found in zip(lines, scanned, strict=True)]

@@ -132,7 +132,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
         also = [*_described(paths, manifest), *check_superseded(superseded)]
-        damages = in_order([*missing, *inspection.damages(set(found), workers), *also])
+        damages = in_order([*missing, *inspection.damages(found, workers), *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,

@@ -5,7 +5,7 @@ python -m benchmarks.browser.dashboard [--epochs N] [--replicas N] [--trials N] 
 
 First a run in progress with the simulated trainer: the first contentful paint of its page, and for
 N epochs the seconds from the time of the record to its epoch in the table of trials. Then a run of
-512 replicas and 12 hours, as `benchmarks.report_at_scale` makes it: the first paint, the first
+512 replicas and 12 hours, as `benchmarks.scale.made` makes it: the first paint, the first
 sentence about the run, and the whole report of the dashboard; and the page of `aiperf report`, from
 opening the file until all charts are drawn. Medians and maxima; needs Chromium.
 """
@@ -30,7 +30,7 @@ from selenium.webdriver import Chrome
 from aiperf.history.bodies import EpochCompleted
 from aiperf.history.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths, open_run
-from benchmarks.report_at_scale import generate
+from benchmarks.scale.made.records import generate
 from testing.browser import DESKTOP, open_page, show
 from testing.runs import begin, wait_for_epochs
 

@@ -1,6 +1,6 @@
 """The report of a run of 512 replicas and 12 hours: wall time, and memory of all its processes.
 
-The run is `benchmarks.report_at_scale`'s: 20,000 trials, 8,000 architectures, 3.2 million records.
+The run is that of `benchmarks.scale.made`: 20,000 trials, 8,000 architectures, 3.2 million records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.report_at_scale import generate
+from benchmarks.scale.made.records import generate
 
 REPLICAS, TRIALS, ARCHITECTURES = 512, 20_000, 8_000
 

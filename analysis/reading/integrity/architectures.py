@@ -6,7 +6,7 @@ The morphs are applied where the architectures are read, once for each distinct 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aiperf.cli.units import GIB
@@ -16,10 +16,11 @@ from aiperf.history.damage import Damage
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.architectures import ArchitectureFacts
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialIndex
 from analysis.reading.workers import Workers
 from search_space.hyperparameters import apply_hyperparameters
-from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
+from search_space.limits import ACTIVATION_BYTES, Limits, Size, growth_limits
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import MAX_MORPHS
 
@@ -41,9 +42,11 @@ class Claim:
     tuned: bool
     limits: Limits | None
     """None for tuned trials: if no point fits the memory, one is tried all the same."""
+    size: Size | None
+    """As it was counted when its file was read; None if that cannot be."""
 
 
-def check_origins(view: RunView, found: frozenset[str] | set[str]) -> Iterator[Damage]:
+def check_origins(view: RunView, found: Mapping[str, ArchitectureFacts]) -> Iterator[Damage]:
     """Trials whose parent was not trained before, or that are not the initial architecture.
 
     `found` are the architectures that could be read.
@@ -79,14 +82,16 @@ def _trained(view: RunView) -> dict[str, int]:
     return ended
 
 
-def check_claims(view: RunView, paths: RunPaths, found: set[str], workers: Workers) -> Iterator[Damage]:
+def check_claims(
+    view: RunView, paths: RunPaths, found: Mapping[str, ArchitectureFacts], workers: Workers
+) -> Iterator[Damage]:
     """Architectures that their morphs do not make, or that are beyond the limits."""
     claims: dict[Claim, TrialIndex] = {}
     for _, index in sorted(view.trials.items()):
         body = index.started.body
         if body.point > 0:
             yield from _tuned_like_base(view, index)
-        claim = _claim(view, body)
+        claim = _claim(view, body, found.get(body.architecture))
         if claim is not None and claim.architecture in found and claim.source in found:
             claims.setdefault(claim, index)
     ordered = sorted(claims, key=lambda claim: claim.source)  # a source is read once for its children
@@ -113,7 +118,7 @@ def _tuned_like_base(view: RunView, index: TrialIndex) -> Iterator[Damage]:
                            "morphs", f"{own.parent} and {len(morphs)}, as trial {own.trial}")  # fmt: skip
 
 
-def _claim(view: RunView, body: TrialStarted) -> Claim | None:
+def _claim(view: RunView, body: TrialStarted, facts: ArchitectureFacts | None) -> Claim | None:
     """What a start says of its architecture; None if that is made of no other one that is known."""
     source, tuned = body.parent or "", body.point > 0
     if tuned:
@@ -129,6 +134,7 @@ def _claim(view: RunView, body: TrialStarted) -> Claim | None:
         kernel_size=int(size) if tuned and isinstance(size, int) else None,
         tuned=tuned,
         limits=None if tuned else _limits(view, body),
+        size=Size(facts.parameters, facts.cost.total, facts.depth) if facts is not None else None,
     )
 
 
@@ -163,7 +169,7 @@ def _check(store: ArchitectureStore, claim: Claim) -> str | None:
         return f"it cannot be made: {error}"
     if made.hash != claim.architecture:
         return f"{claim.source} and its {'tuned kernels' if claim.tuned else 'morphs'} make {made.hash}"
-    return claim.limits.refusal(made) if claim.limits is not None else None
+    return claim.limits.refusal(made, claim.size) if claim.limits is not None else None
 
 
 def _made(store: ArchitectureStore, claim: Claim) -> Architecture:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.manifest import Manifest
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.architectures import ArchitectureFacts
 from analysis.reading.integrity.architectures import check_claims, check_origins
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
@@ -79,8 +80,8 @@ class Inspection:
         yield from check_witnesses(read, traces, view)
         yield from check_closings(read, view)
 
-    def damages(self, readable: set[str], workers: Workers) -> tuple[Damage, ...]:
-        """All damages, in the order of files and lines. `readable` are hashes of architectures."""
+    def damages(self, readable: Mapping[str, ArchitectureFacts], workers: Workers) -> tuple[Damage, ...]:
+        """All damages, in the order of files and lines. `readable`: architectures by hash."""
         found = [*self._damages, *check_missing(self.view), *check_versions(self.view)]
         if self.view.chained:
             found += self._of_chained

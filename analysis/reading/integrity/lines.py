@@ -69,7 +69,7 @@ def _heads(
 
     Adds the hashes that are wanted.
     """
-    allowed_fall_ms = 0 if file.startswith("history/primary-") else FALL_MS
+    allowed_fall_ms = fall_ms(file)
     expected, anchor_ms, latest_ms = 0, None, None
     for number, (line, head) in enumerate(lines, start=1):
         if head is None:
@@ -93,6 +93,11 @@ def _heads(
             found = f"the record is {latest_ms - time_ms} ms earlier than one before it"
             yield Damage(file, number, "time", found, f"at most {allowed_fall_ms} ms")
         latest_ms = time_ms if latest_ms is None else max(latest_ms, time_ms)
+
+
+def fall_ms(file: str) -> int:
+    """Most by which a record of a file, such as history/primary-1.jsonl, may be too early."""
+    return 0 if file.startswith("history/primary-") else FALL_MS
 
 
 def head_of(line: bytes) -> Head | None:

@@ -88,6 +88,7 @@ def test_phases_in_columns_and_as_records_give_the_same_report(
     paths = make(tmp_path / "run").paths
     columns = read_run(paths)
     assert not any(entry.phases for entry in columns.ledger.replicas.values())
+    monkeypatch.setattr("analysis.reading.history.usual_lines", lambda *_: None)
     monkeypatch.setattr(Scanner, "scan", lambda *_: None)  # every line is left to the decoder
     records = read_run(paths)
     assert any(entry.phases for entry in records.ledger.replicas.values())
