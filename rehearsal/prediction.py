@@ -124,10 +124,8 @@ def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, li
     for size in sizes:
         known = samples.get(size, samples[largest])
         each = _band([sample.ops_per_replica for sample in known])
-        error = _band([sample.error for sample in known])
-        if size > largest:
-            fall = slope * log2(size / largest)
-            error = Band(*(max(floor, value + fall) for value in (error.value, error.low, error.high)))
+        fall = slope * log2(size / largest) if size > largest else 0.0
+        error = _clipped(_band([sample.error + fall for sample in known]), floor)
         score = each.scaled(size)
         yield Predicted(
             replicas=size,
@@ -141,6 +139,10 @@ def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, li
             efficiency=each.scaled(1 / smallest if smallest else 0.0),
             first_limit=first_limit(rehearsal.machine, load),
         )
+
+
+def _clipped(error: Band, floor: float) -> Band:
+    return Band(*(min(1.0, max(floor, value)) for value in (error.value, error.low, error.high)))
 
 
 def _slope(errors: dict[int, float]) -> float:
