@@ -41,7 +41,7 @@ class DigestReader:
         self._count = 0
         self._offset = 0
         """In the segment of the next entry."""
-        self._hash = first_link(paths)
+        self._hash = with_patience(lambda: first_link(paths), paths.run)
 
     def read_new(self) -> Iterator[Line]:
         """Entries since the last call. Raises OSError if a segment cannot be read."""

@@ -61,7 +61,7 @@ class _Forger:
                 if isinstance(forged.body, EpochCompleted):
                     key = (writer, forged.body.trial, forged.body.epoch)
                     self._epochs.setdefault(key, []).append(len(kept))
-                if isinstance(forged.body, TrialStarted) and forged.body.cursor_hash != _cursor_hash(record):
+                if _cursor_given(forged, record):
                     self._given.add((writer, len(kept)))
                 kept.append(replace(witnessed, sequence=len(kept)) if self._chain else witnessed)
             self._moved[writer, number] = len(kept) - 1
@@ -154,8 +154,13 @@ class _Forger:
         return hash_of(lines[number][:-1]) if 0 <= number < len(lines) else None
 
 
-def _cursor_hash(record: Record) -> str | None:
-    return record.body.cursor_hash if isinstance(record.body, TrialStarted) else None
+def _cursor_given(forged: Record, record: Record) -> bool:
+    """True if a change gives a start its cursor's hash, or another place in a digest."""
+    new, old = forged.body, record.body
+    if not isinstance(new, TrialStarted):
+        return False
+    known, place = (old.cursor_hash, old.cursor) if isinstance(old, TrialStarted) else (None, None)
+    return new.cursor_hash != known or (new.cursor != place and (new.cursor or "").startswith(PREFIX))
 
 
 def of_trial(trial: int, **changes: object) -> Forge:

@@ -9,6 +9,9 @@ import pytest
 from tests.hardening.corpus.case import Case, complaint
 from tests.hardening.corpus.judge import ROWS, hand_over, in_a_process, judged
 
+# Other tests may have loaded JAX, which warns of every fork; the judge's processes do not use it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 SHARES = {"settings": 97, "toml": 9, "yaml": 17, "paths": 61, "archives": 13, "data sets": 9, "imagenet": 9,
           "damaged runs": 97, "absurd records": 13}  # fmt: skip
 """Each so-many-th input; Keras files are tested in `test_keras_files.py`."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Literal, Protocol
 
 from aiperf.digest.entries import Began, How, Over
@@ -20,6 +22,7 @@ from aiperf.history.cursor import Cursor
 from aiperf.history.fencing import PRIMARY
 from aiperf.history.records import decode_record
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import with_patience
 from replica.search.outcomes import Outcome, OutcomeTable, Start
 
 MOST_LINE_BYTES = 8 << 20
@@ -194,9 +197,9 @@ def _later_claims(paths: RunPaths, primary: str) -> Iterator[int]:
     """The claims of the primaries that came after one, of those that have recorded anything."""
     start = int(primary.removeprefix(PRIMARY)) if primary.removeprefix(PRIMARY).isdecimal() else 0
     for later in count(start + 1):
+        file = paths.history_file(f"{PRIMARY}{later}")
         try:
-            with paths.history_file(f"{PRIMARY}{later}").open("rb") as stream:
-                line = stream.readline(MOST_LINE_BYTES)
+            line = with_patience(partial(_first_line, file), file)
         except FileNotFoundError:
             return
         try:
@@ -205,6 +208,11 @@ def _later_claims(paths: RunPaths, primary: str) -> Iterator[int]:
             continue
         if isinstance(body, RunResumed) and body.claim is not None:
             yield body.claim
+
+
+def _first_line(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.readline(MOST_LINE_BYTES)
 
 
 def of_digest(paths: RunPaths, primary: str) -> DigestEvidence:

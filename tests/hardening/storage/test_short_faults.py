@@ -105,10 +105,11 @@ def test_a_call_that_hangs_stops_no_heartbeat(ends: Ends) -> None:
     assert ends.hanging.flaws == []
 
 
-def test_a_record_costs_one_write_and_one_fsync(ends: Ends) -> None:
+def test_a_record_costs_at_most_one_write_and_one_fsync(ends: Ends) -> None:
     calls = Counter((call.kind, call.path) for call in ends.plain.log)
     files = sorted((ends.plain.output / "history").iterdir())
     assert len(files) == 3
     for file in files:
         lines = len(file.read_bytes().splitlines())
-        assert [calls[kind, str(file)] for kind in ("write", "fsync")] == [lines, lines]
+        writes, syncs = (calls[kind, str(file)] for kind in ("write", "fsync"))
+        assert 0 < writes == syncs <= lines

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import subprocess
 from pathlib import Path
 from typing import cast
 
@@ -20,15 +19,10 @@ from replica.trial.trainer_process import TrainerProcess
 
 
 def test_a_process_is_made_the_first_to_die() -> None:
-    child = os.fork()
-    if not child:
-        signal.pause()
-    try:
-        memory.die_first(child)
-        assert Path(f"/proc/{child}/oom_score_adj").read_text() == f"{memory.RANKS_FIRST}\n"
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    with subprocess.Popen(["sleep", "infinity"]) as child:
+        memory.die_first(child.pid)
+        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == f"{memory.RANKS_FIRST}\n"
+        child.kill()
 
 
 @pytest.mark.parametrize(("after", "said"), [(1, True), (0, False)])
