@@ -45,7 +45,7 @@ def test_all_problems_are_reported_at_once() -> None:
     assert "run.replicas: found 0; allowed is a whole number from 1 to 100000; for example --set run.replicas=1" in text
     assert "run.duration: 'soon' is not a duration; use 90s, 5m, 1h30m or 12h" in text
     assert "unknown data set 'mnist'; known: digits, imagenet" in text
-    assert "training.batchsize: unknown key (did you mean batch_size?); valid here: trainer, batch_size" in text
+    assert "training.batchsize: unknown key (did you mean batch_size?); valid here: trainer, framework, batch_" in text
     assert "training.momentum: found 1.5; allowed is a number at least 0 and below 1;" in text
     assert "serach: unknown key (did you mean search?); valid here: run, search, training" in text
     assert "run.seed" in text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,12 +18,13 @@ from primary.launchers.local import LocalLauncher
 def test_no_more_replicas_are_started_at_once_than_the_setting_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     starting, most = 0, 0
 
-    async def start_child(*_: object) -> None:
+    async def start_child(*_: object) -> SimpleNamespace:
         nonlocal starting, most
         starting += 1
         most = max(most, starting)
         await asyncio.sleep(0)
         starting -= 1
+        return SimpleNamespace(pid=os.getpid())
 
     async def scenario() -> None:
         monkeypatch.setattr(local, "start_child", start_child)
