@@ -171,8 +171,9 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "config": lambda folder: ["show"],
     "doctor": lambda folder: [*SIMULATED, "--output", folder / "run"],
 }
-ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py"}
-"""Verbs that need an SSH server or train: their own tests parse their JSON."""
+ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py", "micro": "test_micro.py",
+             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py"}  # fmt: skip
+"""Verbs that need an SSH server or take their time: their own tests parse their output."""
 
 
 @pytest.mark.parametrize("verb", JSON)
@@ -195,7 +196,7 @@ def test_csv_is_all_that_standard_output_has_and_begins_with_a_header(verb: str,
     assert {len(row) for row in rows} == {len(header)}
 
 
-@pytest.mark.parametrize(("form", "tested"), [("json", {*JSON, *ELSEWHERE}), ("csv", {*CSV})])
+@pytest.mark.parametrize(("form", "tested"), [("json", {*JSON, *ELSEWHERE}), ("csv", {*CSV, "micro"})])
 def test_every_verb_with_a_format_is_tested(form: str, tested: set[str]) -> None:
     assert {verb for verb in VERBS if prints(verb, form)} == tested
 
@@ -249,7 +250,7 @@ def complete(line: str) -> list[str]:
 
 
 def test_verbs_options_and_values_are_completed() -> None:
-    assert complete("aiperf re") == ["resume", "report"]
+    assert complete("aiperf re") == ["resume", "report", "rehearse"]
     assert complete("aiperf run --repl") == ["--replicas"]
     assert complete("aiperf run --preset ") == ["official", "quick"]
     assert set(complete("aiperf help ")) >= set(VERBS)
