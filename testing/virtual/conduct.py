@@ -18,7 +18,9 @@ from primary.managers.contract import EndReason
 from primary.native import NativeManager
 from primary.resumption import Start, prepare_resumption
 from primary.work import open_work
-from testing.virtual.time import InProcessLauncher, Machine, VirtualClock, VirtualLoop, run_virtually
+from rehearsal.virtual.clock import VirtualClock
+from rehearsal.virtual.loop import VirtualLoop, run_virtually
+from testing.virtual.time import InProcessLauncher, Machine
 
 
 def conduct_virtually(

@@ -28,10 +28,11 @@ from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import without_seal
 from aiperf.source_code import source_hash
+from rehearsal.virtual.clock import T0_MS
 from replica.search.planner import Memory
 from replica.trial.trainer import Trainer
 from testing.virtual.conduct import conduct_virtually
-from testing.virtual.time import T0_MS, Machine
+from testing.virtual.time import Machine
 
 REPLICAS = 2
 DEVICES = 8

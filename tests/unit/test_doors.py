@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import re
 
+from aiperf.source_code import PACKAGES
 from testing.places import ROOT
 
-ROOMS = (
-    "aiperf",
-    "search_space",
-    "workloads",
-    "replica",
-    "slurm",
-    "primary",
-    "analysis",
-    "referee",
-    "dashboard",
-    "rehearsal",
-)
-
-LAZY = re.compile(r"\"(?P<module>(?:" + "|".join(ROOMS) + r")(?:\.\w+)+)(?::\w+)\"")
+LAZY = re.compile(r"\"(?P<module>(?:" + "|".join(PACKAGES) + r")(?:\.\w+)+)(?::\w+)\"")
 STARTED = re.compile(r"python_module\(\s*\"(?P<module>[\w.]+)\"")
 
 TABLES = {"aiperf/cli/verbs.py", "aiperf/__init__.py"}
@@ -36,7 +24,7 @@ STARTS = {
 def doors(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
     """Pairs of rooms: where a module is named, and the room that it is in."""
     found = set()
-    for room in ROOMS:
+    for room in PACKAGES:
         for path in (ROOT / room).rglob("*.py"):
             if str(path.relative_to(ROOT)) not in TABLES:
                 named = (match["module"] for match in pattern.finditer(path.read_text()))

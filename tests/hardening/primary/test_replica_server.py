@@ -16,8 +16,9 @@ from aiperf.run_directory.paths import RunPaths
 from primary.launchers import ReplicaProcess, ReplicaSpec
 from primary.managers.contract import EndReason
 from primary.native import NativeManager
+from rehearsal.virtual.processes import VirtualProcess
 from testing.virtual.conduct import conduct_virtually
-from testing.virtual.time import InProcessLauncher, InProcessReplica
+from testing.virtual.time import InProcessLauncher
 
 
 def configured(**settings: object) -> RunConfig:
@@ -49,7 +50,7 @@ def at_start(error: Exception) -> Fault:
     return lambda patch: patch.setattr(InProcessLauncher, "start", start)
 
 
-class Faulty(InProcessReplica):
+class Faulty(VirtualProcess):
     """A replica whose connection fails: what it raises, by method."""
 
     errors: dict[str, Exception]
@@ -74,7 +75,7 @@ def in_the_connection(**errors: Exception) -> Fault:
     async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
         process = await REAL_START(self, spec)
         if spec.replica == 1:
-            assert isinstance(process, InProcessReplica)
+            assert isinstance(process, VirtualProcess)
             process.__class__ = Faulty
             assert isinstance(process, Faulty)
             process.errors = errors
@@ -154,7 +155,7 @@ def dying_every(seconds: float) -> Fault:
     async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
         process = await REAL_START(self, spec)
         if spec.replica == 1:
-            assert isinstance(process, InProcessReplica)
+            assert isinstance(process, VirtualProcess)
             self._loop.call_later(seconds, process._task.cancel)
         return process
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.clock import SystemClock, format_utc, parse_utc, wait_awake
-from testing.virtual.time import VirtualLoop, run_virtually
+from rehearsal.virtual.loop import VirtualLoop, run_virtually
 
 
 @given(st.integers(0, 4_000_000_000_000))

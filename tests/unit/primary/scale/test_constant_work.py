@@ -20,7 +20,8 @@ from primary.display.state import RunView
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.native import NativeManager
 from primary.work import open_work
-from testing.virtual.time import VirtualClock, VirtualLoop, run_virtually
+from rehearsal.virtual.clock import VirtualClock
+from rehearsal.virtual.loop import VirtualLoop, run_virtually
 
 FEW = 24
 TALKING = 4
