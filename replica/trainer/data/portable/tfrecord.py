@@ -5,46 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Self
 
-import numpy as np
-
-from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, Split, read_dataset_manifest
-from aiperf.config.datasets import Dataset
-from aiperf.errors import DatasetError
-from aiperf.messages import TrainRequest
-from replica.trainer.data import data_directory
+from aiperf.config.dataset_manifest import FileEntry, Split
 from replica.trainer.data.contract import Batches, RankShare
+from replica.trainer.data.directories import Shards
 from replica.trainer.data.portable.recipe import BLOCK, OPEN_SHARDS
 from replica.trainer.data.portable.stream import checked, train_batches, validation_batches
 from replica.trainer.data.records import pieces, read_images
 
 
-class PortableTFRecordSource:
+class PortableTFRecordSource(Shards):
     """Gives each rank an equal share of every epoch; each epoch has a new order of the shards."""
-
-    def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
-        self.dataset = dataset
-        self._folder = folder
-        self._manifest = manifest
-        self._request = request
-        for split in ("train", "validation"):
-            missing = [f.name for f in manifest.split(split).files if not (folder / f.name).is_file()]
-            if missing:
-                raise DatasetError(f"{folder}: {len(missing)} shard(s) are missing, such as {missing[0]}")
-
-    @classmethod
-    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
-        """Open a directory that its dataset.json describes. Raises DatasetError."""
-        folder = data_directory(request)
-        return cls(dataset, folder, read_dataset_manifest(folder), request)
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once: shards in random order, in turns, and shuffled in a buffer."""
-        files = self._manifest.train.files
-        order = np.random.default_rng((seed, epoch)).permutation(len(files))
-        examples = self._examples("train", [files[index] for index in order], share, OPEN_SHARDS)
+        examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
         batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.rank, share.ranks))
         return checked(batches, self._folder, "train")
 
