@@ -7,6 +7,7 @@ all its additions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,15 +35,18 @@ def streams(architecture: Architecture) -> tuple[Stream, ...]:
     or a concatenation.
     """
     groups: dict[str, list[Node]] = {}
-    roots = _roots(architecture)
+    roots = stream_roots((node.name, node.inputs if node.layer.keeps_channels else ()) for node in architecture.nodes)
     for node in architecture.nodes:
         groups.setdefault(roots[node.name], []).append(node)
     found = (_stream(architecture, members, roots) for members in groups.values())
     return tuple(stream for stream in found if stream is not None)
 
 
-def _roots(architecture: Architecture) -> dict[str, str]:
-    """The representative of every node's stream (union-find)."""
+def stream_roots(nodes: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
+    """The representative of every node's stream (union-find).
+
+    A node comes after its inputs, with the names of those whose channels it keeps.
+    """
     parents: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -51,11 +55,10 @@ def _roots(architecture: Architecture) -> dict[str, str]:
             name = parents[name]
         return name
 
-    for node in architecture.nodes:
-        parents[node.name] = node.name
-        if node.layer.keeps_channels:
-            for source in node.inputs:
-                parents[find(node.name)] = find(source)
+    for name, kept in nodes:
+        parents[name] = name
+        for source in kept:
+            parents[find(name)] = find(source)
     return {name: find(name) for name in parents}
 
 

@@ -9,10 +9,9 @@ from aiperf.network.layers.contract import Extent, Layer, Padding, Shape, any_gr
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPool(Layer):
-    """Max-pooling over a window of an image or a volume."""
+class _WindowPool(Layer):
+    """Pooling over a window of an image or a volume."""
 
-    kind: ClassVar[str] = "maxpool"
     keeps_channels: ClassVar[bool] = True
     window: Extent = (2, 2)
     stride: Extent = (2, 2)
@@ -29,23 +28,17 @@ class MaxPool(Layer):
 
 
 @dataclass(frozen=True, slots=True)
-class AveragePool(Layer):
+class MaxPool(_WindowPool):
+    """Max-pooling over a window of an image or a volume."""
+
+    kind: ClassVar[str] = "maxpool"
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePool(_WindowPool):
     """Average pooling over a window of an image or a volume."""
 
     kind: ClassVar[str] = "averagepool"
-    keeps_channels: ClassVar[bool] = True
-    window: Extent = (2, 2)
-    stride: Extent = (2, 2)
-    padding: Padding = "same"
-
-    def __post_init__(self) -> None:
-        positive(window=self.window, stride=self.stride)
-        one_rank(window=self.window, stride=self.stride)
-
-    def output_shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """Output sizes along the axes, and channels."""
-        sizes = grid(inputs, len(self.window))
-        return (*windows(sizes[:-1], self.window, self.stride, self.padding), sizes[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, Conv, Dense, Input, ReLU
 from replica.search.outlines.outline import Skip, Token, token_of
 from search_space.morphisms import INSERTED_KERNEL, AddSkip, Deepen, EnlargeKernel, Morph, Widen
+from search_space.streams import stream_roots
 
 Size = tuple[int, int]
 """Height and width of an image."""
@@ -179,21 +180,9 @@ def _inserted(
 
 
 def _roots(skeleton: Skeleton) -> dict[str, str]:
-    """The representative of every node's stream of channels (union-find), as in `streams`."""
-    parents: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while parents[name] != name:
-            parents[name] = parents[parents[name]]
-            name = parents[name]
-        return name
-
-    for name, token, inputs in zip(skeleton.names, skeleton.tokens, skeleton.inputs, strict=True):
-        parents[name] = name
-        if token is None:
-            for source in inputs:
-                parents[find(name)] = find(source)
-    return {name: find(name) for name in parents}
+    """The representative of every node's stream of channels."""
+    nodes = zip(skeleton.names, skeleton.tokens, skeleton.inputs, strict=True)
+    return stream_roots((name, inputs if token is None else ()) for name, token, inputs in nodes)
 
 
 def _channels(skeleton: Skeleton, place: int) -> int:
