@@ -11,7 +11,7 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, whole_number, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, warn
-from aiperf.cli.units import number, percent, si
+from aiperf.cli.units import interval, number, percent, si
 from aiperf.errors import EXIT_DONE
 from analysis.output.artifacts import save_drawing
 from analysis.output.tables import make_table
@@ -46,13 +46,13 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _print(rows: Sequence[Predicted], name: str) -> None:
     table = make_table(
-        f"Predicted for {name}", "replicas", "accelerators", "score", "regulated score", "error", "efficiency",
-        "from", left=("from",),
+        f"Predicted for {name}", "replicas", "score", "95 % of runs", "regulated score", "95 % of runs", "error",
+        "efficiency", "from", left=("from",),
     )  # fmt: skip
     for row in rows:
         table.add_row(
-            str(row.replicas), str(row.accelerators), _ops(row.score_ops), _ops(row.regulated_score_ops),
-            number(row.error.value), percent(row.efficiency.value), "rehearsal" if row.rehearsed else "extrapolation",
+            str(row.replicas), *_ops(row.score_ops), *_ops(row.regulated_score_ops), number(row.error.value),
+            percent(row.efficiency.value), "rehearsal" if row.rehearsed else "extrapolation",
         )  # fmt: skip
     open_console().print(table)
     limit = rows[-1].first_limit
@@ -60,8 +60,8 @@ def _print(rows: Sequence[Predicted], name: str) -> None:
     warn(f"first limit: {limit.what}, at about {limit.replicas:,} replicas")
 
 
-def _ops(band: Band) -> str:
-    return f"{si(band.value, 'OPS')} ({si(band.low, 'OPS')} to {si(band.high, 'OPS')})"
+def _ops(band: Band) -> tuple[str, str]:
+    return si(band.value, "OPS"), interval(band.low, band.high, "OPS")
 
 
 PREDICT = Command(
