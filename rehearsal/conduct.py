@@ -53,8 +53,6 @@ class Outcome:
     """None: nobody could resume it before its deadline."""
     faults: list[Fault] = field(default_factory=list)
     primaries: int = 0
-    passed_s: float = 0.0
-    """Virtual seconds from the start of the first primary to the end of the last."""
     messages: int = 0
     """Of replicas to primaries."""
     writes: int = 0
@@ -114,7 +112,6 @@ class _Conductor:
                 self._outcome.ended = await self._primary()
                 if self._outcome.ended is None:
                     await self._clock.sleep(self._cluster.machine.failures.restart_s)
-        self._outcome.passed_s = self._loop.time()
         self._outcome.messages = self._cluster.messages
         self._outcome.writes = self._cluster.storage.writes
         return self._outcome
