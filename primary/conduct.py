@@ -20,8 +20,9 @@ from aiperf.run_directory.snapshot import FEWEST_REPLICAS
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
+from aiperf.storage.waits import Waits
 from primary.allocations import allocation_of
-from primary.context import RunContext
+from primary.context import RunContext, storage_note
 from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.snapshot import SnapshotDisplay
@@ -53,12 +54,14 @@ def conduct(
     processes have ended, if another primary has taken the run over.
     """
     logging.basicConfig(handlers=[QuietHandler(paths.primary_log)], level=logging.INFO, format=LOG_FORMAT)
-    reserve, records = Reserve(paths.reserve), Patience(config.storage.patience)
-    launcher = make_launcher(config, clock)
+    reserve, launcher = Reserve(paths.reserve), make_launcher(config, clock)
+    display = _display(config, paths, start, clock)
+    waits = Waits(lambda reason: display.event(f"the primary {storage_note(reason)}"))
+    records = Patience(config.storage.patience, waits.of("records"))
+    files = PATIENCE.set(config.storage.patience, waits.of("files"))
     try:
-        with PATIENCE.set(config.storage.patience), HistoryWriter(paths, "primary", clock, records) as writer:
+        with files, HistoryWriter(paths, "primary", clock, records) as writer:
             _record_start(start, writer, paths)
-            display = _display(config, paths, start, clock)
             display.event(f"run directory: {paths.root}")
             if allocation := allocation_of(config, os.environ):
                 display.event(str(allocation))
@@ -71,6 +74,7 @@ def conduct(
         resume = f"resume the run when it can be written: aiperf resume {paths.root}"
         raise StorageError([f"{error}; {resume}"]) from error
     finally:
+        display.close()
         reserve.release()
 
 

@@ -184,7 +184,11 @@ def storage_notes(context: RunContext, view: ReplicaView) -> Callable[[str], Non
 
     def note(reason: str) -> None:
         view.storage = reason
-        what = f"waits for storage: {reason}" if reason else "can write again"
-        context.announce(f"replica {view.replica} {what}")
+        context.announce(f"replica {view.replica} {storage_note(reason)}")
 
     return note
+
+
+def storage_note(reason: str) -> str:
+    """What is shown of somebody who waits for storage, or does no more."""
+    return f"waits for storage: {reason}" if reason else "can write again"

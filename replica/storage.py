@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 
 from aiperf.clock import Clock
@@ -13,7 +12,8 @@ from aiperf.errors import StorageError
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message, StorageWait
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.patience import PATIENCE, Listener, Patience
+from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -21,15 +21,13 @@ LOOK_S = 1.0
 """Seconds between two looks for the end of the pipe while the file cannot be made."""
 
 
-class StorageReports:
+class StorageReports(Waits):
     """Reports to the primary that the replica waits for storage, and that it can write again."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
+        super().__init__(self._report)
         self._send = send
-        self._lock = threading.Lock()
-        self._reasons: dict[str, str] = {}
-        self._reported = ""
-        self._note: Callable[[str], object] = lambda _: None
+        self._change: Callable[[str], object] = lambda _: None
 
     def attend(self, note: Callable[[str], object]) -> None:
         """Call a function of this event loop at every change from now on, too."""
@@ -39,21 +37,11 @@ class StorageReports:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(note, reason)
 
-        self._note = in_loop
+        self._change = in_loop
 
-    def of(self, source: str) -> Listener:
-        """A listener for one of the policies of this process."""
-
-        def take(reason: str) -> None:
-            with self._lock:
-                self._reasons[source] = reason
-                now = next(filter(None, self._reasons.values()), "")
-                changed, self._reported = bool(now) != bool(self._reported), now
-                if changed:
-                    self._send(StorageWait(reason=now[:1000]))
-                    self._note(now)
-
-        return take
+    def _report(self, reason: str) -> None:
+        self._send(StorageWait(reason=reason[:1000]))
+        self._change(reason)
 
 
 async def open_writer(

@@ -27,7 +27,7 @@ def fill(file: Path) -> None:
 
 
 class FullDisk:
-    """Until a replica says that it waits; then there is space again."""
+    """Until a replica or the primary says that it waits; then there is space again."""
 
     variants: ClassVar[tuple[str, ...]] = ("full",)
 

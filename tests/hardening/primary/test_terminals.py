@@ -26,10 +26,12 @@ class Terminal:
     """A run as the leader of a session with a terminal, which shows what the run prints."""
 
     def __init__(self, output: Path, *words: str) -> None:
-        self.child, self._end = pty.fork()
-        if self.child == 0:
-            program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *words]
-            os.execv(sys.executable, program)
+        self._end, theirs = pty.openpty()
+        program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *words]
+        # setsid replaces itself: no fork of this process, which may have threads of a framework.
+        self._run = subprocess.Popen(["setsid", "--ctty", *program], stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        self.child = self._run.pid
         self._closing, self._close = os.pipe()
         self._showing = threading.Thread(target=self._show)
         self._showing.start()
@@ -54,8 +56,7 @@ class Terminal:
 
     def exit_code(self) -> int:
         """Wait for the end of the run."""
-        _, status = os.waitpid(self.child, 0)
-        return os.waitstatus_to_exitcode(status)
+        return self._run.wait()
 
 
 def test_a_run_outlives_its_terminal_and_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
