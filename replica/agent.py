@@ -43,10 +43,11 @@ from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from replica.machine.accelerators import visible_devices
 from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
 from replica.search.planner import Planner
-from replica.share import own_accelerators, share_of_node, visible_devices
+from replica.share import own_accelerators, share_of_node
 from replica.storage import StorageReports, close_writer, open_writer
 from replica.trainer.settings import TelemetrySettings
 from replica.trial.context import ReplicaContext

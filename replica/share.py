@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from aiperf.config.placement import GPUS_DIVIDED
 from aiperf.config.settings import RunConfig
-from replica.machine.accelerators import VISIBLE, Accelerator, best_precision, find_accelerators, share_of
+from replica.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
 from replica.machine.node import divided_among, node_memory, shared_cpus
+from replica.machine.vendors import Accelerator
 from replica.search.planner import Memory
 from replica.trial.trainer_process import RankSetup
 
@@ -59,8 +60,3 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
         "SLURM_NNODES": count,
         "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
     }
-
-
-def visible_devices(own: tuple[Accelerator, ...]) -> dict[str, str]:
-    """The environment in which ranks see only the replica's accelerators."""
-    return {VISIBLE: ",".join(gpu.word for gpu in own)} if own else {}

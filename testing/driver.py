@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's driver: a node with one GPU, seen through the management library."""
+"""A stand-in for NVIDIA's driver: a node with GPUs, seen through the management library."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ SITE = "from testing.driver import FakeDriver\nFakeDriver().install(setattr)\n"
 
 
 class FakeDriver:
-    """NVIDIA's library on a node with one GPU that does not support the temperature."""
+    """NVIDIA's library on a node with GPUs that do not support the temperature."""
 
     name = "Fake H200"
+
+    def __init__(self, gpus: int = 1) -> None:
+        self._gpus = gpus
 
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Put the answers in place of the library's; `patch` is `setattr`, or a test's own."""
         answers: dict[str, Any] = {
-            "Init": None, "Shutdown": None, "DeviceGetCount": 1, "DeviceGetHandleByIndex": "gpu",
+            "Init": None, "Shutdown": None, "DeviceGetCount": self._gpus, "DeviceGetHandleByIndex": "gpu",
             "DeviceGetUUID": b"GPU-1", "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
             "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
             "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,

@@ -14,9 +14,8 @@ from aiperf.errors import RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.messages import Begin, TrainerEpoch, TrainRequest
 from aiperf.run_directory.evidence import read_rows
-from replica.machine.accelerators import find_accelerators
+from replica.machine.accelerators import find_accelerators, visible_devices
 from replica.machine.node import available_cpus
-from replica.share import visible_devices
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 
 

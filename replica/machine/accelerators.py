@@ -1,102 +1,64 @@
-"""The accelerators of this node, from the driver: TensorFlow would reserve their memory."""
+"""The accelerators of this node and their shares, whoever made them (`replica.machine.vendors`)."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-
-import pynvml
 
 from aiperf.config.sections import Precision
 from replica.machine.cpu import cpu_fields
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-UUID_PREFIXES = ("GPU-", "MIG-")
-
-BFLOAT16_CAPABILITY = (8, 0)
-FLOAT16_CAPABILITY = (7, 0)
-"""Least compute capabilities with matrix units for bfloat16 (Ampere) and float16 (Volta)."""
+from replica.machine.vendors import VENDORS, Accelerator, Fields, Vendor, vendor_of_node
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """One GPU. `index` is its number in the driver."""
-
-    index: int
-    name: str
-    memory_bytes: int
-    capability: tuple[int, int]
-    driver: str
-    known_as: str = ""
-    """Its word in CUDA_VISIBLE_DEVICES if that names it by UUID (a GPU, or a slice of one)."""
-
-    @property
-    def word(self) -> str:
-        """The word that stands for it in CUDA_VISIBLE_DEVICES."""
-        return self.known_as or str(self.index)
+SLOWEST_FIRST: tuple[Precision, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
 def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
-    """The GPUs that this process may use; none without a driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        driver = text_of(pynvml.nvmlSystemGetDriverVersion())
-        found = tuple(_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
-    return visible(found, environment.get(VISIBLE))
+    """The accelerators that this process may use; none without a driver."""
+    vendor = vendor_of_node()
+    return vendor.visible(vendor.accelerators(), environment) if vendor is not None else ()
 
 
 def node_accelerators(root: Path = Path("/")) -> int:
-    """The GPUs of this node by the files of its driver, whatever this process may use of them."""
-    listed = len([*root.glob("proc/driver/nvidia/gpus/*")])
-    return listed or len([file for file in root.glob("dev/nvidia*") if re.fullmatch(r"nvidia\d+", file.name)])
+    """The accelerators of this node by the files of its driver, whatever this process may use."""
+    return next((count for name in VENDORS if (count := VENDORS.load(name).installed(root))), 0)
 
 
-def visible(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES allows, which NVIDIA's management library ignores.
+class AcceleratorSamples:
+    """Telemetry of every accelerator of the node; its vendor is looked for once."""
 
-    As CUDA reads it, the first word that names no GPU ends the list, such as "-1" or "NoDevFiles".
-    Numbers are matched; UUIDs of GPUs and of MIG slices are only counted.
-    """
-    if allowed is None:
-        return tuple(found)
-    by_index = {str(accelerator.index): accelerator for accelerator in found}
-    result: list[Accelerator] = []
-    for word in map(str.strip, allowed.split(",")):
-        if word in by_index:
-            result.append(by_index[word])
-        elif word.startswith(UUID_PREFIXES) and found:
-            result.append(replace(found[len(result) % len(found)], known_as=word))
-        else:
-            break
-    return tuple(result)
+    def __init__(self) -> None:
+        self._vendor: Vendor | None = None
+        self._known = False
+
+    def __call__(self) -> Fields:
+        """The fields of a sample; empty on a node without accelerators."""
+        if not self._known:
+            self._vendor, self._known = vendor_of_node(), True
+        return {"accelerators": self._vendor.sample()} if self._vendor is not None else {}
+
+
+def visible_devices(own: Sequence[Accelerator]) -> dict[str, str]:
+    """The environment in which ranks see only these accelerators."""
+    vendor = vendor_of_node() if own else None
+    return vendor.choice(own) if vendor is not None else {}
 
 
 def why_unseen(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The complaint about a framework that sees none of this process's GPUs, else None.
+    """The complaint about a framework that sees none of this process's accelerators, else None.
 
-    It would compute on the CPU, and the run would be reported as one on GPUs.
+    It would compute on the CPU, and the run would be reported as one on accelerators.
     """
-    shown = find_accelerators(environment)
-    if seen or not shown:
+    shown, vendor = find_accelerators(environment), vendor_of_node()
+    if seen or not shown or vendor is None:
         return None
     gpus = f"{len(shown)} GPU{'s' if len(shown) > 1 else ''} ({shown[0].name})"
     return (
         f"the driver shows {gpus}, {framework.partition(',')[0]} sees none and would train on the CPU. Install its "
-        "build for GPUs in the folder of AIPerf's sources (make run GPU=1, or pip install '.[gpu]'); to train on the "
-        "CPU, hide the GPUs: export CUDA_VISIBLE_DEVICES=''"
+        f"build for GPUs in the folder of AIPerf's sources ({vendor.build}); to train on the "
+        f"CPU, hide the GPUs: export {vendor.hides}"
     )
 
 
@@ -107,12 +69,9 @@ def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Ac
 
 
 def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str] | None = None) -> Precision:
-    """The fastest arithmetic of the accelerators that the rules allow (16 bits or more)."""
+    """The fastest arithmetic that all accelerators have and the rules allow (16 bits or more)."""
     if accelerators:
-        weakest = min(accelerator.capability for accelerator in accelerators)
-        if weakest >= BFLOAT16_CAPABILITY:
-            return "mixed_bfloat16"
-        return "mixed_float16" if weakest >= FLOAT16_CAPABILITY else "float32"
+        return min((each.precision for each in accelerators), key=SLOWEST_FIRST.index)
     flags = read_cpu_flags() if cpu_flags is None else cpu_flags
     return "mixed_bfloat16" if flags & BFLOAT16_CPU_FLAGS else "float32"
 
@@ -120,15 +79,3 @@ def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str
 def read_cpu_flags() -> frozenset[str]:
     """The features of this machine's CPU as Linux names them; none if it does not list them."""
     return frozenset(next((flags.split() for flags in cpu_fields("flags")), []))
-
-
-def _describe(index: int, driver: str) -> Accelerator:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    return Accelerator(index, text_of(pynvml.nvmlDeviceGetName(handle)), memory, (major, minor), driver)
-
-
-def text_of(value: str | bytes) -> str:
-    """A text as NVML's bindings return it, which is bytes in some of their versions."""
-    return value.decode() if isinstance(value, bytes) else value

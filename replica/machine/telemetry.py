@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
 
-from aiperf.cli.units import MIB
 from aiperf.clock import Clock, format_utc
 from aiperf.files import append_once
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
-from replica.machine.accelerators import text_of
+from replica.machine.accelerators import AcceleratorSamples
+from replica.machine.vendors import Fields
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,6 @@ VERSION = 1
 
 MOST_UNWRITTEN = 1000
 """Lines that are kept while the file cannot be written; the oldest are given up first."""
-
-Fields = dict[str, Any]
 
 RAPL = Path("/sys/class/powercap")
 """Linux's energy counters of CPU packages, usually readable by root alone."""
@@ -87,44 +84,9 @@ def _number(file: Path) -> int:
     return int(file.read_text(encoding="ascii"))
 
 
-def sample_accelerators() -> Fields:
-    """Every GPU of the node, with the fields that its driver supports."""
-    pynvml.nvmlInit()
-    try:
-        return {"accelerators": [_sample_accelerator(index) for index in range(pynvml.nvmlDeviceGetCount())]}
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _sample_accelerator(index: int) -> Fields:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    fields: Fields = {"index": index}
-    for name, read in ACCELERATOR_FIELDS.items():
-        try:
-            fields[name] = read(handle)
-        except pynvml.NVMLError:
-            continue  # not every GPU supports every field
-    return fields
-
-
-ACCELERATOR_FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
-    "uuid": lambda gpu: text_of(pynvml.nvmlDeviceGetUUID(gpu)),
-    "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-    "DCGM_FI_DEV_MEM_COPY_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory,
-    "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
-    "DCGM_FI_DEV_FB_TOTAL": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
-    "DCGM_FI_DEV_POWER_USAGE": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": pynvml.nvmlDeviceGetTotalEnergyConsumption,
-    "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
-    "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
-    "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
-}
-"""In DCGM's units: percent, percent, MiB, MiB, W, mJ since the driver started, °C, MHz, MHz."""
-
-
 def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
     """All sources of a sample; each may fail on a given node."""
-    return sample_accelerators, sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
+    return AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
 
 
 class Telemetry:
@@ -177,7 +139,7 @@ class Telemetry:
         for source in self._sources:
             try:
                 fields.update(source())
-            except (pynvml.NVMLError, psutil.Error, OSError, ValueError):
+            except (psutil.Error, OSError, ValueError):
                 continue
         return fields
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from replica.machine.accelerators import Accelerator, best_precision, share_of, visible, why_unseen
+from aiperf.config.sections import Precision
+from replica.machine.accelerators import best_precision, share_of, why_unseen
+from replica.machine.vendors import Accelerator
+from replica.machine.vendors.nvidia import Nvidia
 from testing.driver import FakeDriver
 
 
-def gpu(index: int, capability: tuple[int, int] = (9, 0)) -> Accelerator:
-    return Accelerator(index, "GPU", 80 << 30, capability, "570")
+def gpu(index: int, precision: Precision = "mixed_bfloat16") -> Accelerator:
+    return Accelerator(index, "GPU", 80 << 30, precision, "570")
+
+
+def visible(found: list[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
+    return Nvidia.visible(found, {} if allowed is None else {"CUDA_VISIBLE_DEVICES": allowed})
 
 
 def test_replicas_of_a_node_share_its_accelerators() -> None:
@@ -28,9 +35,9 @@ def test_replicas_of_a_node_share_its_accelerators() -> None:
 
 
 def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:
-    assert best_precision([gpu(0, (9, 0)), gpu(1, (8, 0))]) == "mixed_bfloat16"
-    assert best_precision([gpu(0, (9, 0)), gpu(1, (7, 5))]) == "mixed_float16"
-    assert best_precision([gpu(0, (6, 1))]) == "float32"
+    assert best_precision([gpu(0), gpu(1)]) == "mixed_bfloat16"
+    assert best_precision([gpu(0), gpu(1, "mixed_float16")]) == "mixed_float16"
+    assert best_precision([gpu(0), gpu(1, "float32"), gpu(2, "mixed_float16")]) == "float32"
     assert best_precision([], frozenset({"avx2"})) == "float32"
     assert best_precision([], frozenset({"avx2", "avx512_bf16"})) == "mixed_bfloat16"
 

@@ -17,7 +17,8 @@ from aiperf.run_directory.seals import without_seal
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from replica.machine import telemetry
-from replica.machine.telemetry import CpuPower, Telemetry, sample_accelerators
+from replica.machine.accelerators import AcceleratorSamples
+from replica.machine.telemetry import CpuPower, Telemetry
 from replica.trainer.__main__ import sample_further_node
 from replica.trainer.settings import TelemetrySettings
 from testing.driver import FakeDriver
@@ -26,7 +27,7 @@ from testing.hand_made import T0_MS, HandMadeRun, ManualClock
 
 def test_an_accelerator_is_sampled_with_the_names_and_units_of_dcgm(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeDriver().install(monkeypatch.setattr)
-    (gpu,) = sample_accelerators()["accelerators"]
+    (gpu,) = AcceleratorSamples()()["accelerators"]
     assert gpu["DCGM_FI_DEV_GPU_UTIL"] == 87
     assert gpu["DCGM_FI_DEV_FB_USED"] == 1024.0
     assert gpu["DCGM_FI_DEV_POWER_USAGE"] == 250.5

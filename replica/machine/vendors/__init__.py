@@ -1,0 +1,24 @@
+"""Makers of accelerators by name: what their drivers say. Register a new one here."""
+
+from __future__ import annotations
+
+from aiperf.registry import Registry
+from replica.machine.vendors.contract import Accelerator, Fields, Vendor
+
+VENDORS: Registry[Vendor] = Registry(
+    "vendor",
+    {
+        "nvidia": "replica.machine.vendors.nvidia:Nvidia",
+        "amd": "replica.machine.vendors.amd:Amd",
+        "kernel": "replica.machine.vendors.kernel:Kernel",
+    },
+)
+"""In the order in which they are asked: a maker's own library knows more than Linux does."""
+
+
+def vendor_of_node() -> Vendor | None:
+    """The first that finds accelerators here; None on a node without any."""
+    return next((vendor for name in VENDORS if (vendor := VENDORS.load(name)).accelerators()), None)
+
+
+__all__ = ["VENDORS", "Accelerator", "Fields", "Vendor", "vendor_of_node"]

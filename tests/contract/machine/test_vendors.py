@@ -1,0 +1,133 @@
+"""One suite for all makers of accelerators, each on a node with two of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from aiperf.rules.devices import find_device
+from replica.machine.accelerators import find_accelerators, node_accelerators, visible_devices, why_unseen
+from replica.machine.vendors import VENDORS, Vendor, vendor_of_node
+from replica.machine.vendors.kernel import Kernel
+from replica.machine.vendors.nvidia import FIELDS
+from testing.driver import FakeDriver
+
+Install = Callable[[pytest.MonkeyPatch, Path], None]
+
+
+def nvidia(patch: pytest.MonkeyPatch, root: Path) -> None:
+    FakeDriver(gpus=2).install(patch.setattr)
+    for number in (0, 1):
+        (root / f"proc/driver/nvidia/gpus/0000:0{number}:00.0").mkdir(parents=True)
+
+
+class FakeAmdSmi(ModuleType):
+    """AMD SMI's package on a node with two MI300X and the small GPU of its CPU."""
+
+    AmdSmiTemperatureType = type("Type", (), {"HOTSPOT": 1})
+    AmdSmiTemperatureMetric = type("Metric", (), {"CURRENT": 0})
+    AmdSmiClkType = type("Clk", (), {"GFX": 0, "MEM": 4})
+    memory: ClassVar[dict[str, int]] = {"a": 196_592, "b": 196_592, "part of the CPU": 512}
+
+    def __getattr__(self, name: str) -> Any:
+        answers: dict[str, Any] = {
+            "init": None, "shut_down": None, "get_processor_handles": list(self.memory),
+            "get_gpu_driver_info": {"driver_version": "6.10.5"}, "get_gpu_device_uuid": "9fff74b5-0000-1000-80a1",
+            "get_gpu_asic_info": {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"},
+            "get_gpu_activity": {"gfx_activity": 87, "umc_activity": 40, "mm_activity": "N/A"},
+            "get_power_info": {"current_socket_power": 250, "average_socket_power": "N/A"},
+            "get_energy_count": {"energy_accumulator": 800_000_000, "counter_resolution": 15.3},
+            "get_clock_info": {"clk": 1410},
+        }  # fmt: skip
+        question = name.removeprefix("amdsmi_")
+        if question == "get_gpu_vram_usage":
+            return lambda gpu: {"vram_total": self.memory[gpu], "vram_used": 1024}
+        if question not in answers:
+            raise AttributeError(name)
+        return lambda *_: answers[question]
+
+
+def amd(patch: pytest.MonkeyPatch, root: Path) -> None:
+    patch.setitem(sys.modules, "amdsmi", FakeAmdSmi("amdsmi"))
+    for number, units in enumerate((0, 1216, 1216)):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{number}"
+        node.mkdir(parents=True)
+        (node / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
+
+
+def kernel(patch: pytest.MonkeyPatch, root: Path) -> None:
+    patch.setattr(Kernel, "root", root)
+    screen, part_of_the_cpu = {"vendor": "0x1a03", "device": "0x2000"}, {"vendor": "0x8086", "device": "0x4680"}
+    maximum = {"vendor": "0x8086", "device": "0x0bd5", "hwmon/hwmon3/energy1_input": "12000000",
+               "hwmon/hwmon3/temp1_label": "pkg"}  # fmt: skip
+    for number, files in enumerate((screen, maximum, part_of_the_cpu, maximum)):
+        for name, text in files.items():
+            file = root / f"sys/class/drm/card{number}/device" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text + "\n")
+    (root / "sys/class/drm/card1-DP-1").mkdir()
+
+
+NODES: dict[str, Install] = {"nvidia": nvidia, "amd": amd, "kernel": kernel}
+
+MILLIJOULES = {"Nvidia": 12e6, "Amd": 800e6 * 15.3 / 1000, "Kernel": 12e3}
+"""Energy that their drivers have counted."""
+
+
+@pytest.fixture(params=NODES)
+def vendor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Vendor:
+    monkeypatch.setattr(Kernel, "root", tmp_path)
+    NODES[request.param](monkeypatch, tmp_path)
+    return VENDORS.load(request.param)
+
+
+def test_every_vendor_has_a_node_here() -> None:
+    assert set(NODES) == set(VENDORS)
+
+
+def test_it_is_found_with_its_accelerators(vendor: Vendor, tmp_path: Path) -> None:
+    assert vendor_of_node() is vendor
+    found = find_accelerators({})
+    assert [each.index for each in found] == [0, 1]
+    assert all(each.memory_bytes > 0 for each in found)
+    assert {each.precision for each in found} == {"mixed_bfloat16"}
+    assert all(find_device(each.name) for each in found), "its peak is known"
+    assert node_accelerators(tmp_path) == 2
+
+
+def test_a_process_that_is_given_some_sees_these(vendor: Vendor) -> None:
+    found = find_accelerators({})
+    for own in (found, found[:1], found[1:], found[::-1]):
+        assert find_accelerators(visible_devices(own)) == own
+    assert visible_devices(()) == {}
+
+
+def test_all_can_be_hidden_as_the_complaint_says(vendor: Vendor) -> None:
+    complaint = why_unseen("torch 2.9.0, keras 3.15.0", 0, {}) or ""
+    assert complaint.startswith(f"the driver shows 2 GPUs ({find_accelerators({})[0].name}), torch 2.9.0 sees none")
+    remedy = complaint.rpartition("export ")[2]
+    hidden = dict(setting.replace("''", "").split("=", 1) for setting in remedy.split())
+    assert find_accelerators(hidden) == ()
+    assert why_unseen("torch", 0, hidden) is None
+    assert why_unseen("torch", 2, {}) is None
+
+
+def test_samples_have_the_names_and_units_of_dcgm(vendor: Vendor) -> None:
+    samples = vendor.sample()
+    assert [sample.pop("index") for sample in samples] == [0, 1]
+    for sample in samples:
+        assert sample.keys() <= FIELDS.keys()
+        assert sample["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] == pytest.approx(MILLIJOULES[vendor.__name__])  # type: ignore[attr-defined]
+        assert sample.get("DCGM_FI_DEV_POWER_USAGE", 250) == pytest.approx(250, abs=1)
+
+
+def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Kernel, "root", tmp_path)
+    for name in VENDORS:
+        vendor = VENDORS.load(name)
+        assert (vendor.accelerators(), vendor.sample(), vendor.installed(tmp_path)) == ((), [], 0)
