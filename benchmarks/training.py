@@ -4,6 +4,9 @@ The trainer against a bare fit, the pipeline against a bare decode loop, a run's
 and what warming up the next trial gains.
 
 python -m benchmarks.training [--only step_224,step_32,input,busy] [--rounds 5] [--format json]
+
+With `--framework tensorflow,jax,torch`: the trainer's step on each of them against the best loop
+written in it (benchmarks/gpu.py), at 224 x 224 and 32 x 32, or at one `--size` and `--batch`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def call(module: str, *words: object) -> dict[str, float]:
 
 def step_224(rounds: int) -> dict[str, Any]:
     """ResNet-50 at 224 x 224."""
-    speeds = call("benchmarks.throughput", 224, 16, 3, rounds, os.cpu_count())
+    speeds = call("benchmarks.trainings.throughput", 224, 16, 3, rounds, os.cpu_count())
     ratio = speeds["trainer_float32"] / speeds["fit_float32"]
     return {
         "step_ratio_224": ratio,
@@ -45,7 +48,7 @@ def step_224(rounds: int) -> dict[str, Any]:
 
 def step_32(rounds: int) -> dict[str, Any]:
     """ResNet-50 on the digits."""
-    speeds = call("benchmarks.throughput", 32, 64, 0, rounds, os.cpu_count())
+    speeds = call("benchmarks.trainings.throughput", 32, 64, 0, rounds, os.cpu_count())
     return {"step_ratio_32": speeds["trainer_float32"] / speeds["fit_float32"], "step_32_images_per_s": speeds}
 
 
@@ -60,10 +63,10 @@ def input_pipeline(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
         synthesize(folder, 1536)
-        decoding = call("benchmarks.input_pipeline", "decode", folder, rounds * 2)
+        decoding = call("benchmarks.trainings.input_pipeline", "decode", folder, rounds * 2)
         few = Path(name) / "few"
         synthesize(few, 128)
-        steps = call("benchmarks.input_pipeline", "step", few, rounds)
+        steps = call("benchmarks.trainings.input_pipeline", "step", few, rounds)
     return {
         "input_ratio": decoding["pipeline"] / decoding["bare_loop"],
         "input_images_per_s_and_core": decoding,
@@ -95,7 +98,37 @@ def busy(rounds: int) -> dict[str, Any]:
     }
 
 
+def framework_step(name: str, size: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
+    """The trainer's step on a framework against its best bare loop."""
+    steps = 3 if size >= 128 and batch <= 16 else 24
+    speeds = call("benchmarks.trainings.frameworks", name, size, batch, steps, rounds, precision)
+    own = speeds.pop("trainer")
+    best = max(speeds, key=lambda loop: speeds[loop])
+    return {
+        "framework": name, "size": size, "batch": batch, "precision": precision, "images_per_s": own,
+        "bare_images_per_s": speeds[best], "bare_loop": best, "ratio": own / speeds[best],
+    }  # fmt: skip
+
+
 MEASURES = {"step_224": step_224, "step_32": step_32, "input": input_pipeline, "busy": busy}
+
+
+def compare_frameworks(arguments: argparse.Namespace) -> int:
+    """Measure and print a row for each framework, size and batch."""
+    jobs = [(224, 16), (32, 64)]
+    if arguments.size:
+        jobs = [(arguments.size, int(batch)) for batch in (arguments.batch or "64").split(",")]
+    rows = [
+        framework_step(name, size, batch, arguments.rounds, arguments.precision)
+        for size, batch in jobs
+        for name in arguments.framework.split(",")
+    ]
+    if arguments.format == "json":
+        print(json.dumps(rows, indent=2))
+    else:
+        for row in rows:
+            print("  ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    return 0
 
 
 def main() -> int:
@@ -103,8 +136,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts to measure (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each candidate (default: %(default)s)")
+    parser.add_argument("--framework", help="measure only steps, on these frameworks")
+    parser.add_argument("--size", type=int, help="with --framework: side of an image (default: 224 and 32)")
+    parser.add_argument("--batch", default="", help="with --size: images of a step, separated by commas")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+    if arguments.framework:
+        return compare_frameworks(arguments)
     found: dict[str, Any] = {}
     for part in arguments.only.split(","):
         found.update(MEASURES[part](arguments.rounds))

@@ -126,7 +126,7 @@ FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
     "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
     "DCGM_FI_DEV_FB_TOTAL": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
     "DCGM_FI_DEV_POWER_USAGE": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda gpu: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)),
     "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),

@@ -181,6 +181,8 @@ def rank_number(process: psutil.Process) -> int:
         ("tensorflow", "mpirun", signal.SIGKILL, 0),
         ("tensorflow", "horovodrun", signal.SIGSTOP, 1),
         ("jax", "processes", signal.SIGKILL, 1),
+        ("torch", "processes", signal.SIGKILL, 0),
+        ("torch", "processes", signal.SIGSTOP, 1),
     ],
 )
 def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(

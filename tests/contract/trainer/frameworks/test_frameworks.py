@@ -197,6 +197,13 @@ def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_reques
         run(trains_on, request, Begin(trial=1))
 
 
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_lack_of_memory_is_named(trains_on: str) -> None:
+    with pytest.raises(Exception, match=r"(?i)memory|oom") as caught:
+        keras.ops.convert_to_numpy(keras.ops.zeros((1 << 50,)))
+    assert FRAMEWORKS.load(trains_on)().kind_of(caught.value) == "out_of_memory"
+
+
 def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:
     framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
     assert framework.kind_of(RuntimeError("x")) is None

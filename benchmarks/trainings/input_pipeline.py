@@ -1,7 +1,7 @@
 """The input pipeline: against a bare TensorFlow decode loop, and in front of the training step.
 
-`python -m benchmarks.input_pipeline decode|step FOLDER ROUNDS` prints JSON; benchmarks.training
-calls it.
+`python -m benchmarks.trainings.input_pipeline decode|step FOLDER ROUNDS` prints JSON;
+benchmarks.training calls it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow as tf
 from aiperf.config.datasets import find_dataset
 from aiperf.messages import TrainRequest
 from benchmarks.measure import median_values
-from benchmarks.throughput import trainer
+from benchmarks.trainings.throughput import trainer
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.synthetic import SyntheticSource

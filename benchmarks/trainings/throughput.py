@@ -1,6 +1,6 @@
 """Training steps side by side: the trainer's, and a bare keras.Model.fit.
 
-`python -m benchmarks.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON;
+`python -m benchmarks.trainings.throughput SIDE BATCH STEPS ROUNDS THREADS` prints images/s as JSON;
 benchmarks.training calls it.
 """
 
@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import Dataset
-from aiperf.messages import Begin, Phase, TrainRequest
+from aiperf.messages import Begin
 from benchmarks.measure import median_values
-from replica.trainer.channel import Reporter
+from benchmarks.trainings.timing import TrainClock, request_for
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.contract import DataSource
 from replica.trainer.data.digits import DigitsSource
@@ -30,29 +30,6 @@ from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.training import Training, TrainingInputs, steps_for
 from search_space.resnet import resnet
 from workloads.classification.workload import CLASSIFICATION
-
-
-class TrainClock(Reporter):
-    """Seconds of the training phase."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._began = 0.0
-
-    def phase(self, phase: Phase) -> None:
-        """Training begins, or ends with the evaluation."""
-        if phase == "train":
-            self._began = time.perf_counter()
-        elif phase == "evaluate":
-            self.seconds = time.perf_counter() - self._began
-
-
-def request_for(precision: str, batch: int) -> TrainRequest:
-    """One epoch by the rules."""
-    return TrainRequest(
-        architecture_path="", dataset="digits", batch_size=batch, epochs=1, max_epochs=60, patience=9, seed=1,
-        learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=precision, xla=False, progress_interval_s=5.0,
-    )  # fmt: skip
 
 
 def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], float]:

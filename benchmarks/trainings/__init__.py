@@ -1,0 +1,1 @@
+"""Parts of `benchmarks.training`, each for a process of its own."""

@@ -1,0 +1,31 @@
+"""What timed trainings share: the request, and a clock for the training phase."""
+
+from __future__ import annotations
+
+import time
+
+from aiperf.messages import Phase, TrainRequest
+from replica.trainer.channel import Reporter
+
+
+class TrainClock(Reporter):
+    """Seconds of the training phase."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def phase(self, phase: Phase) -> None:
+        """Training begins, or ends with the evaluation."""
+        if phase == "train":
+            self._began = time.perf_counter()
+        elif phase == "evaluate":
+            self.seconds = time.perf_counter() - self._began
+
+
+def request_for(precision: str, batch: int) -> TrainRequest:
+    """One epoch by the rules."""
+    return TrainRequest(
+        architecture_path="", dataset="digits", batch_size=batch, epochs=1, max_epochs=60, patience=9, seed=1,
+        learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=precision, xla=False, progress_interval_s=5.0,
+    )  # fmt: skip
