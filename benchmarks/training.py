@@ -69,6 +69,7 @@ def input_pipeline(rounds: int) -> dict[str, Any]:
         steps = call("benchmarks.trainings.input_pipeline", "step", few, rounds)
     return {
         "input_ratio": decoding["pipeline"] / decoding["bare_loop"],
+        "input_ratio_without_tensorflow": decoding["without_tensorflow"] / decoding["bare_loop"],
         "input_images_per_s_and_core": decoding,
         "input_step_ratio": steps["shards"] / steps["synthetic"],
         "input_step_images_per_s": steps,

@@ -10,18 +10,23 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import find_dataset
 from aiperf.messages import TrainRequest
 from benchmarks.measure import median_values
 from benchmarks.trainings.throughput import trainer
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
+from replica.trainer.data.portable.images import decoded
+from replica.trainer.data.records import read_images
 from replica.trainer.data.synthetic import SyntheticSource
+from replica.trainer.framework import Pipeline
 
 BATCH = 32
 
@@ -35,10 +40,10 @@ def request_for(folder: Path, parallel: int) -> TrainRequest:
     )  # fmt: skip
 
 
-def source_for(folder: Path, parallel: int) -> DataSource:
+def source_for(folder: Path, parallel: int, kind: Pipeline = "tensorflow") -> DataSource:
     """The trainer's input pipeline."""
     request = request_for(folder, parallel)
-    return open_source(request, find_dataset(request.dataset, request.data_dir))
+    return open_source(request, find_dataset(request.dataset, request.data_dir), kind)
 
 
 def bare_loop(folder: Path, parallel: int) -> Callable[[], int]:
@@ -58,21 +63,39 @@ def bare_loop(folder: Path, parallel: int) -> Callable[[], int]:
     return run
 
 
-def pipeline(folder: Path, parallel: int) -> Callable[[], int]:
+def pipeline(folder: Path, parallel: int, kind: Pipeline) -> Callable[[], int]:
     """The trainer's training images: shuffled, cropped, resized, flipped, normalised, batched."""
-    source = source_for(folder, parallel)
+    source = source_for(folder, parallel, kind)
     return lambda: sum(int(images.shape[0]) for images, _ in source.train_batches(BATCH, 1, 1, RankShare()))
 
 
+def decoder(folder: Path) -> Callable[[], int]:
+    """Nothing but libjpeg-turbo, on whole images that lie in memory."""
+    shards = read_dataset_manifest(folder).train.files
+    encoded = [image for shard in shards for _, image in read_images(folder / shard.name, 0, shard.images)]
+
+    def run() -> int:
+        for image in encoded:
+            decoded(image)
+        return len(encoded)
+
+    return run
+
+
 def compare_decoding(folder: Path, rounds: int) -> dict[str, float]:
-    """Images/s of both, with one thread: per core."""
+    """Images per second of CPU time, which is per core, of all threads of each candidate."""
 
     def speed(run: Callable[[], int]) -> float:
-        began = time.perf_counter()
-        return run() / (time.perf_counter() - began)
+        began = time.process_time()
+        return run() / (time.process_time() - began)
 
-    loop, images = bare_loop(folder, 1), pipeline(folder, 1)
-    return median_values({"bare_loop": lambda: speed(loop), "pipeline": lambda: speed(images)}, rounds)
+    candidates = {
+        "bare_loop": bare_loop(folder, 1),
+        "pipeline": pipeline(folder, 1, "tensorflow"),
+        "without_tensorflow": pipeline(folder, 1, "numpy"),
+        "decoder": decoder(folder),
+    }
+    return median_values({name: partial(speed, run) for name, run in candidates.items()}, rounds)
 
 
 def compare_steps(folder: Path, rounds: int) -> dict[str, float]:

@@ -17,7 +17,13 @@ from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches
-from replica.trainer.data.portable.images import Pixels, normalised, train_image, validation_image
+from replica.trainer.data.portable.images import (
+    Pixels,
+    normalised,
+    one_thread_an_image,
+    train_image,
+    validation_image,
+)
 
 Examples = Iterable[tuple[bytes, int]]
 """Pairs of encoded image and label (from 0)."""
@@ -74,6 +80,7 @@ def _transformed(examples: Examples, request: TrainRequest, transform: Transform
     waiting: deque[tuple[Future[Pixels], int]] = deque()
     ahead = PREFETCHED_BATCHES * request.batch_size
     pool = ThreadPoolExecutor(min(request.parallel_decode, os.cpu_count() or 1))
+    one_thread_an_image()
     try:
         for number, (encoded, label) in enumerate(examples):
             waiting.append((pool.submit(transform, encoded, number), label))
