@@ -87,6 +87,7 @@ class ModelledTrainer(Trainer):
         Raises TrialFailedError ("rank_lost") if a rank dies.
         """
         accuracies = self._restored()
+        await self._work(self._bench.machine.start.trial_s)
         for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
             yield self._phase("train")
             slower = self._bench.slower * exp(self._noise(epoch))

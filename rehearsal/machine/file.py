@@ -91,6 +91,8 @@ class StartSection(Section):
     """An agent takes up to this much longer."""
     build_s: Seconds = 0.0
     """Building and compiling a model; it overlaps with the training before it."""
+    trial_s: Seconds = 0.0
+    """From the end of a training to the next one's first step, if that one is built already."""
 
 
 class StorageSection(Section):

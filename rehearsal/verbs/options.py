@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.cli.command import suggest
@@ -10,7 +11,8 @@ from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.settings import RunConfig, config_of, override_layers
 from aiperf.errors import ConfigError
 from rehearsal.conduct import Rehearsal, SearchKind
-from rehearsal.machine.file import read_machine
+from rehearsal.machine.file import MachineFile, read_machine
+from rehearsal.machine.measured import measured
 
 MOST_REAL = 64
 """Replicas up to which the search is real unless an option says otherwise."""
@@ -21,7 +23,11 @@ SEARCHES = ("auto", "real", "modelled")
 def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
     """The machine, the search, and the configuration of the run."""
     add_run_options(parser)
-    parser.add_argument("--machine", type=Path, metavar="FILE", required=True, help="machine file (docs/scale.md)")
+    parser.add_argument("--machine", type=Path, metavar="FILE", help="machine file (docs/scale.md)")
+    parser.add_argument(
+        "--from", type=Path, nargs="+", default=[], dest="measured", metavar="PATH",
+        help="finished runs, or files of aiperf profile, whose figures go before those of the machine file",
+    )  # fmt: skip
     search = parser.add_argument(
         "--search", default="auto", metavar="|".join(SEARCHES),
         help=f"real: the search of the configuration; modelled: drawn at random, at its cost; auto: real up to "
@@ -33,7 +39,7 @@ def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
 def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehearsal:
     """The rehearsal that the options make; overrides are settings of the section `run`.
 
-    Raises ConfigError with all problems at once.
+    Raises ConfigError with all problems at once, and RunDirectoryError for runs that tell nothing.
     """
     problems: list[str] = []
     if arguments.search not in SEARCHES:
@@ -43,7 +49,7 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
     for name, value in overrides.items():
         layers += override_layers("rehearsal", f"run.{name}", value, problems)
     try:
-        machine = read_machine(arguments.machine)
+        machine = _machine(arguments.machine, arguments.measured)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     config = config_of(layers, problems)
@@ -51,6 +57,15 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
     if search == "modelled":
         config = config_of([*layers, *override_layers("rehearsal", "search.strategy", "random", problems)], problems)
     return Rehearsal(config, machine, search)
+
+
+def _machine(file: Path | None, paths: Sequence[Path]) -> MachineFile:
+    known = read_machine(file) if file is not None else None
+    if paths:
+        return measured(paths, known)
+    if known is None:
+        raise ConfigError(["name a machine: --machine FILE, or runs or a profile of it: --from PATH"])
+    return known
 
 
 def _search(asked: str, config: RunConfig) -> SearchKind:

@@ -16,6 +16,7 @@ from aiperf.errors import EXIT_DONE
 from analysis.output.artifacts import save_drawing
 from analysis.output.tables import make_table
 from rehearsal.figure import prediction_chart
+from rehearsal.machine.measured import text_of
 from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, predict
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 
@@ -26,7 +27,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_rehearsal_options(parser)
     parser.add_argument("--seeds", type=whole_number(1), default=DEFAULT_SEEDS, metavar="N",
                         help=f"rehearsals of each size, for the band (default: {DEFAULT_SEEDS})")  # fmt: skip
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the figure and the JSON")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="also write the figure, the JSON and the machine file"
+    )
     add_format(parser)
 
 
@@ -36,6 +39,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     text = json.dumps([asdict(row) for row in rows], indent=2)
     if arguments.output is not None:
         write_output(arguments.output / "prediction.json", text + "\n")
+        write_output(arguments.output / "machine.toml", text_of(rehearsal.machine))
         save_drawing(arguments.output, prediction_chart(rows, rehearsal.machine.machine.name))
     if arguments.format == "json":
         say_json(text)

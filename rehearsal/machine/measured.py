@@ -1,0 +1,191 @@
+"""A machine file from what was measured: finished runs, or a result of `aiperf profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+from scipy.optimize import curve_fit, nnls
+
+from aiperf.config.datasets import find_dataset
+from aiperf.config.toml_text import as_toml
+from aiperf.errors import RunDirectoryError
+from aiperf.network.json_files import read_architecture
+from aiperf.network.operations import Operations, count
+from aiperf.run_directory.paths import open_run
+from analysis.reading.profile import Profile, read_profile
+from analysis.reading.run_data import RunData, read_run
+from analysis.report.devices import CPU
+from analysis.report.phases import Span, spans
+from rehearsal.machine.file import MachineFile
+from search_space.resnet import resnet
+
+Sections = dict[str, dict[str, Any]]
+"""Parts of a machine file."""
+
+FEWEST_EPOCHS = 3
+"""A learning curve has two unknowns."""
+
+BETWEEN = ("search", "start", "build", "checkpoint", "idle")
+"""Phases in which a replica does not get on with its trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedEpoch:
+    """One epoch of a run, as its replica's phases have it."""
+
+    cost: Operations
+    images: int
+    steps: int
+    accelerators: int
+    train_s: float
+    evaluated: int
+    evaluate_s: float
+
+
+def measured(paths: Sequence[Path], machine: MachineFile | None = None) -> MachineFile:
+    """A machine file whose figures are those of runs and profiles, and otherwise another file's.
+
+    Raises RunDirectoryError for what is neither, and for runs in which nothing was trained.
+    """
+    document: Sections = machine.model_dump(exclude_unset=True) if machine is not None else {}
+    runs = [read_run(open_run(path)) for path in paths if not path.is_file()]
+    found = [of_profile(read_profile(path)) for path in paths if path.is_file()]
+    found += [of_runs(runs)] if runs else []
+    for sections in found:
+        for name, settings in sections.items():
+            document[name] = {**document.get(name, {}), **settings}
+    source = ", ".join(str(path) for path in paths)
+    document["machine"] = {"name": f"as measured in {paths[0].name}", **document.get("machine", {}), "source": source}
+    return MachineFile.model_validate(document)
+
+
+def text_of(machine: MachineFile) -> str:
+    """The machine file as TOML, without what is left at its default."""
+    sections = machine.model_dump(exclude_unset=True)
+    return as_toml({
+        f"{section}.{name}": value
+        for section, settings in sections.items() for name, value in settings.items() if value is not None
+    })  # fmt: skip
+
+
+def of_profile(profile: Profile) -> Sections:
+    """The rates of a profiled step, and of one batch that was evaluated after it."""
+    settings = profile.settings
+    dataset = find_dataset(settings.dataset, settings.data_dir)
+    architecture = (
+        read_architecture(Path(settings.architecture)) if settings.architecture
+        else resnet(50, dataset.image_size, dataset.classes)
+    )  # fmt: skip
+    images, evaluation_s = settings.batch_size / settings.ranks, profile.outside.get("evaluation")
+    step: dict[str, Any] = {"operations_per_s": profile.image_operations * images / profile.step_s}
+    if evaluation_s:
+        step["evaluation_operations_per_s"] = count(architecture).operations.forward * images / evaluation_s
+    return {"step": step, "node": {"accelerators": settings.ranks, "precision": settings.precision}}
+
+
+def of_runs(runs: Sequence[RunData]) -> Sections:
+    """Rates, starts and learning curve of runs on one kind of machine. Raises RunDirectoryError."""
+    epochs = [epoch for run in runs for epoch in timed_epochs(run)]
+    if not epochs:
+        names = ", ".join(str(run.paths.root) for run in runs)
+        raise RunDirectoryError(f"{names}: no epoch was trained and timed")
+    first, later = waits(runs)
+    start = {"build_s": median(first)} if first else {}
+    start |= {"trial_s": median(later)} if later else {}
+    return {"step": _step(epochs), "node": _node(runs, epochs), "start": start, "curve": _curve(runs)}
+
+
+def timed_epochs(run: RunData) -> Iterator[TimedEpoch]:
+    """Completed epochs with their phases; trials whose phases do not fit them are left out."""
+    batch = run.manifest.config.batch_size
+    for entry in run.ledger.replicas.values():
+        by_trial: dict[int, list[Span]] = {}
+        for span in spans(run, entry):
+            by_trial.setdefault(span.trial or 0, []).append(span)
+        for trial, own in by_trial.items():
+            work, known = run.work.get(trial), run.ledger.trials.get(trial)
+            built = known.built if known is not None else None
+            ranks = len(built.devices) if built is not None else 1
+            train = [span.end_s - span.begin_s for span in own if span.phase == "train"]
+            evaluate = [span.end_s - span.begin_s for span in own if span.phase == "evaluate"]
+            done = [epoch.body for epoch in work.epochs] if work is not None else []
+            if work is None or len(evaluate) < len(done) or not len(done) <= len(train) <= len(done) + 1:
+                continue
+            for facts, train_s, evaluate_s in zip(done, train, evaluate, strict=False):
+                steps = -(-facts.images_trained // (batch * ranks))
+                yield TimedEpoch(
+                    work.cost, facts.images_trained, steps, ranks, train_s, facts.images_evaluated, evaluate_s
+                )
+
+
+def waits(runs: Sequence[RunData]) -> tuple[list[float], list[float]]:
+    """Seconds before the first step of replicas' first trials, and around their later ones."""
+    first, later = list[float](), list[float]()
+    for run in runs:
+        for entry in run.ledger.replicas.values():
+            lost: dict[int, float] = {}
+            for span in spans(run, entry):
+                if span.trial is not None and span.phase in BETWEEN:
+                    lost[span.trial] = lost.get(span.trial, 0.0) + span.end_s - span.begin_s
+            seconds = [lost[trial] for trial in sorted(lost)]
+            first += seconds[:1]
+            later += seconds[1:-1]  # the end of the run interrupts the last one
+    return first, later
+
+
+def _step(epochs: Sequence[TimedEpoch]) -> dict[str, float]:
+    """Seconds of an epoch as operations at a rate and steps of a length: least squares."""
+    operations = np.array([epoch.images * epoch.cost.total / epoch.accelerators for epoch in epochs], np.float64)
+    steps = np.array([epoch.steps for epoch in epochs], np.float64)
+    seconds = np.array([epoch.train_s for epoch in epochs], np.float64)
+    scale = operations.max()
+    (per_scale, per_step), _ = nnls(np.stack([operations / scale, steps], axis=1), seconds)
+    if per_scale <= 0:  # epochs that differ in nothing but noise
+        per_scale, per_step = float(seconds.sum() / (operations.sum() / scale)), 0.0
+    predicted = operations / scale * per_scale + steps * per_step
+    ratios = np.log(seconds / predicted)
+    rate = float(scale / per_scale)
+    forward = sum(epoch.evaluated * epoch.cost.forward / epoch.accelerators for epoch in epochs)
+    batches = sum(epoch.steps * epoch.evaluated / max(1, epoch.images) for epoch in epochs)
+    left_s = sum(epoch.evaluate_s for epoch in epochs) - batches * per_step
+    result = {"operations_per_s": rate, "seconds": float(per_step)}
+    result["spread"] = min(1.0, stdev(ratios.tolist())) if len(ratios) > 1 else 0.0
+    if forward and left_s > 0:
+        result["evaluation_operations_per_s"] = forward / left_s
+    return result
+
+
+def _node(runs: Sequence[RunData], epochs: Sequence[TimedEpoch]) -> dict[str, Any]:
+    started = [trial.started for run in runs for trial in run.ledger.trials.values() if trial.started is not None]
+    built = [trial.built for run in runs for trial in run.ledger.trials.values() if trial.built is not None]
+    models = [node.cpu_model for run in runs for node in run.system.values() if node.cpu_model]
+    names = [name for facts in built for name in facts.devices if name != CPU] or models
+    memory = min((body.memory_bytes for body in started if body.memory_bytes), default=None)
+    return {
+        "accelerators": max(epoch.accelerators for epoch in epochs),
+        **({"accelerator": names[0]} if names else {}),
+        **({"memory_gib": memory / 2**30} if memory else {}),
+        **({"precision": started[0].precision} if started else {}),
+    }
+
+
+def _curve(runs: Sequence[RunData]) -> dict[str, float]:
+    """Best accuracy and epochs to 63 % of it, of all trainings; nothing if they are few."""
+    points = [(epoch.body.epoch, epoch.body.quality) for run in runs for work in run.work.values()
+              for epoch in work.epochs if epoch.body.quality is not None]  # fmt: skip
+    if len({epoch for epoch, _ in points}) < FEWEST_EPOCHS:
+        return {}
+    numbers, accuracies = (np.array(each, np.float64) for each in zip(*points, strict=True))
+
+    def saturating(epoch: Any, best: float, epochs: float) -> Any:
+        return best * (1 - np.exp(-epoch / epochs))
+
+    bounds = ([1e-3, 1e-2], [0.999, 1e4])
+    (best, epochs), _ = curve_fit(saturating, numbers, accuracies, p0=(fmean(accuracies), 3.0), bounds=bounds)
+    gain = float(accuracies.max() / saturating(numbers[accuracies.argmax()], 1.0, epochs) - best)
+    return {"best": float(best), "epochs": float(epochs), "gain": min(1.0, max(0.0, gain))}
