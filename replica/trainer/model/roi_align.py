@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 
-class RoiAligned(keras.layers.Layer):
+class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
     """Features of boxes on a grid: (N, H, W, C) and (N, R, 4) to (N, R, bins, bins, C).
 
     He et al. 2017, section 3: no coordinate is rounded. A box is y and x of its upper left corner,

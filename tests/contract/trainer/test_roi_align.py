@@ -90,7 +90,7 @@ def test_coordinates_keep_their_bits_when_features_have_sixteen() -> None:
     features = np.zeros((1, 4, 512, 1), np.float32)
     features[0, :, 301:] = 1.0
     # 1203 is not a bfloat16, which has 8 bits: from 1200 the samples lie elsewhere.
-    boxes = np.float32([[[0, 1203, 16, 1205]]])
+    boxes = np.array([[[0, 1203, 16, 1205]]], np.float32)
     exact = by_loops(features, boxes)
     found = RoiAligned(BINS, SAMPLES, STRIDE, dtype="mixed_bfloat16")([features, boxes])
     assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from aiperf.network.operations import count
-from replica.profile.xplane import _time_inside, phase_of, plain
+from aiperf.network.science import SCIENCE_1
+from replica.profile.network import resized
 from search_space.resnet import resnet
 from testing.hand_made import HandMadeRun, aiperf
+from workloads.networks import NETWORKS
 
 
 def test_a_step_is_taken_apart_by_operation_phase_and_memory(tmp_path: Path) -> None:
@@ -33,6 +36,25 @@ def test_a_step_is_taken_apart_by_operation_phase_and_memory(tmp_path: Path) -> 
     assert memory["activations"] > memory["input"]
     assert memory["gradients"] > 0
     assert found["image_operations"] == count(resnet(50, 32, 10)).operations.total
+    assert sum(found["phases"].values()) == pytest.approx(found["step_s"], rel=0.5)
+    assert found["phases"]["communication"] == 0
+    assert min(found["beside"].values()) > 0
+    kinds = {item["kind"]: item for item in found["layers"]}
+    assert kinds["conv"]["layers"] == 53
+    assert kinds["conv"]["operations"] == 16 * count(resnet(50, 32, 10)).by_kind["conv"].operations.total
+    assert sum(item["seconds"] for item in found["layers"]) == pytest.approx(
+        sum(item["seconds"] for item in found["operations"])
+    )
+    assert {item["library"] for item in found["operations"]} <= {"oneDNN", "TensorFlow"}
+    totals = found["allocator"]
+    assert sum(memory.values()) == totals["peak_bytes"]
+    assert totals["explained"] >= 0.95, memory
+    assert found["process_peak_bytes"] > totals["peak_bytes"]
+    assert found["counters"]["per_step"] or found["counters"]["missing"]["cpu"]
+    blocks = found["timeline"]["blocks"]
+    assert {block["phase"] for block in blocks} >= {"input", "forward", "backward", "update"}
+    assert all(0 <= block["start_s"] <= block["end_s"] <= 1.001 * found["timeline"]["seconds"] for block in blocks)
+    assert (tmp_path / "out" / "timeline.svg").exists()
     assert (tmp_path / "out" / "profile.svg").exists()
     assert "Profile of a training step" in (tmp_path / "out" / "profile.html").read_text()
 
@@ -42,8 +64,8 @@ def test_a_trial_that_does_not_exist_and_a_batch_that_does_not_fit_are_reported(
     missing = aiperf("profile", run.paths.root, "--trial", 7)
     assert (missing.returncode, "there is no started trial 7" in missing.stderr) == (2, True)
     assert aiperf("profile", run.paths.root, "--steps", 0).returncode == 2
-    huge = aiperf("profile", "--batch-size", 1000, "--steps", 1, timeout_s=250)
-    assert (huge.returncode, "has no 3 whole batches of 1000 images" in huge.stderr) == (1, True)
+    huge = aiperf("profile", "--batch-size", 3000, "--steps", 1, timeout_s=250)
+    assert (huge.returncode, "has no whole batch of 3000 images" in huge.stderr) == (1, True)
 
 
 def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> None:
@@ -57,22 +79,46 @@ def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> No
     assert (result.returncode, "pip install '.[tensorflow]'" in result.stderr) == (3, True)
 
 
-def test_phases_by_the_names_of_nodes() -> None:
-    assert phase_of("gradient_tape/resnet/conv1/Conv2DBackpropFilter", "Conv2DBackpropFilter") == "backward"
-    assert phase_of("resnet/conv1/convolution", "Conv2D") == "forward"
-    assert phase_of("AddN_3", "AddN") == "backward"
-    assert phase_of("sgd/Mul", "Mul") == "update"
-    assert phase_of("", "AssignAddVariableOp") == "update"
-    assert phase_of("IteratorGetNext", "IteratorGetNext") == "input"
-    assert plain("_MklNativeConv2D") == "Conv2D"
+def test_a_scientific_network_at_a_small_size_compiled_by_xla(tmp_path: Path) -> None:
+    done = aiperf("profile", "--workload", "cosmoflow", "--size", 32, "--steps", 1, "--xla", "--format", "json",
+                  timeout_s=250)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    network = resized(NETWORKS["cosmoflow"](), 32)
+    assert found["architecture"] == network.hash
+    assert (found["rule_set"], found["image_operations"]) == ("science-1", count(network, SCIENCE_1).operations.total)
+    assert {item["library"] for item in found["operations"]} == {"XLA", "TensorFlow"}
+    assert any(item["operation"].startswith("fusion of ") for item in found["operations"])
+    assert {item["phase"] for item in found["operations"]} >= {"forward", "backward", "update"}
+    assert found["memory_bytes"]["weights"] == 4 * network.parameter_count
+    assert found["memory_bytes"]["buffers of XLA programs"] > 0
 
 
-@dataclass
-class Event:
-    offset_ps: int
-    duration_ps: int
+def test_memory_against_batch_size_with_the_largest_batch_that_fits(tmp_path: Path) -> None:
+    done = aiperf("profile", "--workload", "hepcnn-64", "--sweep", "batch=2,4,100000000", "--steps", 1, "--output",
+                  tmp_path, "--format", "json", timeout_s=250)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "sweep.json").read_text())
+    two, four, most = found["points"]
+    assert 0 < two["intermediate_bytes"] < four["intermediate_bytes"]
+    assert (most["fits"], "it would take about" in most["reason"]) == (False, True)
+    assert found["largest_measured"] == 4
+    assert 4 < found["largest_predicted"] < 100_000_000
+    assert (tmp_path / "sweep.svg").exists()
+    assert "largest batch, predicted" in (tmp_path / "sweep.html").read_text()
 
 
-def test_an_event_is_not_charged_for_its_children() -> None:
-    events = [Event(0, 100), Event(10, 50), Event(20, 10), Event(70, 20), Event(200, 5)]
-    assert _time_inside(events) == [70, 10, 0, 0, 0]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workload", "dcgan-cos/generator", "--size", "32"), "which has no size to change"),
+        (("--workload", "frcnn-ewa/body", "--size", "96"), "does not take inputs of size 96: node 'sum4'"),
+        (("--workload", "hepcnn", "--ranks", "2"), "--ranks trains on a data set"),
+        (("--sweep", "depth=1"), "--sweep takes batch=1,2,4 or size=32,64"),
+        (("--trial", "2"), "--trial names a trial of a run"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_in_one_line(words: tuple[str, ...], said: str) -> None:
+    done = aiperf("profile", *words)
+    assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done.stderr

@@ -1,0 +1,149 @@
+"""The phases of an iteration: which one an operation belongs to, and the wall time of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from replica.profile.recorded.recording import Event, Recording, Segment, Span, segments
+
+BACKWARD = "gradient_tape/"
+"""Part of the names that TensorFlow gives to nodes of the backward pass."""
+
+ADD_GRADIENTS = "AddN"
+"""The sum of gradients of a tensor that several layers read.
+
+The only operation of the backward pass without it in its name.
+"""
+
+UPDATE = ("sgd", "loss_scale", "global_norm", "Assign", "ResourceApply")
+INPUT = ("Iterator", "DecodeJpeg", "ParallelMap", "TensorSlice", "Prefetch", "Batch")
+COMMUNICATION = ("Horovod", "Collective", "Nccl", "AllReduce")
+
+LEAD_IN, STEP, FETCH = "lead-in", "train", "input"
+"""Names of the marked spans; the first step under the profiler is not counted."""
+
+HOST = "host"
+"""Time of a step in which no operation ran: Python, dispatching and waiting."""
+
+PHASES = ("input", "forward", "backward", "communication", "update", HOST)
+
+
+def phase_of(node: str, operation: str) -> str:
+    """The phase that a node belongs to: input, forward, backward, communication or update."""
+    # A recording has no field for the phase: the names that Keras and TensorFlow give are all there
+    # is. Backward comes before the update, because gradients carry the name of their layer, which
+    # may contain a word of the update.
+    if any(word in operation for word in COMMUNICATION):
+        return "communication"
+    if BACKWARD in node or operation == ADD_GRADIENTS:
+        return "backward"
+    if any(word in node for word in UPDATE) or any(word in operation for word in UPDATE):
+        return "update"
+    return "input" if any(word in operation for word in INPUT) else "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Operations of one phase that follow each other on one lane."""
+
+    lane: str
+    phase: str
+    operation: str
+    """The longest of them."""
+    start_s: float
+    """From the begin of the step."""
+    end_s: float
+
+
+def wall_times(step: Span, recording: Recording) -> dict[str, float]:
+    """Seconds of a step by phase; they sum to the step.
+
+    An instant belongs to the phases of the operations that run in it, in equal parts. If none runs,
+    it is `input` while the step fetches its batch, `communication` between the first exchange and
+    the first update after it, because exchanges run outside the executor, and else `host`. Work of
+    the input pipeline beside the step is not the step's.
+    """
+    own = [each for each in segments(recording.events) if _phase(each.event) != "input"]
+    waits = _waits(own, recording.named(FETCH))
+    edges: list[tuple[float, int, str]] = []
+    for each in own:
+        start, end = max(each.start_s, step.start_s), min(each.end_s, step.end_s)
+        if end > start:
+            edges += [(start, 1, _phase(each.event)), (end, -1, _phase(each.event))]
+    found = dict.fromkeys(PHASES, 0.0)
+    running = dict.fromkeys(PHASES, 0)
+    reached = step.start_s
+    for moment, change, phase in sorted(edges):
+        _charge(found, running, reached, moment, waits)
+        running[phase] += change
+        reached = moment
+    _charge(found, running, reached, step.end_s, waits)
+    return found
+
+
+def _waits(own: list[Segment], fetches: list[Span]) -> list[tuple[str, float, float]]:
+    """Times in which the step waits for something that is no operation of its own."""
+    waits = [("input", span.start_s, span.end_s) for span in fetches]
+    exchanges = [each.start_s for each in own if _phase(each.event) == "communication"]
+    if exchanges:
+        last = max(exchanges)
+        after = [each.start_s for each in own if _phase(each.event) == "update" and each.start_s > last]
+        waits.append(("communication", min(exchanges), min(after, default=last)))
+    return waits
+
+
+def _charge(
+    found: dict[str, float], running: dict[str, int], start: float, end: float, waits: list[tuple[str, float, float]]
+) -> None:
+    active = sum(running.values())
+    for phase, count in running.items() if active else ():
+        found[phase] += (end - start) * count / active
+    if active:
+        return
+    left = end - start
+    for phase, begin, finish in waits:
+        shared = min(left, max(0.0, min(end, finish) - max(start, begin)))
+        found[phase] += shared
+        left -= shared
+    found[HOST] += left
+
+
+def _phase(event: Event) -> str:
+    return phase_of(event.node, event.operation)
+
+
+def blocks(step: Span, recording: Recording, gap_share: float = 0.002) -> list[Block]:
+    """The step as blocks for a timeline.
+
+    Segments of one phase on one lane are joined over gaps of less than this share of the step.
+    """
+    gap = gap_share * step.seconds
+    found: list[Block] = []
+    for group in _joined(segments(recording.events), gap):
+        longest = max(group, key=lambda each: each.seconds)
+        first, last = group[0], group[-1]
+        found.append(
+            Block(longest.event.lane, _phase(longest.event), longest.event.operation,
+                  first.start_s - step.start_s, last.end_s - step.start_s)
+        )  # fmt: skip
+    waits = [Block("batch", "input", "fetch", span.start_s - step.start_s, span.end_s - step.start_s)
+             for span in recording.named(FETCH)]  # fmt: skip
+    return sorted([*found, *waits], key=lambda block: (block.lane, block.start_s))
+
+
+def _joined(parts: Iterable[Segment], gap: float) -> list[list[Segment]]:
+    groups: list[list[Segment]] = []
+    for part in sorted(parts, key=lambda each: (each.event.lane, each.start_s)):
+        last = groups[-1][-1] if groups else None
+        joins = (
+            last is not None
+            and last.event.lane == part.event.lane
+            and _phase(last.event) == _phase(part.event)
+            and part.start_s - last.end_s <= gap
+        )
+        if joins:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
