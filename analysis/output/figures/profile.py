@@ -50,6 +50,7 @@ def timeline_chart(profile: Profile) -> Drawing:
     """One step on a time axis, a row for each thread, under the wall time of each phase."""
     blocks = profile.timeline.blocks
     lanes = sorted({block.lane for block in blocks}, key=lambda lane: (lane != "batch", lane))
+    limit_ms = 1000 * max(profile.timeline.seconds, sum(profile.phases.values()))
     names = {lane: "batch" if lane == "batch" else f"thread {number}" for number, lane in enumerate(lanes)}
 
     def paint(figure: Any) -> None:
@@ -59,16 +60,19 @@ def timeline_chart(profile: Profile) -> Drawing:
             seconds = 1000 * profile.phases.get(phase, 0.0)
             top.barh([0], [seconds], left=[reached], color=PHASE_COLOURS[phase], label=phase)
             reached += seconds
-        top.set_yticks([0], ["wall time"])
+        top.set_yticks([0], ["mean step"])
+        top.set_xlim(0, limit_ms)
         top.grid(visible=False)
-        top.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(PHASES))
+        figure.legend(*top.get_legend_handles_labels(), loc="outside upper center", ncols=len(PHASES),
+                      columnspacing=1.0, handlelength=1.0)  # fmt: skip
         for row, lane in enumerate(lanes):
             for phase in PHASES:
                 own = [(1000 * block.start_s, 1000 * (block.end_s - block.start_s))
                        for block in blocks if block.lane == lane and block.phase == phase]  # fmt: skip
-                bottom.broken_barh(own, (row - 0.35, 0.7), color=PHASE_COLOURS[phase])
+                bottom.broken_barh(own, (row - 0.35, 0.7), color=PHASE_COLOURS[phase], linewidth=0)
         bottom.set_yticks(range(len(lanes)), [names[lane] for lane in lanes])
-        bottom.set_xlim(0, 1000 * profile.timeline.seconds)
+        bottom.invert_yaxis()
+        bottom.set_xlim(0, limit_ms)
         bottom.set_xlabel("milliseconds from the begin of the step")
 
     caption = "Wall time of the mean training step by phase, and the threads of the executor in one step."
@@ -89,6 +93,6 @@ def sweep_chart(sweep: MemorySweep) -> Drawing:
         axes.set_xticks(range(len(points)), [str(point.value) for point in points])
         axes.set_xlabel("images per step" if sweep.axis == "batch" else "first side of the input")
         axes.set_ylabel("MB at the peak")
-        axes.legend(loc="upper left")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(STACK))
 
     return draw("sweep", "Memory of a training step against the size of its input.", paint)
