@@ -103,6 +103,7 @@ class StepSettings(_Part):
     xla: bool
     steps: int
     """Steps asked for."""
+    framework: str = "tensorflow"
     ranks: int = 1
 
     @property

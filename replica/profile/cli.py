@@ -1,4 +1,4 @@
-"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler, in a child process.
+"""The verb `aiperf profile`: trains a few steps under a profiler, in a child process.
 
 The result is a file that the analysis prints and draws.
 """
@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +20,7 @@ from aiperf.cli.command import Command, add_format, output_options, whole_number
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.history.reading import read_ledger
 from aiperf.processes import SAFE_PATH, MemoryKills, describe_exit, python_module
 from aiperf.run_directory.manifest import read_manifest
@@ -29,6 +29,7 @@ from replica.profile.limits import memory_limit
 from replica.profile.network import architecture_of
 from replica.profile.settings import ProfileSettings
 from replica.profile.sweep import parse_sweep, sweep
+from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from workloads.networks import NETWORKS
 
@@ -50,6 +51,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", choices=("float32", "mixed_bfloat16", "mixed_float16"), help="default: the trial's"
     )
+    parser.add_argument("--framework", choices=tuple(FRAMEWORKS), help="default: the run's, else tensorflow")
     parser.add_argument("--xla", action="store_true", help="compile the step; fusions are named by their parts")
     parser.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to record (default: %(default)s)")
     parser.add_argument("--ranks", type=positive, default=1, metavar="N",
@@ -87,6 +89,8 @@ def _checked(arguments: argparse.Namespace) -> ProfileSettings:
     if arguments.ranks > 1 and (random or (arguments.sweep or "").startswith("size")):
         raise UsageError("--ranks trains on a data set: it goes without --workload and --size")
     settings = _of_run(arguments) if arguments.run is not None else _of_options(arguments)
+    if settings.framework != DEFAULT_FRAMEWORK and settings.on_random_data:
+        raise UsageError("--workload and --size train on TensorFlow alone")
     architecture_of(settings)  # here, so that a size that does not fit is refused at once
     return settings
 
@@ -129,6 +133,7 @@ def _settings(
         "precision": arguments.precision or precision,
         "xla": arguments.xla,
         "steps": arguments.steps,
+        "framework": arguments.framework or config.training.framework,
         "ranks": arguments.ranks,
     }
     try:
@@ -146,12 +151,11 @@ def profile_step(settings: ProfileSettings) -> dict[str, Any]:
 
     Raises AiperfError if the steps cannot be trained.
     """
-    if find_spec("tensorflow") is None:
-        raise EnvironmentNotReadyError(
-            ["TensorFlow is not installed; in the folder of AIPerf's sources: pip install '.[tensorflow]'"]
-        )
+    reason = why_not_installed(settings.framework)
+    if reason is not None:
+        raise EnvironmentNotReadyError([reason])
     command = python_module("replica.profile.step", settings.model_dump_json())
-    starter = STARTERS.load(choose_starter("auto", settings.ranks, 1))
+    starter = STARTERS.load(choose_starter("auto", settings.ranks, 1, settings.framework))
     kills = MemoryKills()
     done = subprocess.run(
         starter(RankRequest(command, settings.ranks)),

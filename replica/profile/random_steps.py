@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,10 @@ class NetworkSteps:
 
     def _evaluate(self, images: Any) -> Any:
         return self._loss(images, False)
+
+    def read(self, results: Sequence[Any]) -> list[float]:
+        """Wait for the steps that gave these results."""
+        return [float(each.numpy()) for each in results]
 
     def state(self) -> list[Any]:
         """Copies of all variables of model and optimiser."""

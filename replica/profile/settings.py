@@ -26,6 +26,7 @@ class ProfileSettings(BaseModel):
     precision: Precision = "float32"
     xla: bool = False
     steps: int = 5
+    framework: str = "tensorflow"
     ranks: int = 1
     """Processes of this machine that train together, each with its own batch."""
 

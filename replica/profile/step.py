@@ -1,4 +1,4 @@
-"""A training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
+"""A training step under its framework's profiler: `python -m replica.profile.step SETTINGS`.
 
 SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile`
 calls it.
@@ -12,14 +12,12 @@ import resource
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError
@@ -27,15 +25,18 @@ from aiperf.network.operations import count
 from replica.machine.memory import die_first
 from replica.profile.counters import Counters, CpuCounters, gpu_reason
 from replica.profile.limits import memory_limit
-from replica.profile.recorded import xplane
-from replica.profile.recorded.memory import BATCH, STATE, WEIGHTS, memory_at_peak
+from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.profile.recorded.operations import layer_times, operation_times
 from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, blocks, wall_times
 from replica.profile.recorded.recording import Recording
+from replica.profile.recorders import RECORDERS, Recorder
 from replica.profile.settings import ProfileSettings
-from replica.profile.subject import Subject, open_subject
+from replica.trainer.framework import Framework
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.settings import rank_of_environment
-from replica.trainer.tensorflow.framework import TensorFlow
+
+if TYPE_CHECKING:
+    from replica.profile.subject import Subject
 
 WARM_UP_STEPS = 2
 
@@ -43,29 +44,29 @@ KIB = 1024
 """The unit of `ru_maxrss`."""
 
 
-def run_profile(settings: ProfileSettings) -> dict[str, Any]:
+def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, Any]:
     """Train a few steps under the profiler, and as many under the hardware counters.
 
     Raises AiperfError if data or architecture do not fit.
     """
+    from replica.profile.subject import open_subject  # noqa: PLC0415  (loads Keras)
+
     limit = memory_limit()
-    framework = TensorFlow()
     collective = framework.open_collective(settings.ranks)
-    if settings.ranks > 1:
-        framework.configure(max(1, (os.cpu_count() or 1) // settings.ranks), collective.local_rank)
-    subject = open_subject(settings, collective)
+    framework.configure(max(1, (os.cpu_count() or 1) // settings.ranks), collective.local_rank)
+    subject = open_subject(settings, framework, collective)
     batch = _warm_up(subject)
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = _record(subject, settings.steps, folder)
-        recording = xplane.read_recording(xplane.load(Path(folder)))
+    known = _known(subject, batch)
+    recorder = RECORDERS.load(settings.framework)()
+    seconds, recording = _record(subject, settings.steps, recorder, sum(known.values()))
     counters = CpuCounters()
     with counters.counting():
         for _ in range(settings.steps):
-            subject.train(*next(subject.batches)).numpy()
+            subject.train(next(subject.batches))
     result = _described(settings, subject, seconds)
     result["beside"] = _beside(subject, batch)
     result.update(_times(settings, subject, recording))
-    result.update(_memory(subject, batch, recording))
+    result.update(_memory(settings, subject, known, recording))
     result["limit_bytes"] = limit
     result["counters"] = _counted(counters.found, settings, subject)
     return result
@@ -75,27 +76,34 @@ def _warm_up(subject: Subject) -> tuple[Any, ...]:
     batch: tuple[Any, ...] = ()
     for _ in range(WARM_UP_STEPS):
         batch = next(subject.batches)
-        subject.train(*batch).numpy()
-    subject.evaluate(*batch).numpy()
+        subject.train(batch)
+    subject.evaluate(batch)
     return batch
 
 
-def _record(subject: Subject, wanted: int, folder: str) -> list[float]:
+def _known(subject: Subject, batch: tuple[Any, ...]) -> dict[str, int]:
+    return {
+        WEIGHTS: _bytes(subject.model.variables),
+        STATE: _bytes(subject.optimiser.variables),
+        BATCH: sum(int(np.asarray(part).nbytes) for part in batch),
+    }
+
+
+def _record(subject: Subject, wanted: int, recorder: Recorder, held: int) -> tuple[list[float], Recording]:
     """Seconds of each step but the first, including the fetching of its batch."""
     clock, seconds = SystemClock(), list[float]()
-    trace = tf.profiler.experimental.Trace
-    tf.profiler.experimental.start(folder)
+    recorder.start()
     try:
         for number in range(wanted + 1):
             began = clock.monotonic_s()
-            with trace(STEP if number else LEAD_IN, step_num=number, _r=1):
-                with trace(FETCH):
-                    pair = next(subject.batches)
-                subject.train(*pair).numpy()
+            with recorder.span(STEP if number else LEAD_IN, number):
+                with recorder.span(FETCH, number):
+                    batch = next(subject.batches)
+                subject.train(batch)
             seconds.append(clock.monotonic_s() - began)
     finally:
-        tf.profiler.experimental.stop()
-    return seconds
+        recording = recorder.stop(held)
+    return seconds[1:], recording
 
 
 def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]) -> dict[str, Any]:
@@ -112,7 +120,7 @@ def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]
 def _times(settings: ProfileSettings, subject: Subject, recording: Recording) -> dict[str, Any]:
     steps = recording.named(STEP)
     if not steps:
-        raise AiperfError("the recording of TensorFlow's profiler has no training step")
+        raise AiperfError("the profiler recorded no training step")
     parts = [recording.within(step) for step in steps]
     events = [event for part in parts for event in part.events]
     walls = [wall_times(step, part) for step, part in zip(steps, parts, strict=True)]
@@ -133,22 +141,20 @@ def _beside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:
     """Seconds of what a training does beside its steps: one batch evaluated, one checkpoint."""
     clock = SystemClock()
     began = clock.monotonic_s()
-    subject.evaluate(*batch).numpy()
+    subject.evaluate(batch)
     evaluated = clock.monotonic_s()
     with tempfile.TemporaryFile() as file:
-        np.savez(file, *subject.state())
+        np.savez(file, *subject.steps.state())
     return {"evaluation": evaluated - began, "checkpoint": clock.monotonic_s() - evaluated}
 
 
-def _memory(subject: Subject, batch: tuple[Any, ...], recording: Recording) -> dict[str, Any]:
-    known = {
-        WEIGHTS: _bytes(subject.model.variables),
-        STATE: _bytes(subject.optimiser.variables),
-        BATCH: sum(int(np.asarray(part).nbytes) for part in batch),
-    }
+def _memory(settings: ProfileSettings, subject: Subject, known: dict[str, int], recording: Recording) -> dict[str, Any]:
     steps = recording.named(STEP)
     own = [each for each in recording.allocations if each.moment_s <= steps[-1].end_s]
     purposes, totals = memory_at_peak(own, known, [step.start_s for step in steps])
+    program = getattr(subject.steps, "program_bytes", lambda size: None)(settings.batch_size)
+    if totals is None and program is not None:
+        purposes[PROGRAM] = program
     return {
         "memory_bytes": purposes,
         "allocator": None if totals is None else asdict(totals),
@@ -170,27 +176,33 @@ def _counted(found: Counters, settings: ProfileSettings, subject: Subject) -> di
 
 
 def _bytes(variables: list[Any]) -> int:
-    return sum(prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
+    return sum(prod(variable.shape) * np.dtype(str(variable.dtype)).itemsize for variable in variables)
 
 
-def _guarded(profile: Callable[[ProfileSettings], dict[str, Any]], settings: ProfileSettings) -> int:
+def _profiled(settings: ProfileSettings) -> dict[str, Any]:
+    framework = FRAMEWORKS.load(settings.framework)()
     try:
-        result = profile(settings)
-    except AiperfError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 1
-    except tf.errors.ResourceExhaustedError as error:
-        print(f"out of memory: {str(error).splitlines()[0]}", file=sys.stderr)  # noqa: T201
-        return 1
-    if settings.ranks == 1 or rank_of_environment() == 0:
-        Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
-    return 0
+        return run_profile(settings, framework)
+    except AiperfError:
+        raise
+    except Exception as error:
+        if framework.kind_of(error) != "out_of_memory":
+            raise
+        raise AiperfError(f"out of memory: {str(error).splitlines()[0]}") from error
 
 
 def main() -> int:
     """Profile as the first argument says; on failure give 1, with a message on standard error."""
     die_first(os.getpid())
-    return _guarded(run_profile, ProfileSettings.model_validate_json(sys.argv[1]))
+    settings = ProfileSettings.model_validate_json(sys.argv[1])
+    try:
+        result = _profiled(settings)
+    except AiperfError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    if settings.ranks == 1 or rank_of_environment() == 0:
+        Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,12 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.operations import AIPERF_1, RuleSet
 from aiperf.network.science import SCIENCE_1
 from replica.profile.network import architecture_of
-from replica.profile.random_steps import NetworkSteps, RandomBatches
 from replica.profile.settings import ProfileSettings
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare
+from replica.trainer.framework import Framework
 from replica.trainer.model import builder
-from replica.trainer.tensorflow.steps import TensorFlowSteps
 from workloads.classification.workload import CLASSIFICATION
 
 
@@ -32,13 +31,20 @@ class Subject:
     rule_set: RuleSet
     model: Any
     optimiser: Any
-    train: Callable[..., Any]
-    evaluate: Callable[..., Any]
-    state: Callable[[], list[Any]]
+    steps: Any
+    """`CompiledSteps`, or `NetworkSteps`, whose batches have no labels."""
     batches: Iterator[tuple[Any, ...]]
 
+    def train(self, batch: tuple[Any, ...]) -> None:
+        """Do one step, and wait for it."""
+        self.steps.read([self.steps.train(*batch)])
 
-def open_subject(settings: ProfileSettings, collective: Collective) -> Subject:
+    def evaluate(self, batch: tuple[Any, ...]) -> None:
+        """Evaluate one batch, and wait for it."""
+        self.steps.read([self.steps.evaluate(*batch)])
+
+
+def open_subject(settings: ProfileSettings, framework: Framework, collective: Collective) -> Subject:
     """Build and open what the settings name.
 
     Raises AiperfError if data or architecture do not fit.
@@ -49,13 +55,18 @@ def open_subject(settings: ProfileSettings, collective: Collective) -> Subject:
     model, optimiser = _built(architecture, request)
     rules = AIPERF_1 if settings.workload is None else SCIENCE_1
     if settings.on_random_data:
+        from replica.profile.random_steps import NetworkSteps, RandomBatches  # noqa: PLC0415  (loads TensorFlow)
+
         own = NetworkSteps(model, optimiser, settings.batch_size, settings.xla)
         random = iter(RandomBatches.of(architecture.input_shape, settings.batch_size))
-        return Subject(architecture, rules, model, optimiser, own.train, own.evaluate, own.state, random)
-    steps = TensorFlowSteps(model, optimiser, CLASSIFICATION, collective, request)
-    source = open_source(request, CLASSIFICATION.dataset(request))
+        return Subject(architecture, rules, model, optimiser, own, random)
+    dataset = CLASSIFICATION.dataset(request)
+    steps = framework.compile(model, optimiser, CLASSIFICATION, collective, request)
+    if settings.ranks == 1:
+        steps.prepare(lambda images: CLASSIFICATION.blank(images, dataset), [settings.batch_size])
+    source = open_source(request, dataset, framework.pipeline)
     batches = _endless(source, settings.batch_size, RankShare(collective.rank, collective.size))
-    return Subject(architecture, rules, model, optimiser, steps.train, steps.evaluate, steps.state, batches)
+    return Subject(architecture, rules, model, optimiser, steps, batches)
 
 
 def _built(architecture: Architecture, request: TrainRequest) -> tuple[Any, Any]:

@@ -103,7 +103,7 @@ def _live(own: Sequence[Allocation], peak: Allocation, began: float) -> dict[str
 def _purpose(allocation: Allocation) -> str:
     if allocation.node.startswith("__inference"):
         return PROGRAM
-    phase = phase_of(allocation.node, _operation_of(allocation.node))
+    phase = allocation.phase or phase_of(allocation.node, _operation_of(allocation.node))
     if phase not in PURPOSES:
         return NEW_VALUES  # of any region: a variable that is read takes new memory for its next value
     if allocation.region == "temp":

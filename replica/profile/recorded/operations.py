@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import RuleSet, count
-from replica.profile.recorded.phases import phase_of
+from replica.profile.recorded.phases import event_phase
 from replica.profile.recorded.recording import Event, segments
 
 NO_LAYER = "no layer"
@@ -51,18 +51,23 @@ def operation_times(events: Iterable[Event], steps: int) -> list[OperationTime]:
 
 
 def _key(event: Event) -> tuple[str, str, str]:
-    return event.operation, phase_of(event.node, event.operation), event.library
+    return event.operation, event_phase(event), event.library
 
 
 def layer_times(
     events: Iterable[Event], steps: int, architecture: Architecture, rule_set: RuleSet, batch_size: int
 ) -> list[LayerTime]:
-    """All kinds of layers, the longest first; the sum is that of all operations."""
+    """All kinds of layers, the longest first; the sum is that of all operations.
+
+    None if the recording does not name layers.
+    """
     names = {node.name: node.layer.kind for node in architecture.nodes}
     seconds: dict[str, float] = {}
     for part in segments(events):
         kind = _kind(part.event.node, names)
         seconds[kind] = seconds.get(kind, 0.0) + part.seconds / steps
+    if not seconds.keys() - {NO_LAYER}:
+        return []
     found = []
     for kind, total in count(architecture, rule_set).by_kind.items():
         operations = batch_size * total.operations.total

@@ -20,11 +20,18 @@ UPDATE = ("sgd", "loss_scale", "global_norm", "Assign", "ResourceApply")
 INPUT = ("Iterator", "DecodeJpeg", "ParallelMap", "TensorSlice", "Prefetch", "Batch")
 COMMUNICATION = ("Horovod", "Collective", "Nccl", "AllReduce")
 
+JAX, JAX_FORWARD, JAX_BACKWARD = "jit(", "jvp(", "transpose("
+"""JAX names the transformations that made an instruction; what the gradient did not make is the
+update."""
+
 LEAD_IN, STEP, FETCH = "lead-in", "train", "input"
 """Names of the marked spans; the first step under the profiler is not counted."""
 
 HOST = "host"
 """Time of a step in which no operation ran: Python, dispatching and waiting."""
+
+WAITING = ("input", "communication")
+"""Phases in which the step waits for others than its own operations."""
 
 PHASES = ("input", "forward", "backward", "communication", "update", HOST)
 
@@ -36,6 +43,8 @@ def phase_of(node: str, operation: str) -> str:
     # may contain a word of the update.
     if any(word in operation for word in COMMUNICATION):
         return "communication"
+    if node.startswith(JAX):
+        return "backward" if JAX_BACKWARD in node else "forward" if JAX_FORWARD in node else "update"
     if BACKWARD in node or operation == ADD_GRADIENTS:
         return "backward"
     if any(word in node for word in UPDATE) or any(word in operation for word in UPDATE):
@@ -60,17 +69,17 @@ def wall_times(step: Span, recording: Recording) -> dict[str, float]:
     """Seconds of a step by phase; they sum to the step.
 
     An instant belongs to the phases of the operations that run in it, in equal parts. If none runs,
-    it is `input` while the step fetches its batch, `communication` between the first exchange and
-    the first update after it, because exchanges run outside the executor, and else `host`. Work of
-    the input pipeline beside the step is not the step's.
+    it is `input` while the step fetches its batch, `communication` during an exchange, which
+    computing may hide, and else `host`. Work of the input pipeline beside the step is not the
+    step's.
     """
-    own = [each for each in segments(recording.events) if _phase(each.event) != "input"]
-    waits = _waits(own, recording.named(FETCH))
+    waits = _waits(recording)
     edges: list[tuple[float, int, str]] = []
-    for each in own:
+    for each in segments(recording.events):
+        phase = event_phase(each.event)
         start, end = max(each.start_s, step.start_s), min(each.end_s, step.end_s)
-        if end > start:
-            edges += [(start, 1, _phase(each.event)), (end, -1, _phase(each.event))]
+        if end > start and phase not in WAITING:
+            edges += [(start, 1, phase), (end, -1, phase)]
     found = dict.fromkeys(PHASES, 0.0)
     running = dict.fromkeys(PHASES, 0)
     reached = step.start_s
@@ -82,15 +91,20 @@ def wall_times(step: Span, recording: Recording) -> dict[str, float]:
     return found
 
 
-def _waits(own: list[Segment], fetches: list[Span]) -> list[tuple[str, float, float]]:
-    """Times in which the step waits for something that is no operation of its own."""
-    waits = [("input", span.start_s, span.end_s) for span in fetches]
-    exchanges = [each.start_s for each in own if _phase(each.event) == "communication"]
-    if exchanges:
-        last = max(exchanges)
-        after = [each.start_s for each in own if _phase(each.event) == "update" and each.start_s > last]
-        waits.append(("communication", min(exchanges), min(after, default=last)))
-    return waits
+def _waits(recording: Recording) -> list[tuple[str, float, float]]:
+    """Times in which the step may wait for its batch or for other ranks, without overlaps."""
+    fetches = [("input", span.start_s, span.end_s) for span in recording.named(FETCH)]
+    exchanges = [
+        ("communication", event.start_s, event.end_s)
+        for event in recording.events
+        if event_phase(event) == "communication"
+    ]
+    found: list[tuple[str, float, float]] = []
+    for phase, start, end in sorted([*fetches, *exchanges], key=lambda wait: wait[1]):
+        begin = max(start, found[-1][2]) if found else start
+        if end > begin:
+            found.append((phase, begin, end))
+    return found
 
 
 def _charge(
@@ -109,8 +123,9 @@ def _charge(
     found[HOST] += left
 
 
-def _phase(event: Event) -> str:
-    return phase_of(event.node, event.operation)
+def event_phase(event: Event) -> str:
+    """The phase of an event."""
+    return event.phase or phase_of(event.node, event.operation)
 
 
 def blocks(step: Span, recording: Recording, gap_share: float = 0.002) -> list[Block]:
@@ -124,7 +139,7 @@ def blocks(step: Span, recording: Recording, gap_share: float = 0.002) -> list[B
         longest = max(group, key=lambda each: each.seconds)
         first, last = group[0], group[-1]
         found.append(
-            Block(longest.event.lane, _phase(longest.event), longest.event.operation,
+            Block(longest.event.lane, event_phase(longest.event), longest.event.operation,
                   first.start_s - step.start_s, last.end_s - step.start_s)
         )  # fmt: skip
     waits = [Block("batch", "input", "fetch", span.start_s - step.start_s, span.end_s - step.start_s)
@@ -139,7 +154,7 @@ def _joined(parts: Iterable[Segment], gap: float) -> list[list[Segment]]:
         joins = (
             last is not None
             and last.event.lane == part.event.lane
-            and _phase(last.event) == _phase(part.event)
+            and event_phase(last.event) == event_phase(part.event)
             and part.start_s - last.end_s <= gap
         )
         if joins:

@@ -16,6 +16,8 @@ class Event:
     operation: str
     lane: str
     library: str = ""
+    phase: str = ""
+    """If the recording has it; else it is known by the names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ class Allocation:
     in_use: int
     """Bytes of the allocator in use afterwards."""
     lifetime_peak: int
-    fragmentation: float
-    """Share of the free memory that is not in its largest piece, 0 to 1."""
+    fragmentation: float | None
+    """Share of the free memory that is not in its largest piece, 0 to 1; None if not recorded."""
+    phase: str = ""
+    """If the recording has it; else it is known by the node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError
 from replica.profile.recorded.hlo import Instruction, Programs, read_programs
-from replica.profile.recorded.phases import FETCH, STEP
+from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, phase_of
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 PICOSECONDS, NANOSECONDS = 1e-12, 1e-9
 
-SPANS = frozenset((STEP, FETCH))
+SPANS = frozenset((LEAD_IN, STEP, FETCH))
 
 ONEDNN, TENSORFLOW, XLA = "oneDNN", "TensorFlow", "XLA"
 
@@ -28,6 +28,11 @@ KERNELS = {
 """Libraries by a part of the name of a GPU kernel, the first that fits."""
 
 UNSAID = "unknown"
+
+ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+
+EXCHANGES = "exchanges"
+"""The lane of operations that exchange data with other ranks."""
 
 
 def load(folder: Path) -> Any:
@@ -56,6 +61,7 @@ def read_recording(space: Any) -> Recording:
         for line in plane.lines
         for event in _events(plane, line, programs, device=bool(devices))
     ]
+    events += [event for plane in host for event in _exchanges(plane)]
     spans = [span for plane in host for line in plane.lines for span in _spans(plane, line)]
     allocations = [each for plane in space.planes for line in plane.lines for each in _allocations(plane, line)]
     return Recording(tuple(events), tuple(spans), tuple(allocations))
@@ -88,6 +94,26 @@ def _events(plane: Any, line: Any, programs: Programs, device: bool) -> Iterator
         node, colon, operation = named.rpartition(":")
         if colon and operation.lstrip("_").isalnum() and not operation[:1].isdigit() and "::" not in named:
             yield Event(start, end, node, plain(operation), lane, _library(name, operation, device))
+
+
+def _exchanges(plane: Any) -> Iterator[Event]:
+    """Exchanges with other ranks, which run outside the executor: from their start to their end.
+
+    Each start has the name of its node; ends come in the same order for one node.
+    """
+    begun: dict[str, list[tuple[float, str]]] = {}
+    marks = [(_begin_s(line, event), plane.event_metadata[event.metadata_id].name, _notes(plane, event))
+             for line in plane.lines for event in line.events
+             if plane.event_metadata[event.metadata_id].name in (ASYNC_START, ASYNC_DONE)]  # fmt: skip
+    for moment, name, notes in sorted(marks, key=lambda mark: mark[0]):
+        node = str(notes.get("name", ""))
+        kind = str(notes.get("kernel_type", ""))
+        if name == ASYNC_START:
+            begun.setdefault(node, []).append((moment, kind))
+        elif begun.get(node):
+            start, operation = begun[node].pop(0)
+            if phase_of(node, operation) == "communication":
+                yield Event(start, moment, node, operation, EXCHANGES, "Horovod", "communication")
 
 
 def _library(name: str, operation: str, device: bool) -> str:
