@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+HEAVY = frozenset(("convolution", "dot"))
+
 SILENT = frozenset(("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "copy"))
 """Instructions that do not name a fusion, if there are others in it."""
 
@@ -31,11 +33,12 @@ def read_programs(space: Any) -> Programs:
                 for stat in metadata.stats:
                     program = hlo_pb2.HloProto()
                     program.ParseFromString(stat.bytes_value)
-                    found.update(_instructions(program.hlo_module))
+                    found.update(instructions(program.hlo_module))
     return found
 
 
-def _instructions(module: Any) -> dict[tuple[str, str], Instruction]:
+def instructions(module: Any) -> dict[tuple[str, str], Instruction]:
+    """All instructions of one program, by its name and theirs."""
     computations = {computation.id: computation for computation in module.computations}
     found: dict[tuple[str, str], Instruction] = {}
     for computation in module.computations:
@@ -50,18 +53,21 @@ def _parts(instruction: Any, computations: Mapping[int, Any]) -> list[Any]:
 
 
 def _nodes(computation: Any, computations: Mapping[int, Any]) -> dict[int, str]:
-    """Each instruction's node: its own, or that of its last part that has one, or of its reader.
+    """Each instruction's node: its own, or one of its parts', or that of its reader.
 
-    XLA adds copies and transpositions for the sake of the instruction that reads them.
+    In a fusion, the node of a convolution or a matrix product in it comes first: it is what takes
+    the time. XLA adds copies and transpositions for the sake of the instruction that reads them.
     """
     found: dict[int, str] = {}
     # Instructions come after their operands: in reverse, readers are known first.
     for each in reversed(computation.instructions):
-        named = [part.metadata.op_name for part in _parts(each, computations) if part.metadata.op_name]
-        own = each.metadata.op_name or (named[-1] if named else found.get(each.id, ""))
-        found[each.id] = str(own)
+        parts = [part for part in _parts(each, computations) if part.metadata.op_name]
+        heavy = [part.metadata.op_name for part in parts if part.opcode in HEAVY and each.opcode == "fusion"]
+        named = [*heavy, each.metadata.op_name, *(part.metadata.op_name for part in reversed(parts))]
+        own = next((str(name) for name in named if name), "") or found.get(each.id, "")
+        found[each.id] = own
         for operand in each.operand_ids:
-            found[operand] = str(own) or found.get(operand, "")
+            found[operand] = own or found.get(operand, "")
     return found
 
 

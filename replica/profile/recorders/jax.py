@@ -32,7 +32,8 @@ class JaxRecorder:
 
     def span(self, name: str, number: int) -> AbstractContextManager[Any]:
         """Mark a part of the program."""
-        return jax.profiler.TraceAnnotation(name, step_num=number)
+        span: AbstractContextManager[Any] = jax.profiler.TraceAnnotation(name, step_num=number)
+        return span
 
     def stop(self, held: int) -> Recording:
         """End, and read the recording."""

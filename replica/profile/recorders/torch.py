@@ -29,7 +29,8 @@ class TorchRecorder:
 
     def span(self, name: str, number: int) -> AbstractContextManager[Any]:
         """Mark a part of the program."""
-        return torch.profiler.record_function(name)
+        span: AbstractContextManager[Any] = torch.profiler.record_function(name)
+        return span
 
     def stop(self, held: int) -> Recording:
         """End, and read the recording."""
