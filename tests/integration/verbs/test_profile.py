@@ -17,6 +17,7 @@ from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
 from aiperf.processes import python_module
 from analysis.reading.profile import read_profile
+from replica.profile.cli import profile_step
 from replica.profile.network import resized
 from replica.profile.settings import ProfileSettings
 from replica.trainer.frameworks import FRAMEWORKS
@@ -164,6 +165,20 @@ SMALL = Architecture(
         Node("softmax", Softmax(), ("fc",)),
     )
 )
+
+
+def test_two_ranks_show_what_they_exchange(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text(to_json(SMALL))
+    found = profile_step(
+        ProfileSettings(
+            output=str(tmp_path / "profile.json"), architecture=str(tmp_path / "small.json"), batch_size=32, steps=2,
+            ranks=2,
+        )
+    )  # fmt: skip
+    exchanges = [item for item in found["operations"] if item["phase"] == "communication"]
+    assert [(item["library"], item["calls"]) for item in exchanges] == [("Horovod", 1.0)]
+    assert found["phases"]["communication"] <= exchanges[0]["seconds"] * 1.01
+    assert any(block["lane"] == "exchanges" for block in found["timeline"]["blocks"])
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
