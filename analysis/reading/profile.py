@@ -130,8 +130,8 @@ class Profile(_Part):
     """The most expensive first."""
     phases: dict[str, float]
     """Wall seconds of the mean step; they sum to it."""
-    beside: dict[str, float]
-    """Seconds of what a training does beside its steps: one batch evaluated, one checkpoint."""
+    outside: dict[str, float]
+    """Seconds of what a training does outside its steps: one batch evaluated, one checkpoint."""
     timeline: Timeline
     memory_bytes: dict[str, int]
     """Bytes by purpose at the allocator's peak."""

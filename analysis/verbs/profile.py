@@ -98,8 +98,8 @@ def _print_phases(console: PlainConsole, profile: Profile) -> None:
     table = make_table("Wall time", "phase", "ms per step", "share", left=("phase",))
     for name, seconds in profile.phases.items():
         table.add_row(name, f"{1000 * seconds:.2f}", percent(seconds / total_s))
-    for name, seconds in profile.beside.items():
-        table.add_row(f"beside: {name}", f"{1000 * seconds:.2f}", "")
+    for name, seconds in profile.outside.items():
+        table.add_row(f"outside the step: {name}", f"{1000 * seconds:.2f}", "")
     console.print(table)
 
 

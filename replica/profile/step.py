@@ -64,7 +64,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
         for _ in range(settings.steps):
             subject.train(next(subject.batches))
     result = _described(settings, subject, seconds)
-    result["beside"] = _beside(subject, batch)
+    result["outside"] = _outside(subject, batch)
     result.update(_times(settings, subject, recording))
     result.update(_memory(settings, subject, known, recording))
     result["limit_bytes"] = limit
@@ -137,8 +137,8 @@ def _times(settings: ProfileSettings, subject: Subject, recording: Recording) ->
     }
 
 
-def _beside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:
-    """Seconds of what a training does beside its steps: one batch evaluated, one checkpoint."""
+def _outside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:
+    """Seconds of what a training does outside its steps: one batch evaluated, one checkpoint."""
     clock = SystemClock()
     began = clock.monotonic_s()
     subject.evaluate(batch)

@@ -60,8 +60,8 @@ class Sweep:
         line = self._line()
         if line is None:
             return None
-        beside = max((each.process_peak_bytes or each.peak_bytes) - each.peak_bytes for each in self._measured)
-        return line[0] + line[1] * amount + beside
+        programs = max((each.process_peak_bytes or each.peak_bytes) - each.peak_bytes for each in self._measured)
+        return line[0] + line[1] * amount + programs
 
     def largest_batch(self, elements_of_one: int) -> int | None:
         """The largest batch that the line finds room for; None if that cannot be said."""

@@ -70,7 +70,7 @@ def wall_times(step: Span, recording: Recording) -> dict[str, float]:
 
     An instant belongs to the phases of the operations that run in it, in equal parts. If none runs,
     it is `input` while the step fetches its batch, `communication` during an exchange, which
-    computing may hide, and else `host`. Work of the input pipeline beside the step is not the
+    computing may hide, and else `host`. Work of the input pipeline ahead of the step is not the
     step's.
     """
     waits = _waits(recording)

@@ -56,7 +56,7 @@ def test_a_step_is_taken_apart_by_operation_and_phase(found: dict[str, Any], out
     assert found["image_operations"] == count(resnet(50, 32, 10)).operations.total
     assert sum(found["phases"].values()) == pytest.approx(found["step_s"], rel=0.5)
     assert found["phases"]["communication"] == 0
-    assert min(found["beside"].values()) > 0
+    assert min(found["outside"].values()) > 0
     blocks = found["timeline"]["blocks"]
     assert {block["phase"] for block in blocks} >= {"input", "forward", "backward", "update"}
     assert all(0 <= block["start_s"] <= min(block["end_s"], found["timeline"]["seconds"]) for block in blocks)

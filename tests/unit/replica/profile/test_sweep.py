@@ -17,7 +17,7 @@ WEIGHTS, PROGRAM = 1_000_000, 50_000_000
 
 
 def profiled(settings: ProfileSettings) -> dict[str, Any]:
-    """A step that takes five bytes an element beside its weights, and one temporarily."""
+    """A step that takes five bytes an element besides its weights, and one temporarily."""
     amount = elements(settings)
     purposes = {"weights": WEIGHTS, "activations": 4 * amount, "gradients": amount, "temporaries": amount}
     return {
