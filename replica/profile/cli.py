@@ -91,6 +91,8 @@ def _checked(arguments: argparse.Namespace) -> ProfileSettings:
     settings = _of_run(arguments) if arguments.run is not None else _of_options(arguments)
     if settings.framework != DEFAULT_FRAMEWORK and settings.on_random_data:
         raise UsageError("--workload and --size train on TensorFlow alone")
+    if settings.framework == "torch" and settings.xla:
+        raise UsageError("PyTorch does not compile with XLA: leave --xla out")
     architecture_of(settings)  # here, so that a size that does not fit is refused at once
     return settings
 

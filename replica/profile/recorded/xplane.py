@@ -7,6 +7,7 @@ On GPUs, kernels in a device's plane name their node.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,13 @@ def _allocations(plane: Any, line: Any) -> Iterator[Allocation]:
                 allocator=str(notes.get("allocator_name", "")),
                 in_use=int(notes.get("bytes_allocated", 0)),
                 lifetime_peak=int(notes.get("peak_bytes_in_use", 0)),
-                fragmentation=float(notes.get("fragmentation", 0.0)),
+                fragmentation=_finite(float(notes.get("fragmentation", nan))),
             )
+
+
+def _finite(value: float) -> float | None:
+    """The value, or None where nothing is free: the profiler divides by it."""
+    return value if isfinite(value) else None
 
 
 def _notes(plane: Any, event: Any) -> Mapping[str, Any]:

@@ -145,6 +145,7 @@ def test_memory_against_batch_size_with_the_largest_batch_that_fits(tmp_path: Pa
         (("--workload", "frcnn-ewa/body", "--size", "96"), "does not take inputs of size 96: node 'sum4'"),
         (("--workload", "hepcnn", "--ranks", "2"), "--ranks trains on a data set"),
         (("--size", "64", "--framework", "jax"), "--workload and --size train on TensorFlow alone"),
+        (("--xla", "--framework", "torch"), "PyTorch does not compile with XLA"),
         (("--sweep", "depth=1"), "--sweep takes batch=1,2,4 or size=32,64"),
         (("--trial", "2"), "--trial names a trial of a run"),
     ],
