@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from aiperf.errors import UncountedLayerError
 from aiperf.network.architecture import Architecture
-from aiperf.network.layers import LAYER_TYPES, AveragePool, Layer, MaxPool, Shape
+from aiperf.network.layers import LAYER_TYPES, AveragePool, Layer, MaxPool, RoiAlign, Shape
 
 RULE_SET = "aiperf-1"
 
@@ -246,7 +246,7 @@ def count_node(
         inputs=inputs,
         output=layer.output_shape(inputs),
         kernel=weights.get("kernel", ()),
-        window=layer.window if isinstance(layer, MaxPool | AveragePool) else (1, 1),
+        window=layer.window if isinstance(layer, MaxPool | AveragePool | RoiAlign) else (1, 1),
         reads_network_input=reads_images,
     )
     return rule_set.count(layer.kind, facts), sum(map(prod, weights.values()))

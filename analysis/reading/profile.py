@@ -1,4 +1,4 @@
-"""The profile of a training step, as `aiperf profile` writes it."""
+"""The profile of a training step, and a sweep over its input, as `aiperf profile` writes them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,90 @@ from pydantic import BaseModel, ConfigDict
 from aiperf.outside.reading import read_outside
 
 
-class ProfiledOperation(BaseModel):
-    """One kind of operation in one phase (forward, backward, update or input), per step."""
-
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProfiledOperation(_Part):
+    """One kind of operation in one phase, per step."""
 
     operation: str
     phase: str
+    library: str
+    """That computes it, as far as its name says."""
     seconds: float
     """Self time per step, summed over all threads."""
     calls: float
     """Executions per step."""
 
 
-class StepSettings(BaseModel):
+class ProfiledLayers(_Part):
+    """All layers of one kind, per step."""
+
+    kind: str
+    layers: int
+    seconds: float
+    """Self time of their operations, both passes, summed over all threads."""
+    operations: int
+    """Counted for all images of a step; 0 for what the rules do not count."""
+
+    @property
+    def rate(self) -> float | None:
+        """Counted operations per second of self time; None without either."""
+        return self.operations / self.seconds if self.operations and self.seconds else None
+
+
+class TimelineBlock(_Part):
+    """Operations of one phase that follow each other on one lane."""
+
+    lane: str
+    phase: str
+    operation: str
+    """The longest of them."""
+    start_s: float
+    end_s: float
+
+
+class Timeline(_Part):
+    """One step: the median one by its length."""
+
+    seconds: float
+    blocks: tuple[TimelineBlock, ...]
+
+
+class Allocator(_Part):
+    """The allocator with the most memory in use."""
+
+    name: str
+    peak_bytes: int
+    """In the recorded steps: the sum of all purposes."""
+    lifetime_peak_bytes: int
+    fragmentation: float | None
+    """Share of the free memory outside its largest piece, at the peak."""
+    explained: float
+    """Share of the peak that has a purpose."""
+
+
+class HardwareCounters(_Part):
+    """Counts of the processor per step, and reasons for those that are missing."""
+
+    per_step: dict[str, float]
+    missing: dict[str, str]
+    executed_operations: float | None
+    """In single precision, as the processor counts; None if it does not."""
+    counted_operations: int
+    """By the rules, for all images of a step."""
+
+
+class StepSettings(_Part):
     """The settings that the step was trained with.
 
-    Without an architecture file it is ResNet-50's.
+    Without an architecture file and a workload it is ResNet-50's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     architecture: str | None
+    workload: str | None = None
+    size: int | None = None
     dataset: str
     data_dir: str | None
     synthetic_input: bool
@@ -41,15 +103,21 @@ class StepSettings(BaseModel):
     xla: bool
     steps: int
     """Steps asked for."""
+    framework: str = "tensorflow"
+    ranks: int = 1
+
+    @property
+    def data(self) -> str:
+        """What it trained on."""
+        return self.dataset if self.workload is None and self.size is None else "random data"
 
 
-class Profile(BaseModel):
+class Profile(_Part):
     """Seconds and bytes of a training step, averaged over `steps` recorded steps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: str
     """Canonical hash."""
+    rule_set: str
     image_operations: int
     """Operations of training one image."""
     settings: StepSettings
@@ -58,15 +126,70 @@ class Profile(BaseModel):
     """Median wall time of a step, fetching the batch included."""
     operations: tuple[ProfiledOperation, ...]
     """The most expensive first."""
+    layers: tuple[ProfiledLayers, ...]
+    """The most expensive first."""
+    phases: dict[str, float]
+    """Wall seconds of the mean step; they sum to it."""
+    outside: dict[str, float]
+    """Seconds of what a training does outside its steps: one batch evaluated, one checkpoint."""
+    timeline: Timeline
     memory_bytes: dict[str, int]
-    """Bytes by purpose."""
+    """Bytes by purpose at the allocator's peak."""
+    allocator: Allocator | None
+    """None if the framework recorded no allocations."""
+    process_peak_bytes: int
+    """Of the whole process, its programs included."""
+    limit_bytes: int
+    """Memory that was there for it."""
+    counters: HardwareCounters
 
     @property
     def images_per_second(self) -> float:
-        """Images trained per second of wall time."""
+        """Images trained per second of wall time, by one rank."""
         return self.settings.batch_size / self.step_s
+
+
+class SweepPoint(_Part):
+    """A step at one value of the axis."""
+
+    value: int
+    elements: int
+    fits: bool
+    reason: str
+    step_s: float | None
+    weights_bytes: int
+    """Weights and optimiser state."""
+    intermediate_bytes: int
+    """Input, activations and gradients."""
+    temporary_bytes: int
+    """Temporaries, values of the update, and rounding."""
+    unexplained_bytes: int
+    process_peak_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The sum."""
+        return self.weights_bytes + self.intermediate_bytes + self.temporary_bytes + self.unexplained_bytes
+
+
+class MemorySweep(_Part):
+    """The memory of a step against the size of its input."""
+
+    axis: str
+    settings: StepSettings
+    limit_bytes: int
+    points: tuple[SweepPoint, ...]
+    largest_measured: int | None
+    """The largest value that was trained."""
+    largest_predicted: int | None
+    """The largest batch on a line through the measured points; None for other axes."""
 
 
 def read_profile(file: Path) -> Profile:
     """Read a profile.json. Raises RunDirectoryError if it is not one."""
     return read_outside(file, Profile.model_validate_json, what="a profile")
+
+
+def read_sweep(file: Path) -> MemorySweep:
+    """Read a sweep.json. Raises RunDirectoryError if it is not one."""
+    return read_outside(file, MemorySweep.model_validate_json, what="a sweep")

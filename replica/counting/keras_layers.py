@@ -11,6 +11,7 @@ import numpy as np
 
 from aiperf.network.layers import Shape
 from aiperf.network.operations import LayerFacts
+from replica.trainer.model.roi_align import RoiAligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +200,8 @@ def _upsample(call: Call) -> list[CountedPart]:
 def _global_pool(call: Call) -> list[CountedPart]:
     _require(call.layer.data_format == "channels_last", "channels first")
     return [("globalpool", LayerFacts(call.inputs, call.output))]
+
+
+@reads(RoiAligned)
+def _roi_align(call: Call) -> list[CountedPart]:
+    return [("roialign", LayerFacts(call.inputs, call.output, window=(call.layer.samples, call.layer.samples)))]

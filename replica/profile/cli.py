@@ -1,4 +1,4 @@
-"""The verb `aiperf profile`: trains a few steps under TensorFlow's profiler, in a child process.
+"""The verb `aiperf profile`: trains a few steps under a profiler, in a child process.
 
 The result is a file that the analysis prints and draws.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import json
 import os
 import subprocess
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -20,11 +20,18 @@ from aiperf.cli.command import Command, add_format, output_options, whole_number
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.installed import why_not_installed
 from aiperf.history.reading import read_ledger
-from aiperf.processes import python_module
+from aiperf.processes import SAFE_PATH, MemoryKills, describe_exit, python_module
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
+from replica.profile.limits import memory_limit
+from replica.profile.network import architecture_of
 from replica.profile.settings import ProfileSettings
+from replica.profile.sweep import parse_sweep, sweep
+from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from workloads.networks import NETWORKS
 
 DRAWING_VERB = "report-profile"
 """The verb that prints and draws the result; it is not in the help."""
@@ -34,18 +41,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     positive = whole_number(1)
     parser.add_argument("run", nargs="?", type=Path, metavar="DIR", help="run directory; without it, ResNet-50")
     parser.add_argument("--trial", type=int, metavar="N", help="the trial of the run (default: its best)")
+    parser.add_argument("--workload", choices=tuple(NETWORKS), help="a scientific network, on random data")
+    parser.add_argument("--size", type=positive, metavar="N", help="first side of the input, random data then")
     parser.add_argument("--dataset", default="digits", metavar="NAME", help="without a run: the data set (digits)")
     parser.add_argument("--data-dir", metavar="DIR", help="without a run: directory of the data set")
     parser.add_argument("--synthetic", action="store_true", help="images made on the device: no input pipeline")
-    parser.add_argument("--batch-size", type=positive, metavar="N", help="images per step (default: the trial's)")
+    parser.add_argument("--batch-size", type=positive, metavar="N",
+                        help="images per step (default: the trial's; 1 with --workload)")  # fmt: skip
     parser.add_argument(
         "--precision", choices=("float32", "mixed_bfloat16", "mixed_float16"), help="default: the trial's"
     )
-    parser.add_argument(
-        "--xla", action="store_true", help="compile the step; fused operations have no names of their own"
-    )
+    parser.add_argument("--framework", choices=tuple(FRAMEWORKS), help="default: the run's, else tensorflow")
+    parser.add_argument("--xla", action="store_true", help="compile the step; fusions are named by their parts")
     parser.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to record (default: %(default)s)")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write profile.json, .html and the figure")
+    parser.add_argument("--ranks", type=positive, default=1, metavar="N",
+                        help="processes that train together, to see their communication")  # fmt: skip
+    parser.add_argument("--sweep", metavar="AXIS=N,...",
+                        help="memory at several batch sizes (batch=1,2,4) or input sizes (size=32,64)")  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the result as JSON, page and figures")
     add_format(parser)
 
 
@@ -53,16 +66,41 @@ def _execute(arguments: argparse.Namespace) -> int:
     folder = tempfile.TemporaryDirectory(prefix="aiperf-")
     # The follow-up still reads the result in it.
     atexit.register(folder.cleanup)
-    arguments.result = Path(folder.name) / "profile.json"
+    settings = _checked(arguments)
+    if arguments.sweep is not None:
+        arguments.result = Path(folder.name) / "sweep.json"
+        axis, values = parse_sweep(arguments.sweep)
+        one = settings.model_copy(update={"output": str(Path(folder.name) / "profile.json")})
+        found = sweep(one, axis, values, profile_step, memory_limit())
+        arguments.result.write_text(json.dumps(found.document()), encoding="utf-8")
+    else:
+        arguments.result = Path(folder.name) / "profile.json"
+        profile_step(settings.model_copy(update={"output": str(arguments.result)}))
+    return EXIT_DONE
+
+
+def _checked(arguments: argparse.Namespace) -> ProfileSettings:
+    """The settings. Raises UsageError for options that do not go together."""
+    random = arguments.workload is not None or arguments.size is not None
     if arguments.trial is not None and arguments.run is None:
         raise UsageError("--trial names a trial of a run: name its directory, too")
-    _profile(_of_run(arguments) if arguments.run is not None else _of_options(arguments))
-    return EXIT_DONE
+    if arguments.workload is not None and arguments.run is not None:
+        raise UsageError("--workload names a network, and so does the run: name one of them")
+    if arguments.ranks > 1 and (random or (arguments.sweep or "").startswith("size")):
+        raise UsageError("--ranks trains on a data set: it goes without --workload and --size")
+    settings = _of_run(arguments) if arguments.run is not None else _of_options(arguments)
+    if settings.framework != DEFAULT_FRAMEWORK and settings.on_random_data:
+        raise UsageError("--workload and --size train on TensorFlow alone")
+    if settings.framework == "torch" and settings.xla:
+        raise UsageError("PyTorch does not compile with XLA: leave --xla out")
+    architecture_of(settings)  # here, so that a size that does not fit is refused at once
+    return settings
 
 
 def _of_options(arguments: argparse.Namespace) -> ProfileSettings:
     config = load_config(overrides={"run.dataset": arguments.dataset, "run.data_dir": arguments.data_dir})
-    return _settings(arguments, config, config.batch_size, "float32")
+    batch_size = 1 if arguments.workload is not None else config.batch_size
+    return _settings(arguments, config, batch_size, "float32")
 
 
 def _of_run(arguments: argparse.Namespace) -> ProfileSettings:
@@ -86,8 +124,10 @@ def _settings(
     arguments: argparse.Namespace, config: RunConfig, batch_size: int, precision: str, architecture: str | None = None
 ) -> ProfileSettings:
     values = {
-        "output": str(arguments.result),
+        "output": "",
         "architecture": architecture,
+        "workload": arguments.workload,
+        "size": arguments.size,
         "dataset": config.run.dataset,
         "data_dir": config.run.data_dir,
         "synthetic_input": arguments.synthetic,
@@ -95,6 +135,8 @@ def _settings(
         "precision": arguments.precision or precision,
         "xla": arguments.xla,
         "steps": arguments.steps,
+        "framework": arguments.framework or config.training.framework,
+        "ranks": arguments.ranks,
     }
     try:
         return ProfileSettings.model_validate(values)
@@ -106,18 +148,28 @@ def _settings(
         ) from None
 
 
-def _profile(settings: ProfileSettings) -> None:
-    """Write the profile to the `output`. Raises AiperfError if the steps cannot be trained."""
-    if find_spec("tensorflow") is None:
-        raise EnvironmentNotReadyError(
-            ["TensorFlow is not installed; in the folder of AIPerf's sources: pip install '.[tensorflow]'"]
-        )
+def profile_step(settings: ProfileSettings) -> dict[str, Any]:
+    """Profile in a process of its own; the result, which is also in the `output`.
+
+    Raises AiperfError if the steps cannot be trained.
+    """
+    reason = why_not_installed(settings.framework)
+    if reason is not None:
+        raise EnvironmentNotReadyError([reason])
+    command = python_module("replica.profile.step", settings.model_dump_json())
+    starter = STARTERS.load(choose_starter("auto", settings.ranks, 1, settings.framework))
+    kills = MemoryKills()
     done = subprocess.run(
-        python_module("replica.profile.step", settings.model_dump_json()),
-        capture_output=True, text=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        starter(RankRequest(command, settings.ranks)),
+        capture_output=True, text=True, check=False,
+        env={**os.environ, **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )  # fmt: skip
     if done.returncode != 0:
-        raise AiperfError(f"the profile failed: {' | '.join(done.stderr.strip().splitlines()[-3:])}")
+        said = " | ".join(done.stderr.strip().splitlines()[-3:])
+        memory = "the memory does not suffice" if kills.have_grown() else ""
+        raise AiperfError(f"the profile failed: {memory or said or describe_exit(done.returncode)}")
+    found: dict[str, Any] = json.loads(Path(settings.output).read_text(encoding="utf-8"))
+    return found
 
 
 def _follow_up(arguments: argparse.Namespace) -> list[str]:
@@ -125,7 +177,7 @@ def _follow_up(arguments: argparse.Namespace) -> list[str]:
 
 
 PROFILE = Command(
-    description="Time by kind of operation and phase, and memory by purpose, of a training step.",
+    description="Time by operation, layer and phase, memory by purpose, and hardware counters of a training step.",
     example="aiperf profile runs/first --output runs/first-profile",
     configure=_configure,
     execute=_execute,

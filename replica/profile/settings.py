@@ -14,6 +14,11 @@ class ProfileSettings(BaseModel):
 
     output: str
     architecture: str | None = None
+    """A file; by default the network of `workload`, else ResNet-50 for the data set."""
+    workload: str | None = None
+    """A scientific network; it trains on random data."""
+    size: int | None = None
+    """First side of the input, which is random then."""
     dataset: str = "digits"
     data_dir: str | None = None
     synthetic_input: bool = False
@@ -21,3 +26,11 @@ class ProfileSettings(BaseModel):
     precision: Precision = "float32"
     xla: bool = False
     steps: int = 5
+    framework: str = "tensorflow"
+    ranks: int = 1
+    """Processes of this machine that train together, each with its own batch."""
+
+    @property
+    def on_random_data(self) -> bool:
+        """True if no data set has inputs of this shape."""
+        return self.workload is not None or self.size is not None

@@ -1,4 +1,4 @@
-"""A training step under TensorFlow's profiler: `python -m replica.profile.step SETTINGS`.
+"""A training step under its framework's profiler: `python -m replica.profile.step SETTINGS`.
 
 SETTINGS is JSON (`ProfileSettings`); the result goes to its `output` as JSON. `aiperf profile`
 calls it.
@@ -7,137 +7,201 @@ calls it.
 from __future__ import annotations
 
 import json
+import os
+import resource
 import statistics
 import sys
 import tempfile
 from dataclasses import asdict
-from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from aiperf.clock import SystemClock
-from aiperf.config.datasets import find_dataset
 from aiperf.errors import AiperfError
-from aiperf.messages import TrainRequest
-from aiperf.network.architecture import Architecture
-from aiperf.network.json_files import read_architecture
 from aiperf.network.operations import count
-from replica.profile import xplane
+from replica.machine.memory import die_first
+from replica.profile.counters import Counters, CpuCounters, gpu_reason
+from replica.profile.limits import memory_limit
+from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
+from replica.profile.recorded.operations import layer_times, operation_times
+from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, blocks, wall_times
+from replica.profile.recorded.recording import Recording
+from replica.profile.recorders import RECORDERS, Recorder
 from replica.profile.settings import ProfileSettings
-from replica.trainer.collectives.alone import AloneCollective
-from replica.trainer.data import open_source
-from replica.trainer.data.contract import RankShare
-from replica.trainer.framework import CompiledSteps
-from replica.trainer.model import builder
-from replica.trainer.tensorflow.steps import TensorFlowSteps
-from search_space.resnet import resnet
-from workloads.classification.workload import CLASSIFICATION
+from replica.trainer.framework import Framework
+from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.settings import rank_of_environment
+
+if TYPE_CHECKING:
+    from replica.profile.subject import Subject
 
 WARM_UP_STEPS = 2
 
+KIB = 1024
+"""The unit of `ru_maxrss`."""
 
-def run_profile(settings: ProfileSettings) -> dict[str, Any]:
-    """Train a few steps under the profiler.
+
+def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, Any]:
+    """Train a few steps under the profiler, and as many under the hardware counters.
 
     Raises AiperfError if data or architecture do not fit.
     """
-    architecture = _architecture(settings)
-    request = _request(settings)
-    model, optimizer, steps = _compile(architecture, request)
-    source = open_source(request, CLASSIFICATION.dataset(request))
-    batches = source.train_batches(settings.batch_size, 1, 1, RankShare())
-    whole = [pair for pair in islice(batches, WARM_UP_STEPS) if int(pair[0].shape[0]) == settings.batch_size]
-    if len(whole) < WARM_UP_STEPS:
-        raise AiperfError(f"the data set has no {WARM_UP_STEPS + 1} whole batches of {settings.batch_size} images")
-    for images, labels in whole:
-        steps.train(images, labels).numpy()
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, done = _record(steps, batches, settings.steps, folder)
-        space = xplane.load(Path(folder))
-    times = xplane.operation_times(space)
-    memory = xplane.memory_at_peak(space)
-    known = {
-        "weights": _bytes(model.variables),
-        "optimiser state": _bytes(optimizer.variables),
-        "input": sum(int(np.asarray(part).nbytes) for part in whole[0]),
-    }
+    from replica.profile.subject import open_subject  # noqa: PLC0415  (loads Keras)
+
+    limit = memory_limit()
+    collective = framework.open_collective(settings.ranks)
+    framework.configure(max(1, (os.cpu_count() or 1) // settings.ranks), collective.local_rank)
+    subject = open_subject(settings, framework, collective)
+    batch = _warm_up(subject)
+    known = _known(subject, batch)
+    recorder = RECORDERS.load(settings.framework)()
+    seconds, recording = _record(subject, settings.steps, recorder, sum(known.values()))
+    counters = CpuCounters()
+    with counters.counting():
+        for _ in range(settings.steps):
+            subject.train(next(subject.batches))
+    result = _described(settings, subject, seconds)
+    result["outside"] = _outside(subject, batch)
+    result.update(_times(settings, subject, recording))
+    result.update(_memory(settings, subject, known, recording))
+    result["limit_bytes"] = limit
+    result["counters"] = _counted(counters.found, settings, subject)
+    return result
+
+
+def _warm_up(subject: Subject) -> tuple[Any, ...]:
+    batch: tuple[Any, ...] = ()
+    for _ in range(WARM_UP_STEPS):
+        batch = next(subject.batches)
+        subject.train(batch)
+    subject.evaluate(batch)
+    return batch
+
+
+def _known(subject: Subject, batch: tuple[Any, ...]) -> dict[str, int]:
     return {
-        "architecture": architecture.hash,
-        "image_operations": count(architecture).operations.total,
-        "settings": settings.model_dump(exclude={"output"}),
-        "steps": done,
-        "step_s": statistics.median(seconds),
-        "operations": [{**asdict(item), "seconds": item.seconds / done, "calls": item.calls / done} for item in times],
-        "memory_bytes": {**known, **memory},
+        WEIGHTS: _bytes(subject.model.variables),
+        STATE: _bytes(subject.optimiser.variables),
+        BATCH: sum(int(np.asarray(part).nbytes) for part in batch),
     }
 
 
-def _compile(architecture: Architecture, request: TrainRequest) -> tuple[Any, Any, CompiledSteps]:
-    """Model, optimiser and steps. Their names are those that `xplane.phase_of` looks for."""
-    builder.set_up(request.precision, request.seed)
-    model = builder.build_model(architecture)
-    builder.check_model(model, architecture)
-    optimizer: Any = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
-    if request.precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
-    optimizer.build(model.trainable_variables)
-    return model, optimizer, TensorFlowSteps(model, optimizer, CLASSIFICATION, AloneCollective(), request)
-
-
-def _record(steps: CompiledSteps, batches: Any, wanted: int, folder: str) -> tuple[list[float], int]:
-    """Seconds of each step, including the fetching of its batch, and the number of steps."""
+def _record(subject: Subject, wanted: int, recorder: Recorder, held: int) -> tuple[list[float], Recording]:
+    """Seconds of each step but the first, including the fetching of its batch."""
     clock, seconds = SystemClock(), list[float]()
-    tf.profiler.experimental.start(folder)
+    recorder.start()
     try:
-        for number in range(wanted):
+        for number in range(wanted + 1):
             began = clock.monotonic_s()
-            with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
-                pair = next(batches, None)
-                if pair is None:
-                    break
-                steps.train(*pair).numpy()
+            with recorder.span(STEP if number else LEAD_IN, number):
+                with recorder.span(FETCH, number):
+                    batch = next(subject.batches)
+                subject.train(batch)
             seconds.append(clock.monotonic_s() - began)
     finally:
-        tf.profiler.experimental.stop()
-    if not seconds:
-        raise AiperfError("the data set is used up before the first step that counts: choose a smaller batch")
-    return seconds, len(seconds)
+        recording = recorder.stop(held)
+    return seconds[1:], recording
 
 
-def _architecture(settings: ProfileSettings) -> Architecture:
-    if settings.architecture is not None:
-        return read_architecture(Path(settings.architecture))
-    facts = find_dataset(settings.dataset, settings.data_dir)
-    return resnet(50, facts.image_size, facts.classes)
+def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]) -> dict[str, Any]:
+    return {
+        "architecture": subject.architecture.hash,
+        "rule_set": subject.rule_set.name,
+        "image_operations": count(subject.architecture, subject.rule_set).operations.total,
+        "settings": settings.model_dump(exclude={"output"}),
+        "steps": len(seconds),
+        "step_s": statistics.median(seconds),
+    }
 
 
-def _request(settings: ProfileSettings) -> TrainRequest:
-    return TrainRequest(
-        architecture_path="", dataset=settings.dataset, data_dir=settings.data_dir,
-        synthetic_input=settings.synthetic_input, batch_size=settings.batch_size, epochs=1, max_epochs=60, patience=9,
-        seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=settings.precision, xla=settings.xla,
-        progress_interval_s=5.0,
-    )  # fmt: skip
+def _times(settings: ProfileSettings, subject: Subject, recording: Recording) -> dict[str, Any]:
+    steps = recording.named(STEP)
+    if not steps:
+        raise AiperfError("the profiler recorded no training step")
+    parts = [recording.within(step) for step in steps]
+    events = [event for part in parts for event in part.events]
+    walls = [wall_times(step, part) for step, part in zip(steps, parts, strict=True)]
+    middle = sorted(range(len(steps)), key=lambda number: steps[number].seconds)[len(steps) // 2]
+    layers = layer_times(events, len(steps), subject.architecture, subject.rule_set, settings.batch_size)
+    return {
+        "operations": [asdict(item) for item in operation_times(events, len(steps))],
+        "layers": [asdict(item) for item in layers],
+        "phases": {phase: statistics.fmean(wall[phase] for wall in walls) for phase in walls[0]},
+        "timeline": {
+            "seconds": steps[middle].seconds,
+            "blocks": [asdict(block) for block in blocks(steps[middle], parts[middle])],
+        },
+    }
+
+
+def _outside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:
+    """Seconds of what a training does outside its steps: one batch evaluated, one checkpoint."""
+    clock = SystemClock()
+    began = clock.monotonic_s()
+    subject.evaluate(batch)
+    evaluated = clock.monotonic_s()
+    with tempfile.TemporaryFile() as file:
+        np.savez(file, *subject.steps.state())
+    return {"evaluation": evaluated - began, "checkpoint": clock.monotonic_s() - evaluated}
+
+
+def _memory(settings: ProfileSettings, subject: Subject, known: dict[str, int], recording: Recording) -> dict[str, Any]:
+    steps = recording.named(STEP)
+    own = [each for each in recording.allocations if each.moment_s <= steps[-1].end_s]
+    purposes, totals = memory_at_peak(own, known, [step.start_s for step in steps])
+    program = getattr(subject.steps, "program_bytes", lambda size: None)(settings.batch_size)
+    if totals is None and program is not None:
+        purposes[PROGRAM] = program
+    return {
+        "memory_bytes": purposes,
+        "allocator": None if totals is None else asdict(totals),
+        "process_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
+    }
+
+
+def _counted(found: Counters, settings: ProfileSettings, subject: Subject) -> dict[str, Any]:
+    """Counts per step, and the share of the counted operations that the hardware executed."""
+    missing = {**found.missing, "gpu": gpu_reason()}
+    operations = settings.batch_size * count(subject.architecture, subject.rule_set).operations.total
+    floating = found.floating_point
+    return {
+        "per_step": {name: value / settings.steps for name, value in found.values.items()},
+        "missing": missing,
+        "executed_operations": None if floating is None else floating / settings.steps,
+        "counted_operations": operations,
+    }
 
 
 def _bytes(variables: list[Any]) -> int:
-    return sum(prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
+    return sum(prod(variable.shape) * np.dtype(str(variable.dtype)).itemsize for variable in variables)
+
+
+def _profiled(settings: ProfileSettings) -> dict[str, Any]:
+    framework = FRAMEWORKS.load(settings.framework)()
+    try:
+        return run_profile(settings, framework)
+    except AiperfError:
+        raise
+    except Exception as error:
+        if framework.kind_of(error) != "out_of_memory":
+            raise
+        raise AiperfError(f"out of memory: {str(error).splitlines()[0]}") from error
 
 
 def main() -> int:
     """Profile as the first argument says; on failure give 1, with a message on standard error."""
+    die_first(os.getpid())
     settings = ProfileSettings.model_validate_json(sys.argv[1])
     try:
-        result = run_profile(settings)
+        result = _profiled(settings)
     except AiperfError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
-    Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
+    if settings.ranks == 1 or rank_of_environment() == 0:
+        Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
     return 0
 
 

@@ -35,6 +35,7 @@ from aiperf.network.science import SCIENCE_1, Passes, training_operations
 from replica.counting.keras_operations import count_model
 from replica.counting.profilers import xla
 from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.built import architecture_of
 from testing.places import GOLDEN
 from workloads.networks import NETWORKS
 
@@ -69,19 +70,20 @@ def test_every_scientific_network_is_the_golden_one_layer_by_layer(name: str) ->
     assert from_json(to_json(network)) == network
 
 
-@pytest.mark.parametrize("name", ["cosmoflow", "resnet-cos", "dcgan-cos/generator", "dcgan-cos/discriminator",
-                                  "frcnn-ewa/body", "frcnn-ewa/head-512", "climate-semi"])  # fmt: skip
-def test_the_built_models_count_the_same(name: str) -> None:
-    network = NETWORKS[name]()
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_built_model_of_every_network_is_the_golden_one_layer_by_layer(name: str) -> None:
+    network, golden = NETWORKS[name](), COUNTS[name]
     model = build_model(network)
     check_model(model, network)
+    assert architecture_of(model, network) == network
     counted, built = count(network, SCIENCE_1), count_model(model, SCIENCE_1)
     one, other = (
         Counter((layer.kind, layer.operations, layer.elements) for layer in way.layers if layer.operations.forward)
         for way in (built, counted)
     )
     assert one == other
-    assert built.parameters == counted.parameters == model.count_params()
+    assert built.operations == Operations(golden["forward"], golden["backward"])
+    assert built.parameters == golden["parameters"] == model.count_params()
 
 
 def test_an_image_of_a_gan_passes_its_networks_as_often_as_stated() -> None:

@@ -6,6 +6,7 @@ from aiperf.network.layers.arrangement import Concat, Flatten, Input, InputArray
 from aiperf.network.layers.contract import Extent, Layer, Padding, Pair, Shape, ShapeError, window_output
 from aiperf.network.layers.elementwise import Add, Dropout, LeakyReLU, ReLU, Scale, Sigmoid, Softmax, Tanh
 from aiperf.network.layers.pooling import AveragePool, GlobalAveragePool, MaxPool
+from aiperf.network.layers.regions import RoiAlign
 from aiperf.network.layers.weighted import BATCHNORM_EPSILON, BATCHNORM_MOMENTUM, BatchNorm, Conv, ConvTranspose, Dense
 
 LAYER_TYPES: dict[str, type[Layer]] = {
@@ -13,7 +14,7 @@ LAYER_TYPES: dict[str, type[Layer]] = {
     for layer in (
         Input, Conv, Dense, BatchNorm, ReLU, Softmax, Dropout, Add, Concat,
         MaxPool, GlobalAveragePool, Flatten, ZeroPad,
-        InputArray, ConvTranspose, LeakyReLU, Sigmoid, Tanh, Scale, AveragePool, Reshape, Upsample,
+        InputArray, ConvTranspose, LeakyReLU, Sigmoid, Tanh, Scale, AveragePool, Reshape, Upsample, RoiAlign,
     )
 }  # fmt: skip
 """Every layer type by its `kind`; the reader of architecture files knows exactly these."""
@@ -42,6 +43,7 @@ __all__ = [
     "Pair",
     "ReLU",
     "Reshape",
+    "RoiAlign",
     "Scale",
     "Shape",
     "ShapeError",

@@ -90,6 +90,14 @@ class JaxSteps(KerasState):
         mask = np.ones(self._batch_size, np.float32)
         self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole, mask).compile()
 
+    def program_bytes(self, size: int) -> int | None:
+        """Bytes that the training program takes for what it computes, for a batch of this size.
+
+        None if it is not prepared.
+        """
+        program = self._compiled.get(("train", size))
+        return None if program is None else int(program.memory_analysis().temp_size_in_bytes)
+
     def _scale(self, own: Values) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(self._optimiser.variables, own, strict=True))):
             return jnp.asarray(self._optimiser.scale_loss(1.0), jnp.float32)

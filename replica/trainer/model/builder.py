@@ -25,6 +25,7 @@ from aiperf.network.layers import (
     MaxPool,
     ReLU,
     Reshape,
+    RoiAlign,
     Scale,
     Shape,
     Sigmoid,
@@ -33,6 +34,8 @@ from aiperf.network.layers import (
     Upsample,
     ZeroPad,
 )
+from replica.trainer.model.roi_align import RoiAligned
+from replica.trainer.model.uses import uses_of
 
 Build = Callable[[str, Any, tuple[Shape, ...]], Any]
 
@@ -130,6 +133,7 @@ _BUILDERS: dict[str, Build] = {
     Scale.kind: lambda name, layer, inputs: keras.layers.Rescaling(layer.factor, name=name),
     Reshape.kind: lambda name, layer, inputs: keras.layers.Reshape(layer.shape, name=name),
     Upsample.kind: lambda name, layer, inputs: keras.layers.UpSampling2D(layer.factors, name=name),
+    RoiAlign.kind: lambda name, layer, inputs: RoiAligned(layer.bins, layer.samples, layer.stride, name=name),
     "add": _merge(keras.layers.Add),
     "concat": _merge(keras.layers.Concatenate),
 }
@@ -175,20 +179,14 @@ def check_model(model: Any, architecture: Architecture) -> None:
     Raises TrialFailedError ("mismatch") naming the first layer that differs: operations that do not
     run must never be counted.
     """
-    built = {layer.name: layer for layer in model.layers}
+    uses = uses_of(model, architecture)
     for node in architecture.nodes:
-        if node.shares:
-            continue  # the weights are checked with those of their owner
-        if node.name not in built:
-            raise TrialFailedError("mismatch", f"layer {node.name!r} is counted but not in the built model")
-        layer = built.pop(node.name)
-        wanted = [_keras_shape(layer, shape) for shape in architecture.weight_shapes(node).values()]
-        found = [tuple(weight.shape) for weight in layer.weights]
+        call = uses.calls[node.name]
+        wanted = [_keras_shape(call.operation, shape) for shape in architecture.weight_shapes(node).values()]
+        found = [tuple(weight.shape) for weight in call.operation.weights]
         if wanted != found:
             raise TrialFailedError("mismatch", f"layer {node.name!r}: counted weights {wanted}, built weights {found}")
-        _check_output(node, layer, architecture.shapes[node.name])
-    if built:
-        raise TrialFailedError("mismatch", f"the built model has layers that are not counted: {', '.join(built)}")
+        _check_output(node, call, architecture.shapes[node.name])
 
 
 def _keras_shape(layer: Any, shape: Shape) -> Shape:
@@ -198,8 +196,7 @@ def _keras_shape(layer: Any, shape: Shape) -> Shape:
     return shape
 
 
-def _check_output(node: Node, layer: Any, counted: Shape) -> None:
-    # A layer that several nodes share has an output of each; the first is its owner's.
-    built = tuple(layer._inbound_nodes[0].output_tensors[0].shape[1:])
+def _check_output(node: Node, call: Any, counted: Shape) -> None:
+    built = tuple(call.output_tensors[0].shape[1:])
     if built != counted:
         raise TrialFailedError("mismatch", f"layer {node.name!r}: counted output {counted}, built output {built}")

@@ -15,21 +15,43 @@ from aiperf.network.layers import (
     BATCHNORM_EPSILON,
     BATCHNORM_MOMENTUM,
     Add,
+    AveragePool,
     BatchNorm,
     Concat,
     Conv,
+    ConvTranspose,
     Dense,
     Dropout,
     Flatten,
     GlobalAveragePool,
     Input,
+    InputArray,
     Layer,
+    LeakyReLU,
     MaxPool,
     ReLU,
+    Reshape,
+    RoiAlign,
+    Scale,
+    Shape,
+    Sigmoid,
     Softmax,
+    Tanh,
+    Upsample,
     ZeroPad,
 )
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.model.roi_align import RoiAligned
+from replica.trainer.model.uses import Uses, uses_of
+
+WITH_KERNEL = (
+    keras.layers.Conv2D,
+    keras.layers.Conv3D,
+    keras.layers.Conv2DTranspose,
+    keras.layers.Conv3DTranspose,
+    keras.layers.DepthwiseConv2D,
+    keras.layers.Dense,
+)
 
 TEXT_BYTES = 64
 """Bytes of a rank's text that are gathered."""
@@ -69,19 +91,69 @@ def _zero_pad(layer: Any, tunable: bool) -> Layer:
     return ZeroPad(tuple(vertical), tuple(horizontal))
 
 
+def _conv_transpose(layer: Any, tunable: bool) -> Layer:
+    _plain_activation(layer)
+    if layer.padding != "same" or set(layer.dilation_rate) != {1}:
+        raise ValueError(f"padding {layer.padding}, dilation {layer.dilation_rate}")
+    return ConvTranspose(layer.filters, layer.kernel_size, layer.strides, layer.use_bias)
+
+
+def _relu(layer: Any, tunable: bool) -> Layer:
+    if layer.max_value is not None or layer.negative_slope or layer.threshold:
+        raise ValueError("it has a ceiling, a slope or a threshold")
+    return ReLU()
+
+
+def _activation(layer: Any, tunable: bool) -> Layer:
+    known: dict[Any, Layer] = {keras.activations.sigmoid: Sigmoid(), keras.activations.tanh: Tanh()}
+    return known[layer.activation]
+
+
+def _scale(layer: Any, tunable: bool) -> Layer:
+    if layer.offset:
+        raise ValueError(f"offset {layer.offset}")
+    return Scale(float(layer.scale))
+
+
+def _upsample(layer: Any, tunable: bool) -> Layer:
+    if layer.interpolation != "nearest":
+        raise ValueError(f"interpolation {layer.interpolation}")
+    return Upsample(layer.size)
+
+
+def _max_pool(layer: Any, tunable: bool) -> Layer:
+    return MaxPool(layer.pool_size, layer.strides, layer.padding)
+
+
+def _average_pool(layer: Any, tunable: bool) -> Layer:
+    return AveragePool(layer.pool_size, layer.strides, layer.padding)
+
+
 _READERS: dict[type, Callable[[Any, bool], Layer]] = {
-    keras.layers.InputLayer: lambda layer, tunable: Input(*layer.batch_shape[1:]),
     keras.layers.Conv2D: _conv,
+    keras.layers.Conv3D: _conv,
+    keras.layers.Conv2DTranspose: _conv_transpose,
+    keras.layers.Conv3DTranspose: _conv_transpose,
     keras.layers.DepthwiseConv2D: _depthwise,
     keras.layers.BatchNormalization: _batch_norm,
     keras.layers.Dense: _dense,
-    keras.layers.MaxPooling2D: lambda layer, tunable: MaxPool(layer.pool_size, layer.strides, layer.padding),
+    keras.layers.MaxPooling2D: _max_pool,
+    keras.layers.MaxPooling3D: _max_pool,
+    keras.layers.AveragePooling2D: _average_pool,
+    keras.layers.AveragePooling3D: _average_pool,
     keras.layers.ZeroPadding2D: _zero_pad,
     keras.layers.Dropout: lambda layer, tunable: Dropout(layer.rate),
-    keras.layers.ReLU: lambda layer, tunable: ReLU(),
+    keras.layers.ReLU: _relu,
+    keras.layers.LeakyReLU: lambda layer, tunable: LeakyReLU(float(layer.negative_slope)),
+    keras.layers.Activation: _activation,
+    keras.layers.Rescaling: _scale,
     keras.layers.Softmax: lambda layer, tunable: Softmax(),
     keras.layers.Flatten: lambda layer, tunable: Flatten(),
+    keras.layers.Reshape: lambda layer, tunable: Reshape(tuple(layer.target_shape)),
+    keras.layers.UpSampling2D: _upsample,
+    RoiAligned: lambda layer, tunable: RoiAlign(layer.bins, layer.samples, layer.stride),
     keras.layers.GlobalAveragePooling2D: lambda layer, tunable: GlobalAveragePool(),
+    keras.layers.GlobalAveragePooling3D: lambda layer, tunable: GlobalAveragePool(),
     keras.layers.Add: lambda layer, tunable: Add(),
     keras.layers.Concatenate: lambda layer, tunable: Concat(),
 }
@@ -92,40 +164,44 @@ def architecture_of(model: Any, counted: Architecture) -> Architecture:
     """The architecture that a model has, from Keras's layers and the tensors between them.
 
     Of the counted one, whose layers have the same names (`builder.check_model`), it takes the order
-    of the nodes and the marks of tunable kernels, which change nothing that is computed. Raises
-    TrialFailedError ("mismatch") for a layer that no architecture has, or that is not trained.
+    of the nodes, the kind of the input layer and the marks of tunable kernels, which change nothing
+    that is computed. Raises TrialFailedError ("mismatch") for a layer that no architecture has, or
+    that is not trained.
     """
-    nodes = tuple(_node(model.get_layer(node.name), node) for node in counted.nodes)
-    outputs = _names(model.output)
-    if outputs != (counted.output.name,):
+    uses = uses_of(model, counted)
+    nodes = tuple(_node(uses, node) for node in counted.nodes)
+    wanted = (*counted.heads, counted.output.name)
+    outputs = uses.sources(model.outputs)
+    if outputs != wanted:
         raise TrialFailedError("mismatch", f"the built model's output is that of {', '.join(outputs)}")
     try:
-        return Architecture(nodes)
+        return Architecture(nodes, counted.heads)
     except ArchitectureError as error:
         raise TrialFailedError("mismatch", f"the built model is not an architecture: {error}") from None
 
 
-def _node(layer: Any, node: Node) -> Node:
+def _node(uses: Uses, node: Node) -> Node:
+    call = uses.calls[node.name]
+    layer = call.operation
     try:
+        if isinstance(layer, keras.layers.InputLayer):
+            return Node(node.name, _input(node, tuple(layer.batch_shape[1:])))
         found = _READERS[type(layer)](layer, isinstance(node.layer, Conv) and node.layer.tunable_kernel)
-        inputs = () if isinstance(found, Input) else _names(layer.input)
+        inputs = uses.sources(call.input_tensors)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise TrialFailedError("mismatch", f"layer {node.name!r} ({type(layer).__name__}): {error}") from None
     if not layer.trainable:
         raise TrialFailedError("mismatch", f"layer {node.name!r} is not trained")
-    return Node(node.name, found, inputs)
+    return Node(node.name, found, inputs, node.shares)
 
 
-def _names(tensors: Any) -> tuple[str, ...]:
-    """Names of the layers that made these tensors."""
-    found = tensors if isinstance(tensors, list | tuple) else [tensors]
-    return tuple(tensor._keras_history.operation.name for tensor in found)
+def _input(node: Node, shape: Shape) -> Layer:
+    return InputArray(shape) if isinstance(node.layer, InputArray) else Input(*shape)
 
 
 def compute_types(model: Any) -> dict[str, int]:
     """Number of convolutions and dense layers by the type that they compute in."""
-    with_kernel = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
-    found = Counter(str(layer.compute_dtype) for layer in model.layers if isinstance(layer, with_kernel))
+    found = Counter(str(layer.compute_dtype) for layer in model.layers if isinstance(layer, WITH_KERNEL))
     return dict(sorted(found.items()))
 
 

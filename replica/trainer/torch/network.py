@@ -182,4 +182,4 @@ _LAYERS: dict[type, Callable[[Network, Any, list[Any], bool], Any]] = {
     keras.layers.Add: _add,
     keras.layers.Concatenate: lambda network, layer, inputs, training: torch.cat(inputs, 1),
 }
-"""Operations of exactly the classes that `model.built` reads back."""
+"""Operations of exactly the classes that AIPerf's own networks are built of."""

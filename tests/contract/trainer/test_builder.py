@@ -9,17 +9,27 @@ from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import (
     Add,
+    AveragePool,
     BatchNorm,
     Concat,
     Conv,
+    ConvTranspose,
     Dense,
     Dropout,
     Flatten,
+    GlobalAveragePool,
     Input,
+    InputArray,
     Layer,
+    LeakyReLU,
     MaxPool,
     ReLU,
+    Reshape,
+    Scale,
+    Sigmoid,
     Softmax,
+    Tanh,
+    Upsample,
     ZeroPad,
 )
 from replica.trainer.model.builder import build_model, check_model
@@ -46,12 +56,56 @@ EVERYTHING = Architecture(
     )
 )
 
+VOLUMES = Architecture(
+    (
+        Node("in", InputArray((8, 6, 4, 2))),
+        Node("conv", Conv(4, (3, 2, 1), (2, 1, 1), dilation=(1, 1, 1), bias=True), ("in",)),
+        Node("lrelu", LeakyReLU(0.2), ("conv",)),
+        Node("max", MaxPool((2, 2, 2), (2, 2, 2)), ("lrelu",)),
+        Node("up", ConvTranspose(3, (5, 4, 3), (2, 2, 2), bias=True), ("max",)),
+        Node("mean", AveragePool((2, 1, 1), (2, 1, 1), "valid"), ("up",)),
+        Node("all", GlobalAveragePool(), ("mean",)),
+        Node("tanh", Tanh(), ("all",)),
+        Node("scale", Scale(1.5), ("tanh",)),
+    )
+)
+PYRAMID = Architecture(
+    (
+        Node("in", Input(8, 12, 3)),
+        Node("half", ConvTranspose(4, (3, 2), (2, 2)), ("in",)),
+        Node("mean", AveragePool((4, 4), (4, 4)), ("half",)),
+        Node("larger", Upsample((4, 4)), ("mean",)),
+        Node("sum", Add(), ("half", "larger")),
+        Node("rpn2", Conv(5, bias=True), ("sum",)),
+        Node("two", Sigmoid(), ("rpn2",)),
+        Node("rpn3", Conv(5, bias=True), ("mean",), shares="rpn2"),
+        Node("three", Reshape((24, 5)), ("rpn3",)),
+    ),
+    heads=("two", "mean"),
+)
+"""A convolution that two levels share, and three outputs."""
 
-def test_every_layer_type_builds_as_counted() -> None:
-    model = build_model(EVERYTHING)
-    check_model(model, EVERYTHING)
-    assert model.count_params() == EVERYTHING.parameter_count
-    assert architecture_of(model, EVERYTHING) == EVERYTHING
+
+@pytest.mark.parametrize("network", [EVERYTHING, VOLUMES, PYRAMID], ids=["images", "volumes", "pyramid"])
+def test_every_layer_type_builds_as_counted_and_reads_back(network: Architecture) -> None:
+    model = build_model(network)
+    check_model(model, network)
+    assert model.count_params() == network.parameter_count
+    assert architecture_of(model, network) == network
+
+
+def test_a_shared_layer_that_is_built_twice_is_named() -> None:
+    apart = Architecture(tuple(Node(n.name, n.layer, n.inputs) for n in PYRAMID.nodes), PYRAMID.heads)
+    with pytest.raises(TrialFailedError, match="layer 'rpn3' is counted but not in the built model"):
+        check_model(build_model(apart), PYRAMID)
+    with pytest.raises(TrialFailedError, match="layer 'rpn3' is counted but not in the built model"):
+        check_model(build_model(PYRAMID), apart)
+
+
+def test_outputs_in_another_order_are_named() -> None:
+    turned = Architecture(PYRAMID.nodes, ("mean", "two"))
+    with pytest.raises(TrialFailedError, match="the built model's output is that of mean, two, three"):
+        architecture_of(build_model(turned), PYRAMID)
 
 
 def test_resnet50_and_a_grown_one_build_as_counted() -> None:

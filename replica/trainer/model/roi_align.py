@@ -1,0 +1,69 @@
+"""RoI-align as a Keras layer, on any framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
+    """Features of boxes on a grid: (N, H, W, C) and (N, R, 4) to (N, R, bins, bins, C).
+
+    He et al. 2017, section 3: no coordinate is rounded. A box is y and x of its upper left corner,
+    then of its lower right one, in pixels; a cell covers `stride` pixels, and its value is that at
+    its centre. Each bin is the mean of `samples` x `samples` points at even distances, interpolated
+    bilinearly; points beyond the outermost centres take the value of the nearest. Gradients go to
+    the features alone.
+    """
+
+    def __init__(self, bins: int = 7, samples: int = 2, stride: int = 1, **settings: Any) -> None:
+        # Coordinates need all their bits, whatever the precision of the features.
+        super().__init__(autocast=False, **settings)
+        self.bins = bins
+        self.samples = samples
+        self.stride = stride
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the layer."""
+        return {**super().get_config(), "bins": self.bins, "samples": self.samples, "stride": self.stride}
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """(N, R, bins, bins, C)."""
+        features, boxes = input_shape
+        return (boxes[0], boxes[1], self.bins, self.bins, features[-1])
+
+    def call(self, inputs: Any) -> Any:
+        """Interpolate every sample of every bin, and average."""
+        features, boxes = inputs
+        features = ops.cast(features, self.compute_dtype)
+        _, height, width, channels = features.shape
+        boxes = ops.stop_gradient(ops.cast(boxes, "float32")) / self.stride
+        rows = self._axis(boxes[..., 0], boxes[..., 2], height)
+        columns = self._axis(boxes[..., 1], boxes[..., 3], width)
+        cells = ops.reshape(features, (-1, channels))
+        first = ops.expand_dims(ops.arange(ops.shape(features)[0], dtype="int32") * (height * width), (1, 2, 3))
+        total: Any = 0.0
+        for row, row_weight in rows:
+            for column, column_weight in columns:
+                index = first + row[..., :, None] * width + column[..., None, :]
+                weight = ops.cast(row_weight[..., :, None] * column_weight[..., None, :], self.compute_dtype)
+                total = total + ops.take(cells, index, axis=0) * weight[..., None]
+        regions, side = boxes.shape[1], self.bins
+        parted = ops.reshape(total, (-1, regions, side, self.samples, side, self.samples, channels))
+        return ops.sum(parted, axis=(3, 5)) / self.samples**2
+
+    def _axis(self, start: Any, end: Any, size: int) -> list[tuple[Any, Any]]:
+        """Along one axis: the cells on both sides of each sample and their weights.
+
+        Each is (N, R, bins * samples).
+        """
+        count = self.bins * self.samples
+        offsets = (ops.arange(count, dtype="float32") + 0.5) / count
+        place = start[..., None] + (end - start)[..., None] * offsets - 0.5
+        place = ops.clip(place, 0.0, size - 1.0)
+        lower = ops.floor(place)
+        share = place - lower
+        upper = ops.minimum(lower + 1.0, size - 1.0)
+        return [(ops.cast(lower, "int32"), 1.0 - share), (ops.cast(upper, "int32"), share)]

@@ -1,0 +1,53 @@
+"""Instructions of XLA programs: the node that each comes from, and the names of fusions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from replica.profile.recorded.hlo import Instruction, instructions
+
+
+@dataclass
+class Written:
+    """An instruction as XLA describes it."""
+
+    id: int
+    name: str
+    opcode: str
+    node: str = ""
+    operand_ids: tuple[int, ...] = ()
+    called_computation_ids: tuple[int, ...] = field(default=())
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        return SimpleNamespace(op_name=self.node)
+
+
+def test_fusions_are_named_by_their_parts_and_belong_to_the_heaviest() -> None:
+    update = SimpleNamespace(
+        id=1,
+        instructions=[
+            Written(1, "p", "parameter"),
+            Written(2, "w", "convolution", "gradient_tape/conv/Filter", (1,)),
+            Written(3, "s", "subtract", "sgd/Sub", (2,)),
+        ],
+    )
+    relu = SimpleNamespace(
+        id=2,
+        instructions=[Written(4, "q", "parameter"), Written(5, "m", "maximum", "net/relu", (4,))],
+    )
+    entry = SimpleNamespace(
+        id=3,
+        instructions=[
+            Written(6, "arg", "parameter", "XLA_Args"),
+            Written(7, "copy.1", "copy", "", (6,)),
+            Written(8, "relu_fusion", "fusion", "", (7,), (2,)),
+            Written(9, "update_fusion", "fusion", "sgd/Sub", (8,), (1,)),
+        ],
+    )
+    found = instructions(SimpleNamespace(name="step", computations=[update, relu, entry]))
+    assert found["step", "relu_fusion"] == Instruction("net/relu", "fusion of maximum")
+    assert found["step", "update_fusion"] == Instruction("gradient_tape/conv/Filter", "fusion of convolution, subtract")
+    assert found["step", "copy.1"] == Instruction("net/relu", "copy"), "a copy serves what reads it"
+    assert found["step", "w"] == Instruction("gradient_tape/conv/Filter", "convolution")
