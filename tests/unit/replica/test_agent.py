@@ -113,7 +113,7 @@ def test_only_trainers_that_use_memory_are_limited_by_it(
 ) -> None:
     monkeypatch.setattr("replica.share.node_memory", lambda: 2**20)
     run = HandMadeRun(tmp_path, {"training.trainer": trainer})
-    arguments = argparse.Namespace(replica=0, hosts="", share=1)
+    arguments = argparse.Namespace(replica=0, hosts="", share=1, measure=False)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
     with pytest.raises(EnvironmentNotReadyError, match="too large") if limited else contextlib.nullcontext():
         make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)))

@@ -8,40 +8,26 @@ each gradient of a layer with weights.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
-
-from aiperf.errors import UsageError
 from aiperf.network.operations import KERNEL_KINDS, LayerCount, NetworkCount
-from aiperf.outside.reading import read_outside
 
 ITEM_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element by precision."""
 
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class _Row(BaseModel):
-    operator: str
-    kind: str
-    stack: str
-    precision: Literal["float32", "bfloat16", "float16"]
-    ops_per_s: Rate
-    bytes_per_s: Rate
-
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Peaks:
     """The measured ceilings of a device."""
 
     ops_per_s: float
     bytes_per_s: float
     precision: str
+
+    def times(self, factor: float) -> Peaks:
+        """The ceilings of this many such devices."""
+        return Peaks(self.ops_per_s * factor, self.bytes_per_s * factor, self.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +42,53 @@ class Bound:
     """`compute`, `memory`, or `not known`."""
 
 
-def read_device(path: Path) -> Device:
-    """The ceilings in the JSON of `aiperf micro`: of several stacks, the best.
+@dataclass(frozen=True, slots=True)
+class ImageTimes:
+    """Seconds of one image at the ceilings."""
 
-    Raises UsageError if the file is not such a result, or has no ceilings of one precision.
-    """
-    rows = read_outside(path, _rows, error=UsageError, what="a result of 'aiperf micro --format json'")
-    ceilings = [row for row in rows if row.kind == "ceiling"]
-    precisions = {row.precision for row in ceilings}
-    products = [row.ops_per_s for row in ceilings if row.operator == "gemm"]
-    streams = [row.bytes_per_s for row in ceilings if row.operator == "triad"]
-    if not products or not streams or len(precisions) != 1:
-        raise UsageError(f"{path}: needs the ceilings gemm and triad of one precision")
-    return Device(max(products), max(streams), precisions.pop())
+    training: float
+    evaluation: float
 
 
-def _rows(data: bytes) -> list[_Row]:
-    return TypeAdapter(list[_Row]).validate_python(json.loads(data))
-
-
-def bound_of(layers: Iterable[LayerCount], device: Device | None) -> Bound | None:
+def bound_of(layers: Iterable[LayerCount], peaks: Peaks | None) -> Bound | None:
     """The ceiling of layers that run one after another; None if they count no operations.
 
     Without a device the intensity is that of float32.
     """
-    item_size = ITEM_SIZES[device.precision if device else "float32"]
+    item_size = ITEM_SIZES[peaks.precision if peaks else "float32"]
     operations = moved = 0
     computing = moving = 0.0
     for layer in layers:
         for work, elements in _passes(layer):
             operations, moved = operations + work, moved + elements * item_size
-            if device is not None:
-                in_compute, in_memory = work / device.ops_per_s, elements * item_size / device.bytes_per_s
+            if peaks is not None:
+                in_compute, in_memory = work / peaks.ops_per_s, elements * item_size / peaks.bytes_per_s
                 if in_compute >= in_memory:
                     computing += in_compute
                 else:
                     moving += in_memory
     if not operations:
         return None
-    if device is None:
+    if peaks is None:
         return Bound(operations / moved, None, "not known")
     bound = "compute" if computing >= moving else "memory"
     return Bound(operations / moved, operations / (computing + moving), bound)
+
+
+def image_times(layers: Iterable[LayerCount], peaks: Peaks) -> ImageTimes:
+    """The roofline time of an image: its layers and passes, each max(operations / P, bytes / B).
+
+    Evaluating has the forward pass of each layer alone.
+    """
+    item_size = ITEM_SIZES[peaks.precision]
+    training = evaluation = 0.0
+    for layer in layers:
+        for work, elements in _passes(layer):
+            training += max(work / peaks.ops_per_s, elements * item_size / peaks.bytes_per_s)
+        if layer.operations.forward:
+            moving = layer.elements * item_size / peaks.bytes_per_s
+            evaluation += max(layer.operations.forward / peaks.ops_per_s, moving)
+    return ImageTimes(training, evaluation)
 
 
 def _passes(layer: LayerCount) -> list[tuple[int, int]]:
@@ -112,9 +103,9 @@ def _passes(layer: LayerCount) -> list[tuple[int, int]]:
     return [(forward, layer.elements), (backward, gradients * layer.elements)]
 
 
-def roofline_rate(count: NetworkCount, device: Device) -> float | None:
+def roofline_rate(count: NetworkCount, peaks: Peaks) -> float | None:
     """Images per second that a device could train at its ceilings; None for an empty network."""
-    whole = bound_of(count.layers, device)
+    whole = bound_of(count.layers, peaks)
     if whole is None or whole.ceiling_ops is None:
         return None
     return whole.ceiling_ops / count.operations.total
