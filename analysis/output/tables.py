@@ -12,7 +12,7 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
-from analysis.output.page.words import TRIAL_STATES
+from analysis.output.page.words import TRIAL_STATES, known
 from analysis.report.model import Report
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.trials import most_accurate
@@ -131,13 +131,9 @@ def _ceilings(part: RooflinePart) -> Table:
         device = ceiling.device if ceiling.cpus is None else f"{ceiling.device}, {ceiling.cpus} CPUs"
         table.add_row(device, f"{ceiling.precision} ({ceiling.stack})", str(ceiling.nodes),
                       si(ceiling.gemm_ops, "OPS"), si(ceiling.triad_bytes_per_s, "B/s"))  # fmt: skip
-    table.add_row("score / gemm of all devices", "", "", _known(part.score_share), "")
-    table.add_row("share of the ceiling", "", "", _known(part.share_of_ceiling), "")
+    table.add_row("score / gemm of all devices", "", "", known(part.score_share), "")
+    table.add_row("share of the ceiling", "", "", known(part.share_of_ceiling), "")
     return table
-
-
-def _known(share: float | None) -> str:
-    return "not known" if share is None else percent(share)
 
 
 def _replicas(report: Report) -> Table:
