@@ -63,7 +63,7 @@ class NodeJob:
         log.info("the micro suite has ended with %d results", len(result.results))
         data = encoded(result)
         await asyncio.to_thread(write_atomically, measured_file(self.paths, file_name(self.host)), data)
-        return Measured(hash_of(data), None if result.results else "; ".join(result.problems))
+        return Measured(hash_of(data), None if result.results else "; ".join(result.problems) or "no results")
 
     def _result(self, **found: object) -> NodeResult:
         micro = self.config.micro
@@ -102,7 +102,7 @@ class NodeJob:
                 await asyncio.shield(end_group(process, END_GRACE_S))
         problems = _complaints(errors.decode(errors="replace"))
         if process.returncode != EXIT_DONE:
-            end = f"the suite ended with {describe_exit(process.returncode or 0)}"
+            end = f"the suite ended: {describe_exit(process.returncode or 0)}"
             return self._result(problems=(*problems, end)[-MOST_PROBLEMS:])
         rows = [row.model_dump(by_alias=True) for row in rows_of(output)]
         return self._result(problems=problems[:MOST_PROBLEMS], results=rows)
