@@ -20,10 +20,10 @@ BATCHES = (1, 8, 64)
 SIZES = (1024, 2048, 4096, 8192)
 """Of square matrices for the ceiling of computing."""
 
-MOST_OPERATIONS = 5e10
-"""Of one call with a batch above 1."""
+MOST_OPERATIONS, MOST_ELEMENTS = 2e10, 1 << 26
+"""Of one call with a batch above 1: larger ones are slower to measure, and no faster."""
 
-CHECKED_OPERATIONS, CHECKED_ELEMENTS = 2e9, 1 << 24
+CHECKED_OPERATIONS, CHECKED_ELEMENTS = 5e8, 1 << 22
 """Limits of a cut-out that is checked against the reference."""
 
 LONGEST_CALL_S = 1.0
@@ -109,7 +109,7 @@ class Runner:
                 copies_of(work, ITEM_SIZES[self.precision])
             except AiperfError:
                 break
-            if work.operations <= MOST_OPERATIONS and work.elements <= CHECKED_ELEMENTS * 8:
+            if work.operations <= MOST_OPERATIONS and work.elements <= MOST_ELEMENTS:
                 found.append(work)
         return found
 

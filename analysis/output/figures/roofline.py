@@ -14,11 +14,9 @@ from analysis.report.roofline.parts import CeilingPart
 MOST_CEILINGS = 3
 MOST_POINTS = 1000
 
-GROUPS = {
-    "conv": "convolutions", "maxpool": "poolings", "averagepool": "poolings", "fc": "fully connected",
-}  # fmt: skip
+GROUPS = {"conv": "conv", "maxpool": "pool", "averagepool": "pool", "fc": "fc"}
 TRIALS = "trials"
-SERIES = {"convolutions": COLOURS[0], "poolings": COLOURS[2], "fully connected": COLOURS[3], TRIALS: COLOURS[1]}
+SERIES = {"conv": COLOURS[0], "pool": COLOURS[2], "fc": COLOURS[3], TRIALS: COLOURS[1]}
 """What is marked, and its colour."""
 
 
@@ -78,12 +76,6 @@ def roofline_of(report: Report) -> Roofline | None:
     return Roofline(tuple(own[:MOST_CEILINGS]), {name: found for name, found in marks.items() if found})
 
 
-def ceiling_name(part: CeilingPart) -> str:
-    """A ceiling in words, for a legend."""
-    own = f"{part.cpus} CPUs of {part.device}" if part.cpus else part.device
-    return f"{own}, {part.precision}"
-
-
 CAPTION = (
     "Roofline of the micro suite: operations per second against operations a byte. Lines are the ceilings triad "
     "(memory) and gemm (computing); operators of the suite and trials are marked."
@@ -101,7 +93,7 @@ def _paint(figure: Any, found: Roofline) -> None:
     prefix, size = scale_of(found.top)
     for part in found.ceilings:
         xs, ys = found.roof(part)
-        axes.plot(xs, _scaled(ys, size), color=INK, linewidth=1.2, label=ceiling_name(part))
+        axes.plot(xs, _scaled(ys, size), color=INK, linewidth=1.2, label="ceiling")
     for name, marks in found.marks.items():
         axes.plot([mark.intensity for mark in marks], _scaled([mark.ops for mark in marks], size), "o",
                   color=SERIES[name], markersize=4, alpha=0.8, label=name)  # fmt: skip

@@ -68,8 +68,13 @@ def error_percent(error: float) -> str:
 
 
 def known(share: float | None) -> str:
-    """A share of a ceiling in percent; one without a measured ceiling is not known."""
-    return "not known" if share is None else percent(share)
+    """A share of a ceiling in percent; one without a measured ceiling is not known.
+
+    One above 1 is no efficiency: algorithms save operations, and data stay in caches.
+    """
+    if share is None:
+        return "not known"
+    return percent(share) if share <= 1 else "above the ceiling"
 
 
 def sentence(report: Report, machine: Machine) -> str:

@@ -2,7 +2,8 @@
 
 The roofline time of an image is the sum over layers and passes of max(operations / P, bytes / B),
 with P the best `gemm` in the precision of the training and B the `triad` of the same kind of node
-(Williams et al. 2009). A share is that time over the measured time.
+(Williams et al. 2009). Bytes are the layer's inputs and outputs, and its weights once a batch. A
+share is that time over the measured time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.errors import AiperfError
+from aiperf.history.bodies import TrialStarted
 from aiperf.network.operations import NetworkCount, count
 from aiperf.network.roofline import Peaks, bound_of, image_times
 from aiperf.rules.score import images_done
@@ -150,10 +152,11 @@ class Shares:
         assert started is not None  # it has stretches
         found, counted = self.peaks_of(started.replica, started.precision), self._count(started.architecture)
         seconds = (max(piece.end_ms for piece in own) - own[0].begin_ms) / 1000
-        whole = bound_of(counted.layers, found.peaks) if found is not None and counted is not None else None
+        batch = self._batch(started)
+        whole = bound_of(counted.layers, found.peaks, batch) if found is not None and counted is not None else None
         if found is None or counted is None or whole is None or seconds <= 0:
             return None
-        times = image_times(counted.layers, found.peaks)
+        times = image_times(counted.layers, found.peaks, batch)
         trained, evaluated = images_done(self._data.work[number], self._data.end_ms)
         self._seconds[number] = trained * times.training + evaluated * times.evaluation
         return TrialCeilingPart(
@@ -161,6 +164,14 @@ class Shares:
             bound=whole.bound, ops=sum(piece.operations for piece in own) / seconds / found.factor,
             share_of_ceiling=self._seconds[number] / seconds,
         )  # fmt: skip
+
+    def _batch(self, started: TrialStarted) -> int:
+        """Images of a step on one device, which moves the weights once."""
+        own = started.hyperparameters.get("batch_size")
+        try:
+            return max(1, int(own or self._data.manifest.config.batch_size))
+        except (AiperfError, ValueError):  # a data set that is not here, a hyperparameter that is no number
+            return 1
 
     def _count(self, name: str) -> NetworkCount | None:
         if name not in self._counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bokeh.models import ColumnDataSource
 
 from aiperf.cli.units import scale_of
-from analysis.output.figures.roofline import CAPTION, SERIES, ceiling_name, roofline_of
+from analysis.output.figures.roofline import CAPTION, SERIES, roofline_of
 from analysis.output.figures.style import INK
 from analysis.output.page.plots import Chart, add_hover, add_legend, new_plot
 from analysis.report.model import Report
@@ -20,7 +20,7 @@ def roofline_plot(report: Report) -> Chart | None:
     plot = new_plot("operations a byte", f"{prefix}OPS", x_axis_type="log", y_axis_type="log")
     for part in found.ceilings:
         xs, ys = found.roof(part)
-        plot.line(xs, [value / size for value in ys], color=INK, line_width=1.5, legend_label=ceiling_name(part))
+        plot.line(xs, [value / size for value in ys], color=INK, line_width=1.5, legend_label="ceiling")
     marked = []
     for name, marks in found.marks.items():
         source = ColumnDataSource({

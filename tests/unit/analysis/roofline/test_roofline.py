@@ -52,13 +52,16 @@ def test_the_roofline_time_of_an_image_by_hand() -> None:
     # a: 10 s and 20 s of computing, 5 s and 10 s of moving; b: 0.3 s and 6 s; c counts nothing.
     assert times.training == pytest.approx(36.0)
     assert times.evaluation == pytest.approx(16.0)
+    # Two images share the weights: 30 of the 50 elements are moved once for both.
+    shared = image_times((layers[0]._replace(parameters=30, elements=500),), peaks, batch=2)
+    assert shared.evaluation == pytest.approx(485 * 4 / 40)
 
 
 def test_a_trial_and_the_score_are_put_next_to_the_ceilings_of_their_node(tmp_path: Path) -> None:
     run = measure_node(trained(tmp_path)).end(100)
     report, part = reported(run)
     peaks = Peaks(2e11, 2e10, "float32")
-    times = image_times(count(run.architecture).layers, peaks)
+    times = image_times(count(run.architecture).layers, peaks, 64)
     seconds = 2 * (1437 * times.training + 360 * times.evaluation)
     (trial,) = part.trials
     # It trained from 10 s to 50 s, and the run took 100 s.
@@ -76,7 +79,7 @@ def test_a_trial_and_the_score_are_put_next_to_the_ceilings_of_their_node(tmp_pa
     found = roofline_of(report)
     assert found is not None
     assert {name: len(marks) for name, marks in found.marks.items()} == {
-        "convolutions": 1, "poolings": 1, "fully connected": 1, "trials": 1,
+        "conv": 1, "pool": 1, "fc": 1, "trials": 1,
     }  # fmt: skip
     assert verify(run.paths) == []
 
@@ -87,7 +90,7 @@ def test_replicas_that_share_a_node_share_its_ceiling(tmp_path: Path) -> None:
     run.at(10).start_trial(1, replica=1).at(50).epoch(1, 1, replica=1)
     _, part = reported(measure_node(run).end(100))
     assert part.machine_ops == pytest.approx(2e11)
-    times = image_times(count(run.architecture).layers, Peaks(1e11, 1e10, "float32"))
+    times = image_times(count(run.architecture).layers, Peaks(1e11, 1e10, "float32"), 64)
     seconds = 1437 * times.training + 360 * times.evaluation
     assert part.trials[0].share_of_ceiling == pytest.approx(seconds / 40)
     assert part.share_of_ceiling == pytest.approx(seconds / 200)
