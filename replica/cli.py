@@ -87,11 +87,11 @@ def _roofline(arguments: argparse.Namespace, source: CountSource, count: Network
     peaks = None if arguments.micro is None else read_peaks(arguments.micro)
     if arguments.format == "json":
         document = as_document(source.name, count, amounts)
-        add_roofline(document, count, peaks)
+        add_roofline(document, count, peaks, amounts.batch or 1)
         say_json(json.dumps(document, indent=2))
     else:
         print_tables(open_console(), source.name, count, amounts)
-        print_roofline(open_console(), count, peaks)
+        print_roofline(open_console(), count, peaks, amounts.batch or 1)
 
 
 def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
