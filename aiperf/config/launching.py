@@ -23,11 +23,11 @@ def _tuple_of_list(value: object) -> object:
 
 
 class MicroSection(Section):
-    """The micro suite on every node before the release of the replicas ([micro.md](micro.md))."""
+    """The micro suite on every node, before the release of the replicas."""
 
     suite: Literal["none", "quick", "full"] = "none"
-    """`quick` or `full`: one replica of each node measures it before the run begins. None of this
-    is in the run's time; what fails costs a warning."""
+    """`quick` or `full`: one replica of each node measures it before the run begins
+    ([micro.md](micro.md)). None of this is in the run's time; what fails costs a warning."""
     stack: Literal["tensorflow", "torch", "jax", "native"] | None = None
     """Software that is measured; default: `training.framework`."""
     operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], BeforeValidator(_tuple_of_list),

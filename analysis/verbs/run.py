@@ -14,7 +14,7 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
@@ -44,6 +44,8 @@ def _report(arguments: argparse.Namespace) -> int:
     from analysis.output.artifacts import write_report  # noqa: PLC0415  # draws figures: takes a second to import
 
     paths = open_run(arguments.run)
+    if arguments.micro is not None and arguments.output is None:
+        raise UsageError("--micro needs --output: the report in the run directory is made from the run alone")
     micro = () if arguments.micro is None else read_rows(arguments.micro)
     data = read_run(paths)
     report = build_report(data, micro=micro)
