@@ -56,8 +56,8 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	touch $@
 
 # Where the stack `native` cannot be built, its tests say that they are skipped.
-.venv/test.stamp: requirements/test.txt tools/build_horovod.py tools/build_native.py native/micro.cpp \
-  tools/debian_packages.sh .venv/$(BUILD).stamp
+.venv/test.stamp: requirements/test.txt requirements/native.txt tools/build_horovod.py tools/build_native.py \
+  native/micro.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
@@ -133,7 +133,7 @@ endif
 
 # Known vulnerabilities of the locked packages, by pip-audit in an environment of its own; asks pypi.org.
 audit-packages:
-	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt
+	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt requirements/native.txt
 
 format: .venv/test.stamp
 	$(BIN)/ruff format .
@@ -156,7 +156,7 @@ site: .venv/site.stamp
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run gpu jax jax-cuda torch torch-cpu horovod docs test; do \
+	for name in build run gpu jax jax-cuda torch torch-cpu horovod native docs test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done

@@ -55,6 +55,10 @@ class Ready(Message):
     version: str
     accelerators: int
     node: dict[str, str | int | float | None]
+    measured: str | None = None
+    """SHA-256 of the file in which this replica has put its node's results of the micro suite."""
+    unmeasured: str | None = None
+    """Why the suite has no results of a node that this replica was to measure."""
 
 
 class Unable(Message):

@@ -180,7 +180,9 @@ class Dispatcher:
 
     async def _barrier(self) -> bool:
         """Wait for every replica to be ready or lost, up to a limit; True if any is ready."""
-        milestones, limit_s = self._milestones, self._config.run.start_timeout
+        milestones, limit_s = self._milestones, self._config.start_limit
+        if (suite := self._config.micro.suite) != "none":
+            self._context.announce(f"the micro suite ({suite}) measures every node before the release")
         try:
             await wait_awake(self._all_answered, limit_s)
         except TimeoutError:

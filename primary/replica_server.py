@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aiperf.errors import LaunchError, StorageError
-from aiperf.history.bodies import JobIssued, ReplicaLost, ReplicaReady
+from aiperf.history.bodies import JobIssued, NodeMeasured, ReplicaLost, ReplicaReady
 from aiperf.messages import (
     CANCELLED,
     UNFIT,
@@ -20,6 +20,7 @@ from aiperf.messages import (
     Stop,
 )
 from aiperf.processes import python_module
+from aiperf.run_directory.measured import file_name
 from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
 from primary.display.state import ReplicaView
 from primary.environment import on_node
@@ -37,14 +38,19 @@ FORGIVEN_AFTER_S = 3600.0
 """A replica that has worked for this long may be restarted as often as a new one."""
 
 
-def agent_command(context: RunContext, replica: int) -> tuple[str, ...]:
-    """The command line of an agent, in the environment that the configuration describes."""
+def agent_command(context: RunContext, replica: int, released: bool = False) -> tuple[str, ...]:
+    """The command line of an agent, in the environment that the configuration describes.
+
+    Before the release it measures its node if the configuration asks for that.
+    """
     settings = context.config.environment
+    measures = context.config.micro.suite != "none" and not released and context.released_ms is None
     agent = python_module(
         "replica",
         "--run", str(context.paths.root.absolute()),
         "--replica", str(replica),
         "--share", str(context.launcher.per_node),
+        *(("--measure",) if measures else ()),
         python=settings.python,
     )  # fmt: skip
     return on_node(settings, agent)
@@ -259,7 +265,7 @@ class ReplicaServer:
     async def _start(self) -> ReplicaLink:
         spec = ReplicaSpec(
             replica=self._replica,
-            command=agent_command(self._context, self._replica),
+            command=agent_command(self._context, self._replica, self._milestones.released.is_set()),
             log=self._context.paths.replica_log(self._replica),
         )
         process = await self._context.launcher.start(spec)
@@ -278,6 +284,11 @@ class ReplicaServer:
                 clock_offset_ms=offset.applied_ms,
             )
         )
+        if ready.unmeasured is not None:
+            self._context.announce(f"WARNING: replica {self._replica}: the micro suite failed: {ready.unmeasured}")
+        if ready.measured is not None:
+            name = file_name(str(ready.node.get("host")))
+            self._context.writer.append(NodeMeasured(replica=self._replica, name=name, digest=ready.measured))
         self._witness.welcome(ready.writer)
         self._system.add(self._replica, ready.node)
         self._view.state = "ready"

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,8 +45,10 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from replica.machine.accelerators import visible_devices
+from replica.machine.measured import Measured
 from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
+from replica.micro.node_job import NodeJob
 from replica.search.planner import Planner
 from replica.share import own_accelerators, share_of_node
 from replica.storage import StorageReports, close_writer, open_writer
@@ -93,10 +96,9 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
-        own = self._context
-        own.send(Ready(writer=own.writer.name, version=__version__, accelerators=own.ranks, node=describe_node()))
         heartbeats = asyncio.create_task(self._send_heartbeats())
         answers = asyncio.create_task(self._answer(reader))
+        opening = asyncio.create_task(_open(self._context))
         try:
             broken = asyncio.create_task(self._broken.wait())
             done, _ = await asyncio.wait({answers, broken, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,6 +111,8 @@ class Agent:
         finally:
             heartbeats.cancel()
             answers.cancel()
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
             PATIENCE.hurry()
             try:
                 await self._end_work()
@@ -223,6 +227,15 @@ class Agent:
         self._context.report(end)
 
 
+async def _open(own: ReplicaContext) -> None:
+    """Measure the node if that is asked for, and report that the replica can work."""
+    measured = await own.measure_node() if own.measure_node is not None else Measured()
+    own.send(Ready(
+        writer=own.writer.name, version=__version__, accelerators=own.ranks, node=describe_node(),
+        measured=measured.digest, unmeasured=measured.problem,
+    ))  # fmt: skip
+
+
 def why_unable(config: RunConfig, replica: int) -> str | None:
     """The reason why this replica cannot work, or None."""
     if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
@@ -272,6 +285,8 @@ def make_context(
     share = share_of_node(arguments, config)
     several = len(share.ranks.hosts) > 1
     telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
+    environment = visible_devices(share.accelerators)
+    job = NodeJob(config, paths, arguments.replica, socket.gethostname(), share.memory.precision, environment)
     return ReplicaContext(
         replica=arguments.replica,
         config=config,
@@ -282,6 +297,7 @@ def make_context(
         start_trainer=partial(TrainerProcess.start, replace(share.ranks, telemetry=telemetry)),
         precision=share.memory.precision,
         send=output.send,
+        measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
     )
 
 
@@ -305,6 +321,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m replica", description="The agent of one replica.")
     parser.add_argument("--run", type=Path, required=True, help="run directory on the shared file system")
     add_place(parser)
+    parser.add_argument("--measure", action="store_true", help="measure this node before the run, if nobody did")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which stops its agents

@@ -15,7 +15,7 @@ from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import RULE_SETS
-from replica.counting.roofline import read_device
+from aiperf.run_directory.measured import read_peaks
 from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.counting.view import (
     Amounts,
@@ -84,14 +84,14 @@ def _source(arguments: argparse.Namespace) -> CountSource:
 def _roofline(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
     if arguments.format == "csv" or arguments.verify:
         raise UsageError("--roofline prints a table or JSON, and goes without --verify")
-    device = None if arguments.micro is None else read_device(arguments.micro)
+    peaks = None if arguments.micro is None else read_peaks(arguments.micro)
     if arguments.format == "json":
         document = as_document(source.name, count, amounts)
-        add_roofline(document, count, device)
+        add_roofline(document, count, peaks, amounts.batch or 1)
         say_json(json.dumps(document, indent=2))
     else:
         print_tables(open_console(), source.name, count, amounts)
-        print_roofline(open_console(), count, device)
+        print_roofline(open_console(), count, peaks, amounts.batch or 1)
 
 
 def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:

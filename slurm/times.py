@@ -68,7 +68,7 @@ def time_limit(config: RunConfig) -> str:
 
 def tight(config: RunConfig) -> str | None:
     """A warning if a slow start may cost the run its end; None if the limit allows for it."""
-    wanted_s = config.run.duration + config.run.start_timeout + STOP_SIGNAL_S
+    wanted_s = config.run.duration + config.start_limit + STOP_SIGNAL_S
     if config.slurm.time is None or limit_s(config.slurm.time) >= wanted_s:
         return None
     return (
@@ -78,4 +78,4 @@ def tight(config: RunConfig) -> str | None:
 
 
 def _comfortable_s(config: RunConfig) -> float:
-    return config.run.duration + config.run.start_timeout + config.run.stop_grace + STOP_SIGNAL_S
+    return config.run.duration + config.start_limit + config.run.stop_grace + STOP_SIGNAL_S

@@ -1,4 +1,4 @@
-"""Build the native stack of `aiperf micro`: C++ on oneDNN, from its wheels on GNU OpenMP.
+"""Build the native stack of `aiperf micro`: C++ on oneDNN, from the wheels of requirements/native.
 
 `make native` calls it. ONEDNN_ROOT names another installation with `include` and `lib`, such as a
 newer one of a Linux distribution. The wheels of oneDNN from 2024 on need SYCL for CPUs, and with it
@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "native"
-WHEELS = ("onednn-devel-cpu-gomp==2023.2.0", "onednn-cpu-gomp==2023.2.0")
-"""oneDNN 3.2."""
+LOCK = ROOT / "requirements" / "native.txt"
+"""oneDNN 3.2, with hashes."""
 
 
 def main() -> int:
@@ -44,7 +44,8 @@ def _installed() -> Path:
     prefix = FOLDER / "onednn"
     if not (prefix / "include" / "dnnl.hpp").is_file():
         subprocess.run([sys.executable, "-m", "venv", str(prefix)], check=True)
-        subprocess.run([str(prefix / "bin" / "pip"), "install", "--quiet", "--no-deps", *WHEELS], check=True)
+        pip = (str(prefix / "bin" / "pip"), "install", "--quiet", "--require-hashes", "-r", str(LOCK))
+        subprocess.run(pip, check=True)
     return prefix
 
 

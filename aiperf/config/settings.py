@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
-from aiperf.config.launching import LaunchSection
+from aiperf.config.launching import LaunchSection, MicroSection
 from aiperf.config.sections import (
     EnvironmentSection,
     NniSection,
@@ -46,6 +46,7 @@ class RunConfig(Section):
     training: TrainingSection = TrainingSection()
     replica: ReplicaSection = ReplicaSection()
     launch: LaunchSection = LaunchSection()
+    micro: MicroSection = MicroSection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     ray: RaySection = RaySection()
@@ -75,6 +76,11 @@ class RunConfig(Section):
         if self.training.trainer == "simulated" or self.training.input == "synthetic":
             return None
         return known_fingerprint(self.run.dataset, self.run.data_dir)
+
+    @property
+    def start_limit(self) -> float:
+        """Longest wait in seconds for the replicas at the start, the micro suite included."""
+        return self.run.start_timeout + (self.micro.time_limit if self.micro.suite != "none" else 0.0)
 
     @property
     def batch_size(self) -> int:

@@ -96,6 +96,8 @@ def _allowed_entry(annotation: Any) -> str:
     rule = next((item for item in _metadata(annotation) if isinstance(item, TextRule)), None)
     if rule is not None:
         return rule.allowed
+    if get_origin(annotation) is Literal:
+        return _one_of(get_args(annotation))
     return f"{_KINDS[_plain(annotation)][0]} {_in_words(_metadata(annotation), str)}".strip()
 
 
@@ -186,7 +188,10 @@ def _example(field: FieldInfo, found: object) -> str:
         near = difflib.get_close_matches(shown(found).strip("'"), [str(choice) for choice in get_args(kind)], n=1)
         return near[0] if near else str(field.default if field.default is not None else get_args(kind)[0])
     if get_origin(kind) is tuple:
-        rule = next((item for item in _metadata(get_args(kind)[0]) if isinstance(item, TextRule)), None)
+        entry = get_args(kind)[0]
+        if get_origin(entry) is Literal:
+            return f"'[\"{get_args(entry)[0]}\"]'"
+        rule = next((item for item in _metadata(entry) if isinstance(item, TextRule)), None)
         return f"'[\"{rule.example}\"]'" if rule is not None else "'[1]'"
     if field.default is None or field.is_required():
         rule = _rule(field)

@@ -224,8 +224,21 @@ class PrimaryPaused:
     duration_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class NodeMeasured:
+    """Primary: a replica has measured its node with the micro suite before it was ready.
+
+    `digest` is the SHA-256 of the node's file, `micro/NAME` below the run.
+    """
+
+    type: Literal["node_measured"] = "node_measured"
+    replica: int
+    name: str
+    digest: str
+
+
 AnyBody = (
     ReplicaReady | ReplicaLost | RunReleased | RunResumed | RunEnded | JobIssued
     | TrialStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
-    | EpochWitnessed | TrialClosed | PrimaryPaused
+    | EpochWitnessed | TrialClosed | PrimaryPaused | NodeMeasured
 )  # fmt: skip

@@ -15,6 +15,7 @@ from aiperf.history.bodies import (
     EpochCompleted,
     EpochWitnessed,
     JobIssued,
+    NodeMeasured,
     PhaseBegan,
     PrimaryPaused,
     ProgressMade,
@@ -133,6 +134,8 @@ class Ledger:
     resumptions: set[Stamped[RunResumed]] = field(default_factory=set)
     trials: dict[int, TrialLedger] = field(default_factory=dict)
     replicas: dict[int, ReplicaLedger] = field(default_factory=dict)
+    measured: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the micro suite's results, by their names."""
     offsets_ms: dict[str, int] = field(default_factory=dict)
     last_ms: int = 0
     last_of_writer_ms: dict[str, int] = field(default_factory=dict)
@@ -311,6 +314,10 @@ def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
     ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
 
 
+def _node_measured(ledger: Ledger, body: NodeMeasured, record: Record) -> None:
+    ledger.measured.setdefault(body.name, body.digest)
+
+
 def _nothing(ledger: Ledger, body: PrimaryPaused | EpochWitnessed, record: Record) -> None:
     """Only the checks of witnesses ask for it."""
 
@@ -332,5 +339,6 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     EpochWitnessed: _nothing,
     PrimaryPaused: _nothing,
     TrialClosed: _trial_closed,
+    NodeMeasured: _node_measured,
 }
 """The change that each kind of record makes."""

@@ -186,6 +186,11 @@ class Entry:
     submitted: bool = False
 
 
+def measured_file(paths: RunPaths, name: str) -> Path:
+    """The micro suite's results of one node (`aiperf.run_directory.measured`)."""
+    return paths.root / "micro" / name
+
+
 def digests_of(paths: RunPaths) -> Path:
     """Directory of digests (`aiperf.digest`): a folder for each primary."""
     return paths.root / "digest"
@@ -210,6 +215,7 @@ ENTRIES = (
     Entry(r"models/[0-9a-f]{16}/architecture\.json", "models/*/architecture.json", submitted=True),
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
     Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),
+    Entry(r"micro/[\w.-]+\.json", "micro/*.json", submitted=True),
     Entry(r"report/.+", "report/**/*", submitted=True),
     Entry(r"models/[0-9a-f]{16}/(weights-\d{6,}|checkpoint-\d{6,}(\.before)?)\.npz", "models/*/*.npz"),
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from analysis.output.figures import curves, search
+from analysis.output.figures.roofline import roofline_chart
 from analysis.output.figures.style import Drawing
 from analysis.output.frames import csv_tables, csv_text
 from analysis.output.mllog import mllog_lines
@@ -29,6 +30,7 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
         search.architecture_chart(report),
         search.family_tree(report),
         search.tuner_chart(report),
+        roofline_chart(report),
     )
     yield from (drawing for drawing in every if drawing is not None)
 

@@ -21,6 +21,7 @@ from analysis.report.model import (
     TrialPart,
     UsagePart,
 )
+from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
@@ -34,6 +35,7 @@ def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
         "hyperparameters": _table(HyperparameterPart, report.hyperparameters),
         "usage": _table(UsagePart, report.usage),
         "epochs": _epochs(data),
+        **_roofline(report.roofline),
     }
 
 
@@ -50,6 +52,17 @@ def _table(kind: type[BaseModel], parts: Sequence[BaseModel]) -> pd.DataFrame:
 
 def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value
+
+
+def _roofline(part: RooflinePart | None) -> dict[str, pd.DataFrame]:
+    """Ceilings, measured operators, and trials next to their ceilings; none if nothing is known."""
+    if part is None or not part.operators:
+        return {}
+    return {
+        "ceilings": _table(CeilingPart, part.ceilings),
+        "operators": _table(OperatorPart, part.operators),
+        "trial_ceilings": _table(TrialCeilingPart, part.trials),
+    }
 
 
 def _replicas(report: Report) -> pd.DataFrame:

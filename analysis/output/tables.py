@@ -12,8 +12,9 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
-from analysis.output.page.words import TRIAL_STATES
+from analysis.output.page.words import TRIAL_STATES, known
 from analysis.report.model import Report
+from analysis.report.roofline.parts import RooflinePart
 from analysis.report.trials import most_accurate
 
 MOST_ROWS = 100
@@ -48,6 +49,8 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
     console.print(_replicas(report))
     if report.statistics is not None:
         console.print(_statistics(report))
+    if report.roofline is not None and report.roofline.ceilings:
+        console.print(_ceilings(report.roofline))
     hidden = max(0, len(report.trials) - MOST_ROWS), max(0, len(report.replica_details) - MOST_ROWS)
     if any(hidden):
         console.print(f"not shown: {hidden[0]} trials of lower accuracy, {hidden[1]} replicas; the CSV tables have all")
@@ -116,6 +119,20 @@ def _statistics(report: Report) -> Table:
     for device in report.physics.devices if report.physics is not None else ():
         share = f"{percent(device.share_of_peak)} of {device.devices} x {si(device.peak_ops, 'OPS')}"
         table.add_row(f"OPS on {device.name}", si(device.ops, "OPS"), share if device.share_of_peak is not None else "")
+    return table
+
+
+def _ceilings(part: RooflinePart) -> Table:
+    table = make_table(
+        "What the machine can do (micro suite)", "device", "precision", "nodes", "gemm", "triad",
+        left=("device", "precision"),
+    )  # fmt: skip
+    for ceiling in part.ceilings:
+        device = ceiling.device if ceiling.cpus is None else f"{ceiling.device}, {ceiling.cpus} CPUs"
+        table.add_row(device, f"{ceiling.precision} ({ceiling.stack})", str(ceiling.nodes),
+                      si(ceiling.gemm_ops, "OPS"), si(ceiling.triad_bytes_per_s, "B/s"))  # fmt: skip
+    table.add_row("score / gemm of all devices", "", "", known(part.score_share), "")
+    table.add_row("share of the ceiling", "", "", known(part.share_of_ceiling), "")
     return table
 
 

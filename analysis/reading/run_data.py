@@ -16,11 +16,13 @@ from aiperf.history.ledger import Ledger, TrialLedger, close_writer
 from aiperf.network.operations import NOTHING
 from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
+from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
 from analysis.reading.history import add_phases, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
+from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
@@ -50,6 +52,8 @@ class RunData:
     system: dict[str, NodeFacts]
     """The node of each replica, by replica."""
     telemetry: Telemetry
+    measured: tuple[NodeResult, ...]
+    """Results of the micro suite, of the nodes that were measured."""
     own_space: bool
     """True if the run directory holds a space of hyperparameters."""
     paths: RunPaths
@@ -131,7 +135,8 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
-        also = [*_described(paths, manifest), *check_superseded(superseded)]
+        nodes = read_measured(paths, ledger)
+        also = [*_described(paths, manifest), *nodes.damages, *check_superseded(superseded)]
         damages = in_order([*missing, *inspection.damages(found, workers), *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
@@ -147,6 +152,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         ended=ended,
         system=read_system(paths),
         telemetry=telemetry,
+        measured=nodes.results,
         own_space=paths.space.exists(),
         paths=paths,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from aiperf.rules.score import (
     regulated,
 )
 from aiperf.rules.table import VERDICTS, RunFacts, check, status
+from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import without_evidence
 from analysis.reading.run_data import RunData
 from analysis.report.devices import count_devices, devices_of
@@ -34,15 +36,17 @@ from analysis.report.model import (
 )
 from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
+from analysis.report.roofline.build import roofline_part
+from analysis.report.roofline.parts import RooflinePart
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
 
 
-def build_report(data: RunData, so_far: bool = False) -> Report:
+def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] = ()) -> Report:
     """Compute the report of a run from its records.
 
     A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
-    same, for those who watch it.
+    same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
     """
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
     work = list(data.work.values())
@@ -56,6 +60,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
     facts = _facts(data, trials, error, physics)
     verdict = _verdict(facts, data.manifest.rehearsed is not None)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
+    roofline = roofline_part(data, score if scored else None, micro)
     return Report(
         score_ops=score if scored else None,
         regulated_score_ops=regulated(score, error) if scored else None,
@@ -65,7 +70,7 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
         timeline=_timeline(data),
-        trials=trials,
+        trials=_with_shares(trials, roofline),
         replica_details=replicas,
         hyperparameters=by_value(trials),
         failures=_failures(data, trials),
@@ -73,9 +78,17 @@ def build_report(data: RunData, so_far: bool = False) -> Report:
         energy=energy(data, data.telemetry, work, total),
         statistics=statistics(data, trials, score if scored else None, phases),
         physics=physics,
+        roofline=roofline,
         **verdict,
         **_surroundings(data),
     )
+
+
+def _with_shares(trials: tuple[TrialPart, ...], roofline: RooflinePart) -> tuple[TrialPart, ...]:
+    shares = {part.trial: part.share_of_ceiling for part in roofline.trials}
+    found = ((trial, shares.get(trial.id)) for trial in trials)
+    return tuple(trial if share is None else trial.model_copy(update={"share_of_ceiling": share})
+                 for trial, share in found)  # fmt: skip
 
 
 def _verdict(facts: RunFacts, rehearsed: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
+from analysis.report.roofline.parts import RooflinePart
 
 
 class ViolationPart(Part):
@@ -164,6 +165,8 @@ class TrialPart(Part):
     """Weights of the architecture."""
     depth: int | None
     """Convolutions and dense layers of the architecture."""
+    share_of_ceiling: float | None = None
+    """Roofline time of its images / time of its training and evaluation; null if not known."""
 
 
 class HyperparameterPart(Part):
@@ -278,6 +281,8 @@ class Report(Part):
     """Intervals of the result; null in reports of earlier versions."""
     physics: PhysicsPart | None = None
     """Plausibility of the run on its devices; null in reports of earlier versions."""
+    roofline: RooflinePart | None = None
+    """What the machine can do by the micro suite; null in reports of earlier versions."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

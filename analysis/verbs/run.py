@@ -14,7 +14,8 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
+from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
@@ -35,14 +36,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _configure_report(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the files (default: DIR/report)")
+    parser.add_argument("--micro", type=Path, metavar="FILE",
+                        help="ceilings of such nodes, as 'aiperf micro --output FILE' writes them")  # fmt: skip
 
 
 def _report(arguments: argparse.Namespace) -> int:
     from analysis.output.artifacts import write_report  # noqa: PLC0415  # draws figures: takes a second to import
 
     paths = open_run(arguments.run)
+    if arguments.micro is not None and arguments.output is None:
+        raise UsageError("--micro needs --output: the report in the run directory is made from the run alone")
+    micro = () if arguments.micro is None else read_rows(arguments.micro)
     data = read_run(paths)
-    report = build_report(data)
+    report = build_report(data, micro=micro)
     page, problem = None, None
     try:
         with PATIENCE.set(PATIENCE_S):

@@ -1,45 +1,53 @@
-"""A hand-written loop over one TensorFlow convolution, next to `aiperf micro` on the same shape.
+"""A convolution by a stack of the micro suite, next to a loop written by hand.
 
-`python -m benchmarks.micro.loop` prints operations per second of both, and the suite's spread.
+`python -m benchmarks.micro.loop --stack tensorflow` (or torch, jax) alternates the suite and the
+loop of `benchmarks/micro/by_hand` on 8 images of 48 x 72 x 256, with 3 x 3 kernels and 256 filters,
+and prints both rates, the suite's spread, and their ratio. `--stack native` has no loop.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from importlib import import_module
+from statistics import median
 
 import numpy as np
-import tensorflow as tf
 
 from replica.micro.measure import FULL, measure
 from replica.micro.operands import make_operands
-from replica.micro.stacks.tensorflow import TensorFlowStack
+from replica.micro.stacks import STACKS
 from workloads.micro.suite import SUITE
 from workloads.micro.work import Work
 
-
-def by_hand(images: tf.Tensor, weights: tf.Tensor, seconds: float = 2.0) -> float:
-    """Seconds of a call, over a loop that lasts `seconds`."""
-    convolve = tf.function(lambda: tf.nn.conv2d(images, weights, 1, "SAME"))
-    for _ in range(5):
-        convolve()
-    calls, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        kept = convolve().numpy()
-        calls += 1
-    assert kept.any()
-    return (time.perf_counter() - start) / calls
+WORK = Work(SUITE[0], "forward", 8)
+CALLS = 12
+"""Of a block by hand: about as long as the suite's nine."""
 
 
 def main() -> None:
-    """Alternate both ways three times."""
-    work = Work(SUITE[0], "forward", 1)
-    operands = make_operands(work, np.random.default_rng(1))
-    kernel = TensorFlowStack().kernel(work, [operands], "float32")
-    for _ in range(3):
+    """Alternate both ways."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stack", default="tensorflow", choices=tuple(STACKS))
+    parser.add_argument("--repetitions", type=int, default=5)
+    arguments = parser.parse_args()
+    operands = make_operands(WORK, np.random.default_rng(1))
+    kernel = STACKS.load(arguments.stack)().kernel(WORK, [operands], "float32")
+    hand = None if arguments.stack == "native" else import_module(f"benchmarks.micro.by_hand.{arguments.stack}")
+    rates: list[float] = []
+    loops: list[float] = []
+    for _ in range(arguments.repetitions):
         timing = measure(kernel, 1, FULL, time.perf_counter)
-        hand = by_hand(*map(tf.constant, operands))
-        rates = (work.operations / timing.median / 1e9, work.operations / hand / 1e9)
-        print(f"micro {rates[0]:.1f} GOPS (spread {timing.spread:.1%}), by hand {rates[1]:.1f} GOPS")
+        rates.append(WORK.operations / timing.median / 1e9)
+        text = f"micro {rates[-1]:.1f} GOPS (spread {timing.spread:.1%})"
+        if hand is not None:
+            hand.seconds_per_call(3)
+            loops.append(WORK.operations / hand.seconds_per_call(CALLS) / 1e9)
+            text += f", by hand {loops[-1]:.1f} GOPS"
+        print(text, flush=True)
+    print(f"{arguments.stack}: median {median(rates):.1f} GOPS, best {max(rates):.1f}", end="")
+    print(f"; by hand {median(loops):.1f}, best {max(loops):.1f}; ratio {median(rates) / median(loops):.3f}"
+          if loops else "")  # fmt: skip
 
 
 if __name__ == "__main__":

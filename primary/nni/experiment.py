@@ -63,7 +63,7 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
     result.trial_code_directory = run
     result.trial_concurrency = config.run.replicas
     # Until the replicas are released; then the tuner sets the time that is left of the run.
-    result.max_experiment_duration = f"{ceil(config.run.start_timeout + config.run.duration)}s"
+    result.max_experiment_duration = f"{ceil(config.start_limit + config.run.duration)}s"
     name = f"{AiperfTuner.__module__}.{AiperfTuner.__qualname__}"
     result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=str(PACKAGES), class_args={"run": run})
     result.experiment_working_directory = config.nni.directory or str(paths.nni_files.absolute())

@@ -13,8 +13,8 @@ from rich.table import Table
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import number, si
 from aiperf.network.operations import RULE_SET, LayerCount, NetworkCount, Operations
+from aiperf.network.roofline import Peaks, bound_of, roofline_rate
 from aiperf.outside.text import for_cell
-from replica.counting.roofline import Device, bound_of, roofline_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +66,42 @@ def as_document(name: str, count: NetworkCount, amounts: Amounts) -> dict[str, A
     return {**document, **dict(_amounts(whole, amounts))}
 
 
-def add_roofline(document: dict[str, Any], count: NetworkCount, device: Device | None) -> None:
-    """Add the ceiling of each kind of layer, and of each layer, to `as_document`."""
+def add_roofline(document: dict[str, Any], count: NetworkCount, peaks: Peaks | None, batch: int = 1) -> None:
+    """Add the ceiling of each kind of layer, and of each layer, to `as_document`.
+
+    A step of `batch` images moves the weights once.
+    """
     for kind, entry in document["layers"].items():
-        entry.update(_bound([layer for layer in count.layers if layer.kind == kind], device))
+        entry.update(_bound([layer for layer in count.layers if layer.kind == kind], peaks, batch))
     document["each_layer"] = [
         {"name": layer.name, "kind": layer.kind, "forward": layer.operations.forward,
-         "backward": layer.operations.backward, **_bound([layer], device)}
+         "backward": layer.operations.backward, **_bound([layer], peaks, batch)}
         for layer in count.layers
     ]  # fmt: skip
     document["roofline"] = {
-        **_bound(count.layers, device), "images_per_s": None if device is None else roofline_rate(count, device)
+        **_bound(count.layers, peaks, batch),
+        "images_per_s": None if peaks is None else roofline_rate(count, peaks, batch),
     }  # fmt: skip
 
 
-def _bound(layers: Sequence[LayerCount], device: Device | None) -> dict[str, Any]:
-    found = bound_of(layers, device)
+def _bound(layers: Sequence[LayerCount], peaks: Peaks | None, batch: int) -> dict[str, Any]:
+    found = bound_of(layers, peaks, batch)
     return {"ceiling_ops": None, "intensity": None, "bound": None} if found is None else asdict(found)
 
 
-def print_roofline(console: PlainConsole, count: NetworkCount, device: Device | None) -> None:
-    """Print intensity and ceiling of each kind of layer in a training step of one image."""
+def print_roofline(console: PlainConsole, count: NetworkCount, peaks: Peaks | None, batch: int = 1) -> None:
+    """Print intensity and ceiling of each kind of layer in a training step of `batch` images."""
     table = Table(title="Roofline, training", title_justify="left")
     for heading in ("Layer", "Operations/byte", "Ceiling", "Bound"):
         table.add_column(heading, justify="left" if heading in ("Layer", "Bound") else "right")
     kinds = [(kind, [layer for layer in count.layers if layer.kind == kind]) for kind in count.by_kind]
     for name, layers in (*kinds, ("Total", list(count.layers))):
-        found = bound_of(layers, device)
+        found = bound_of(layers, peaks, batch)
         if found is not None:
             ceiling = "not known" if found.ceiling_ops is None else si(found.ceiling_ops, "OPS")
             table.add_row(name, si(found.intensity), ceiling, found.bound)
     console.print(table)
-    rate = None if device is None else roofline_rate(count, device)
+    rate = None if peaks is None else roofline_rate(count, peaks, batch)
     console.print(f"at these ceilings: {'not known' if rate is None else f'{si(rate)} images/s'}", highlight=False)
 
 

@@ -36,7 +36,7 @@ def describe_node() -> NodeFacts:
     facts: NodeFacts = {
         "host": socket.gethostname(),
         "os": platform.platform(),
-        "cpu_model": _cpu_model(),
+        "cpu_model": cpu_model(),
         "cpu_count": shared_cpus(),
         "node_cpu_count": node_cpus(),
         "memory_bytes": node_memory(),
@@ -94,5 +94,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """The processor's model, or the architecture if the kernel does not say."""
     return next(iter(cpu_fields("model name")), platform.machine())

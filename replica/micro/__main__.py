@@ -11,10 +11,12 @@ import sys
 from aiperf.cli.lines import warn
 from aiperf.errors import AiperfError
 from replica.micro.cli import MICRO
+from replica.trainer.settings import die_with_parent
 
 
 def main() -> int:
     """Measure, and print in the format asked for; exit code 1 with the reason if it fails."""
+    die_with_parent()
     parser = argparse.ArgumentParser(prog="python -m replica.micro")
     MICRO.configure(parser)
     try:

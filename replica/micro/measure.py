@@ -24,6 +24,10 @@ class Plan:
     block_s: float = 0.2
 
 
+FEWEST_BLOCKS = 3
+LONG_CALL_S = 1.0
+"""Longer calls need no further warm-up, and have as many fewer blocks, but at least three."""
+
 FULL = Plan()
 QUICK = Plan(warm_s=0.05, blocks=5, block_s=0.05)
 
@@ -53,9 +57,13 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
         kernel.call(calls % copies)
         kernel.synchronise()
         calls, now = calls + 1, seconds()
+        if now - start > calls * LONG_CALL_S:
+            break
     share = (now - start) / calls
     several = max(1, ceil(plan.block_s / max(share, 1e-9)))
-    blocks = np.array([_block(kernel, several, copies, seconds) / several for _ in range(plan.blocks)])
+    fewer = max(FEWEST_BLOCKS, int(plan.blocks * LONG_CALL_S / max(share, LONG_CALL_S)))
+    every = range(min(plan.blocks, fewer))
+    blocks = np.array([_block(kernel, several, copies, seconds) / several for _ in every])
     median = float(np.median(blocks))
     low, high = np.percentile(blocks, (10, 90))
     return Timing(median, float(blocks.min()), float((high - low) / median))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod, sqrt
 
 import numpy as np
@@ -35,7 +36,7 @@ def make_operands(work: Work, generator: np.random.Generator) -> Operands:
         if case.has_weights and shape == case.weight_shape:
             made.append(_normal(generator, shape, spread))
         elif case.operator == "triad":
-            made.append(generator.random(shape, dtype=np.float32))
+            made.append(_repeated(shape, lambda size: generator.random(size, dtype=np.float32)))
         elif shape[1:] == case.input_shape and case.operator != "gemm":
             made.append(data(case.kind, shape, generator))
         else:
@@ -52,13 +53,20 @@ def data(kind: str, shape: Shape, generator: np.random.Generator) -> Array:
     """
     if kind == "sparse2d":
         share = OCCUPANCY * SPARSE_SIDE**2 / max(prod(shape[1:3]), SPARSE_SIDE**2) if len(shape) > 2 else OCCUPANCY
-        values = generator.exponential(1.0, size=shape).astype(np.float32)
-        kept = generator.random(shape, dtype=np.float32) < share
-        kept.flat[0] = True  # the smallest batch has an entry, too
-        return values * kept
-    noise = _normal(generator, shape, 1.0)
-    return np.exp(noise) if kind == "dense3d" else noise
 
+        def energies(size: int) -> Array:
+            kept = generator.random(size, dtype=np.float32) < share
+            kept[0] = True  # the smallest batch has an entry, too
+            return generator.standard_exponential(size, dtype=np.float32) * kept
+
+        return _repeated(shape, energies)
+    if kind == "dense3d":
+        return _repeated(shape, lambda size: np.exp(generator.standard_normal(size, dtype=np.float32)))
+    return _normal(generator, shape, 1.0)
+
+
+PERIOD = 1_048_573
+"""A prime: no two rows or planes of an array begin at the same place of it."""
 
 LEVELS = 1000
 """Different values of an array without ties."""
@@ -90,4 +98,13 @@ def check_operands(operands: Operands) -> None:
 
 
 def _normal(generator: np.random.Generator, shape: Shape, spread: float) -> Array:
-    return generator.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+    return _repeated(shape, lambda size: generator.standard_normal(size, dtype=np.float32) * np.float32(spread))
+
+
+def _repeated(shape: Shape, draw: Callable[[int], Array]) -> Array:
+    """Numbers that are drawn, over and over again if there are more than `PERIOD`.
+
+    Drawing a billion numbers takes longer than all calls that use them.
+    """
+    size = prod(shape)
+    return np.resize(draw(min(size, PERIOD)), shape)

@@ -26,6 +26,10 @@ class Result:
     """Roofline time over measured time; None without a ceiling."""
     bound: str | None = None
     empty_call_s: float | None = None
+    device: str | None = None
+    """Model of the processor or accelerator."""
+    cpus: int | None = None
+    """CPUs that could be used; None on an accelerator."""
 
     @classmethod
     def of(
@@ -59,7 +63,8 @@ class Result:
         work, case = self.work, self.work.case
         return {
             "operator": case.operator, "kind": case.kind, "shape": case.text, "pass": work.direction,
-            "stack": self.stack, "precision": self.precision, "batch": work.batch,
+            "stack": self.stack, "precision": self.precision, "device": self.device, "cpus": self.cpus,
+            "batch": work.batch,
             "operations": work.operations, "ops_per_s": self.ops_per_s,
             "images_per_s": work.batch / self.seconds, "bytes_per_s": self.bytes / self.seconds,
             "share_of_ceiling": self.share, "bound": self.bound, "mark": self.mark,

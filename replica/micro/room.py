@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psutil
 
+from replica.machine.accelerators import find_accelerators
+from replica.machine.node import available_cpus, cpu_model
 from replica.micro.stacks.contract import UnsupportedError
 from workloads.micro.suite import group
 from workloads.micro.work import Work
@@ -27,11 +29,20 @@ def last_level_cache() -> int:
     return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=USUAL_CACHE)
 
 
+def device_of(stack: str) -> tuple[str, int | None]:
+    """The model of what a stack computes on, by its own name of it, and the CPUs if it is those."""
+    if "cpu" in stack.lower():
+        return cpu_model(), available_cpus()
+    found = find_accelerators()
+    return (found[0].name if found else stack), None
+
+
 def copies_of(work: Work, item_size: int) -> int:
     """Copies of the operands to rotate over.
 
     Pooling and fully connected layers get twice the last-level cache, up to `MOST_COPIES`, so that
-    no operand is in the cache because it was just used; a triad exceeds it by itself. Raises
+    no operand is in the cache because it was just used; a triad exceeds it by itself, as one copy
+    of a large layer does. Raises
     UnsupportedError if one copy needs more than a quarter of the available memory.
     """
     limit = psutil.virtual_memory().available // 4
@@ -42,6 +53,8 @@ def copies_of(work: Work, item_size: int) -> int:
             f"quarter of the available memory ({limit / 2**30:.1f} GiB)"
         )
     if group(work.case) not in ("pool", "fc"):
+        return 1
+    if work.bytes(item_size) > 2 * last_level_cache():
         return 1
     wanted = -(-2 * last_level_cache() // work.bytes(item_size)) + 1
     return int(min(max(wanted, 2), MOST_COPIES, max(limit // needed, 1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.run_directory.paths import RunPaths
+from replica.machine.measured import Measured
 from replica.search.planner import Planner
 from replica.trial.trainer import StartTrainer
 
@@ -31,6 +32,8 @@ class ReplicaContext:
     precision: Precision
     send: Callable[[Message], None]
     """Sends a message to the primary."""
+    measure_node: Callable[[], Awaitable[Measured]] | None = None
+    """Measures the node before this replica is ready; None: that is not asked for."""
 
     def report(self, message: Message) -> None:
         """Send a message as soon as all records so far are durable."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.cli.units import si
 from analysis.output.page.lineage import morph_words
-from analysis.output.page.words import TRIAL_STATES
+from analysis.output.page.words import TRIAL_STATES, known
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 
@@ -45,6 +45,7 @@ def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:
         "layers": f"{trial.depth}, {si(trial.parameters)} weights" if trial.depth else "",
         "training one image": si(trial.image_operations, "OP") if trial.image_operations else "",
         "precision": trial.precision or "",
+        "share of the ceiling": known(trial.share_of_ceiling),
         "log": log.relative_to(data.paths.root).as_posix(),
     }
 

@@ -16,6 +16,7 @@ from analysis.output.page.machine import machine_of
 from analysis.output.page.network_chart import network_chart
 from analysis.output.page.phase_charts import phase_charts
 from analysis.output.page.plots import Chart
+from analysis.output.page.roofline.chart import roofline_plot
 from analysis.output.page.search_charts import lineage_chart
 from analysis.output.page.time_charts import accuracy_chart, score_chart, trial_chart, utilisation_chart
 from analysis.output.page.trials import MOST_TRIALS, safe_json, trial_details
@@ -43,6 +44,7 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         sentence=words.sentence(report, machine),
         score_interval=_score_interval(report),
         words=words,
+        known=words.known,
         best=best,
         charts=charts,
         charts_json=charts_json(charts.values()),
@@ -75,8 +77,9 @@ def _charts(data: RunData, report: Report, best: Best | None) -> Iterator[Chart]
         yield lineage_chart(report, best)
     if report.trials:
         yield trial_chart()
-    if (utilisation := utilisation_chart(data)) is not None:
-        yield utilisation
+    for chart in (roofline_plot(report), utilisation_chart(data)):
+        if chart is not None:
+            yield chart
 
 
 def _score_interval(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from aiperf.cli.units import count, si
+from aiperf.cli.units import count, percent, si
 from analysis.output.page.machine import Machine
 from analysis.report.model import Report, TrialPart
 
@@ -63,8 +63,18 @@ def evaluated_architectures(trials: tuple[TrialPart, ...]) -> int:
 
 def error_percent(error: float) -> str:
     """An error in percent with two digits, such as 19 % or 1.4 %."""
-    percent = 100 * error
-    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %" if percent >= 0.095 else f"{percent:.2f} %"
+    value = 100 * error
+    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %" if value >= 0.095 else f"{value:.2f} %"
+
+
+def known(share: float | None) -> str:
+    """A share of a ceiling in percent; one without a measured ceiling is not known.
+
+    One above 1 is no efficiency: algorithms save operations, and data stay in caches.
+    """
+    if share is None:
+        return "not known"
+    return percent(share) if share <= 1 else "above the ceiling"
 
 
 def sentence(report: Report, machine: Machine) -> str:
@@ -72,14 +82,14 @@ def sentence(report: Report, machine: Machine) -> str:
     who = count(report.replicas, "replica")
     if machine.nodes:
         who += f" on {count(machine.nodes, 'node')}"
-    known = evaluated_architectures(report.trials)
+    evaluated = evaluated_architectures(report.trials)
     if report.started is None:
         return f"{who} never started."
     if report.score_ops is None:
         done = f"{who} worked for {readable_duration(report.duration_s)}, but the run has no score"
     else:
         done = f"{who} reached {si(report.score_ops, 'OPS', 3)} in {readable_duration(report.duration_s)}"
-    if not known:
+    if not evaluated:
         return f"{done}; no epoch was completed."
-    best = "the only architecture" if known == 1 else f"the best of {count(known, 'architecture')}"
+    best = "the only architecture" if evaluated == 1 else f"the best of {count(evaluated, 'architecture')}"
     return f"{done}; {best} errs in {error_percent(report.error)}."

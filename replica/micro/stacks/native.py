@@ -64,7 +64,7 @@ class NativeStack:
         error = ctypes.create_string_buffer(_ERROR)
         handle = self._library.micro_create(ctypes.byref(shape), error, ctypes.c_int64(_ERROR))
         if not handle:
-            raise UnsupportedError(f"native: {error.value.decode()}")
+            raise UnsupportedError(f"{self.version()} has no {precision} for it on this CPU: {error.value.decode()}")
         kernel = NativeKernel(self._library, handle, work.result_shape)
         for operands in copies:
             kernel.add(operands)
@@ -104,4 +104,4 @@ class NativeKernel:
 
     def _check(self, failed: int) -> None:
         if failed:
-            raise UnsupportedError(f"native: {self._error.value.decode()}")
+            raise UnsupportedError(f"oneDNN: {self._error.value.decode()}")

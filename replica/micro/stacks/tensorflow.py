@@ -33,7 +33,7 @@ class TensorFlowStack:
                 # A training step has the output of its forward pass.
                 pool = _pooling(work.case, False, ())
                 tensors = [(images, pool(images), gradient) for images, gradient in tensors]
-            kernel = TensorFlowKernel(tf.function(_function(work)), tensors)
+            kernel = TensorFlowKernel(tf.function(_function(work), autograph=False), tensors)
             try:
                 kernel.call(0)
             except (tf.errors.OpError, NotImplementedError, ValueError) as error:

@@ -24,6 +24,7 @@ from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen
 from testing.browser import DESKTOP, PHONE, open_page, show
 from testing.hand_made import T0_MS, HandMadeRun, aiperf
+from testing.nodes.measured import ROWS, measure_node
 from testing.runs import wait_for
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
@@ -47,6 +48,8 @@ def work(run: HandMadeRun, trial: int, begin_s: int, correct: int, **facts: Any)
 def resumed(root: Path) -> HandMadeRun:
     """Two replicas, a child of the initial architecture, an interruption, hostile texts."""
     run = HandMadeRun(root, {"run.name": HOSTILE, "training.max_epochs": 4}).at(0).release(100, replicas=2)
+    own = {"device": HOSTILE, "cpus": 8, "stack": HOSTILE}
+    measure_node(run, rows=tuple(each.model_copy(update=own) for each in ROWS), problems=[HOSTILE])
     deepen = Deepen("s4b1_brelu")
     skip = AddSkip("s2b1_relu", "s3b2_arelu")
     child = skip.apply(deepen.apply(run.architecture))
@@ -99,7 +102,9 @@ def test_the_page_is_whole_on_every_screen(browser: Chrome, page: Path, size: tu
         box = browser.find_element("id", place).rect
         assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], f"{place} is seen without scrolling"
     figures = script(browser, FIGURES)
-    assert {name for name, *_ in figures} >= {"score", "network", "lineage", "phases", "replicas", "accuracy", "trial"}
+    assert {name for name, *_ in figures} >= {
+        "score", "network", "lineage", "phases", "replicas", "accuracy", "trial", "roofline",
+    }  # fmt: skip
     for name, role, label, painted, height in figures:
         assert (role, bool(label)) == ("img", True), name
         assert painted or name == "trial", f"{name} is blank"

@@ -105,8 +105,11 @@ def test_an_end_is_reported_with_the_facts_of_the_launcher(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
-    config = load_config(overrides={"run.dataset": "digits", **{f"environment.{k}": v for k, v in settings.items()}})
+def command_with(
+    tmp_path: Path, suite: str = "none", released: bool = False, released_ms: int | None = None, **settings: object
+) -> tuple[str, ...]:
+    own = {f"environment.{k}": v for k, v in settings.items()}
+    config = load_config(overrides={"run.dataset": "digits", "micro.suite": suite, **own})
     paths = RunPaths(tmp_path / "odd $name")
     paths.create()
     clock = SystemClock()
@@ -120,8 +123,16 @@ def command_with(tmp_path: Path, **settings: object) -> tuple[str, ...]:
             open_work(config),
             claim,
             NativeManager(),
+            released_ms,
         )
-        return agent_command(context, 3)
+        return agent_command(context, 3, released)
+
+
+def test_nodes_are_measured_before_the_release_alone(tmp_path: Path) -> None:
+    assert "--measure" in command_with(tmp_path / "a", "quick")
+    assert "--measure" not in command_with(tmp_path / "b")
+    assert "--measure" not in command_with(tmp_path / "c", "quick", released=True), "a late replica, or one again"
+    assert "--measure" not in command_with(tmp_path / "d", "quick", released_ms=1), "a resumed run"
 
 
 def test_the_environment_of_a_replica(tmp_path: Path) -> None:

@@ -24,11 +24,13 @@ from aiperf.messages import (
     FromTrainer,
     Job,
     Message,
+    Ready,
     Stop,
     TrainerPhase,
 )
 from aiperf.processes import MessageOutput
 from replica.agent import Agent, make_context
+from replica.machine.measured import Measured
 from replica.search.planner import Memory, Planner
 from replica.trial.context import ReplicaContext
 from replica.trial.trainer import Trainer
@@ -107,13 +109,51 @@ def test_a_stopped_trial_is_recorded_before_its_ranks_are_ended(tmp_path: Path, 
     assert sent[-1] == Closing(trial=1, sequence=sequence, digest=digest)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_replica_is_ready_when_its_node_is_measured(tmp_path: Path, stopped: bool) -> None:
+    """The suite is not in the run's time: nothing is released before the replicas are ready."""
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    sent = list[Message]()
+
+    async def scenario() -> None:
+        measuring, may_end = asyncio.Event(), asyncio.Event()
+
+        async def measure() -> Measured:
+            measuring.set()
+            await may_end.wait()
+            return Measured(digest="d" * 64, problem="noisy")
+
+        async def start(request: object, log: Path) -> Trainer:
+            raise AssertionError(request)
+
+        planner = Planner(0, run.config, run.paths, Memory())
+        writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
+        context = ReplicaContext(
+            0, run.config, run.paths, writer, planner, 1, start, "float32", sent.append, measure_node=measure
+        )
+        reader = asyncio.StreamReader()
+        serving = asyncio.create_task(Agent(context).serve(reader))
+        await measuring.wait()
+        assert sent == []
+        if not stopped:
+            may_end.set()
+            while not sent:
+                await asyncio.sleep(0)
+        reader.feed_data(encode(Stop(reason="the run has ended")))
+        await serving
+
+    asyncio.run(scenario())
+    ready = [message for message in sent if isinstance(message, Ready)]
+    assert [(message.measured, message.unmeasured) for message in ready] == [("d" * 64, "noisy")] * (not stopped)
+
+
 @pytest.mark.parametrize(("trainer", "limited"), [("keras", True), ("simulated", False)])
 def test_only_trainers_that_use_memory_are_limited_by_it(
     trainer: str, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replica.share.node_memory", lambda: 2**20)
     run = HandMadeRun(tmp_path, {"training.trainer": trainer})
-    arguments = argparse.Namespace(replica=0, hosts="", share=1)
+    arguments = argparse.Namespace(replica=0, hosts="", share=1, measure=False)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
     with pytest.raises(EnvironmentNotReadyError, match="too large") if limited else contextlib.nullcontext():
         make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)))

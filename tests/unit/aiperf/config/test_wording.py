@@ -67,6 +67,7 @@ def test_what_a_setting_allows_is_read_from_its_type() -> None:
     assert found["replica.progress_interval"] == "a duration such as 90s, 5m, 1h30m or 12h, at most 10s"
     assert found["ssh.hosts"].startswith("a list of at most 100000 entries, each a host ")
     assert found["simulated.fail_trials"].endswith("each a whole number from -1000000000000 to 1000000000000")
+    assert found["micro.operators"] == "a list of at most 3 entries, each conv, pool or fc"
     assert found["slurm.time"].startswith("a time limit: 13:00:00 ")
 
 

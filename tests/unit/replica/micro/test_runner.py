@@ -61,6 +61,54 @@ class WrongStack(ReferenceStack):
         return super().kernel(work, zeroed, precision)
 
 
+class ReusedBuffer(ReferenceKernel):
+    """Every call writes into the same buffer: it has the result of the last one."""
+
+    def result(self, copy: int) -> NDArray[Any]:
+        return super().result(self.called[-1])
+
+
+class WrongTyped(ReferenceKernel):
+    """Halves of float32 numbers are taken for float16."""
+
+    def result(self, copy: int) -> NDArray[Any]:
+        found = super().result(copy).astype(np.float32)
+        return np.nan_to_num(found.view(np.float16)[..., ::2]).astype(np.float32)
+
+
+class NeverComputed(ReferenceKernel):
+    """The second result is a buffer that nothing was written to."""
+
+    def result(self, copy: int) -> NDArray[Any]:
+        return super().result(copy) * (np.nan if copy else 1)
+
+
+@dataclass
+class FaultyStack(ReferenceStack):
+    kind: type[ReferenceKernel]
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+        return self.kind(work, copies)
+
+
+class Queue(ReferenceKernel):
+    """A device with a queue: a call returns at once, and its work is done when it is waited for."""
+
+    now = 0.0
+    waiting = 0
+    cost_s = 1.0
+
+    def call(self, copy: int) -> None:
+        self.waiting += 1
+
+    def synchronise(self) -> None:
+        self.now, self.waiting = self.now + self.cost_s * self.waiting, 0
+
+    def seconds(self) -> float:
+        assert self.waiting == 0, "the clock is read while the device works"
+        return self.now
+
+
 SMALL = Case("conv", "dense2d", 2, (6, 6), 3, (3, 3), (1, 1))
 
 
@@ -83,6 +131,32 @@ def test_blocks_are_timed_between_synchronisations_after_warming_up() -> None:
     assert words == "clock" + " call synchronise clock" * 3 + " clock call call synchronise clock" * 9
     assert kernel.called == [0, 1, 0] + [0, 1] * 9
     assert (timing.median, timing.spread, timing.noisy) == (0.5, 0.0, False)
+
+
+def test_work_that_is_only_queued_is_not_taken_for_done() -> None:
+    # The first published code stopped its timer before it waited for the device.
+    kernel = Queue(Work(SMALL, "forward", 1), [])
+    timing = measure(kernel, 2, Plan(warm_calls=3, warm_s=0.5, blocks=9, block_s=5.0), kernel.seconds)
+    assert (timing.median, timing.fastest, timing.spread) == (1.0, 1.0, 0.0)
+    assert kernel.now == 3 + 9 * 5, "three calls to warm up, then nine blocks of five seconds"
+
+
+def test_a_long_call_is_repeated_less_often() -> None:
+    kernel = Queue(Work(SMALL, "forward", 1), [])
+    kernel.cost_s = 4.0
+    assert measure(kernel, 1, Plan(), kernel.seconds).median == 4.0
+    assert kernel.now == 4 * (1 + 3)
+
+
+@pytest.mark.parametrize("kind", [ReusedBuffer, WrongTyped, NeverComputed])
+def test_buffers_that_are_reused_or_wrong_are_found_before_anything_is_timed(
+    kind: type[ReferenceKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    complaints: list[str] = []
+    assert list(runner(FaultyStack(kind), complaints).run((SMALL,))) == []
+    assert sum("differs from the reference" in text for text in complaints) == 2 + 1 + 3
 
 
 def test_blocks_that_differ_are_noisy() -> None:

@@ -1,0 +1,1 @@
+"""The page's view of the micro suite."""

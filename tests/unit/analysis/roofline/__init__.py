@@ -1,0 +1,1 @@
+"""The roofline of a run."""
