@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -30,6 +31,14 @@ Sections = dict[str, dict[str, Any]]
 FEWEST_EPOCHS = 3
 """A learning curve has two unknowns."""
 
+CLEARLY = 0.7
+"""A time for each step must explain the epochs so much better than operations alone do: trials of
+one size leave both open.
+"""
+
+UNSEEN = 1e-3
+"""Share of an epoch that its operations take where they cannot be seen beside the steps."""
+
 BETWEEN = ("search", "start", "build", "checkpoint", "idle")
 """Phases in which a replica does not get on with its trial."""
 
@@ -40,7 +49,8 @@ class TimedEpoch:
 
     cost: Operations
     images: int
-    steps: int
+    batch: int
+    """Images of a step, of all ranks."""
     accelerators: int
     train_s: float
     evaluated: int
@@ -116,10 +126,11 @@ def timed_epochs(run: RunData) -> Iterator[TimedEpoch]:
             done = [epoch.body for epoch in work.epochs] if work is not None else []
             if work is None or len(evaluate) < len(done) or not len(done) <= len(train) <= len(done) + 1:
                 continue
+            chosen = known.started.hyperparameters if known is not None and known.started is not None else {}
+            images = int(chosen.get("batch_size", batch)) * ranks
             for facts, train_s, evaluate_s in zip(done, train, evaluate, strict=False):
-                steps = -(-facts.images_trained // (batch * ranks))
                 yield TimedEpoch(
-                    work.cost, facts.images_trained, steps, ranks, train_s, facts.images_evaluated, evaluate_s
+                    work.cost, facts.images_trained, images, ranks, train_s, facts.images_evaluated, evaluate_s
                 )
 
 
@@ -141,19 +152,20 @@ def waits(runs: Sequence[RunData]) -> tuple[list[float], list[float]]:
 def _step(epochs: Sequence[TimedEpoch]) -> dict[str, float]:
     """Seconds of an epoch as operations at a rate and steps of a length: least squares."""
     operations = np.array([epoch.images * epoch.cost.total / epoch.accelerators for epoch in epochs], np.float64)
-    steps = np.array([epoch.steps for epoch in epochs], np.float64)
+    steps = np.array([ceil(epoch.images / epoch.batch) for epoch in epochs], np.float64)
     seconds = np.array([epoch.train_s for epoch in epochs], np.float64)
     scale = operations.max()
-    (per_scale, per_step), _ = nnls(np.stack([operations / scale, steps], axis=1), seconds)
-    if per_scale <= 0:  # epochs that differ in nothing but noise
-        per_scale, per_step = float(seconds.sum() / (operations.sum() / scale)), 0.0
+    per_scale, per_step = float(seconds.sum() / (operations.sum() / scale)), 0.0
+    both, error_s = nnls(np.stack([operations / scale, steps], axis=1), seconds)
+    if error_s < CLEARLY * np.linalg.norm(seconds - operations / scale * per_scale):
+        per_scale, per_step = max(float(both[0]), UNSEEN * float(seconds.min())), float(both[1])
     predicted = operations / scale * per_scale + steps * per_step
     ratios = np.log(seconds / predicted)
     rate = float(scale / per_scale)
     forward = sum(epoch.evaluated * epoch.cost.forward / epoch.accelerators for epoch in epochs)
-    batches = sum(epoch.steps * epoch.evaluated / max(1, epoch.images) for epoch in epochs)
+    batches = sum(ceil(epoch.evaluated / epoch.batch) for epoch in epochs)
     left_s = sum(epoch.evaluate_s for epoch in epochs) - batches * per_step
-    result = {"operations_per_s": rate, "seconds": float(per_step)}
+    result = {"operations_per_s": rate, "seconds": per_step}
     result["spread"] = min(1.0, stdev(ratios.tolist())) if len(ratios) > 1 else 0.0
     if forward and left_s > 0:
         result["evaluation_operations_per_s"] = forward / left_s

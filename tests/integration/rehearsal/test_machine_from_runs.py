@@ -50,6 +50,7 @@ def test_a_run_gives_the_machine_that_it_ran_on(rehearsed: Path) -> None:
     found, known = measured([rehearsed]), read_machine(rehearsed.parent / "machine.toml")
     assert (found.node.accelerators, found.node.accelerator) == (2, "Card")
     assert found.step.spread == pytest.approx(known.step.spread, rel=0.3)
+    assert found.step.operations_per_s == pytest.approx(known.step.operations_per_s, rel=0.1)
     assert found.step.seconds == pytest.approx(known.step.seconds, rel=0.1)
     assert found.start.trial_s == pytest.approx(known.start.trial_s, rel=0.2)
     assert found.start.build_s == pytest.approx(known.start.build_s + known.start.trial_s, rel=0.2)
