@@ -17,6 +17,7 @@ from aiperf.errors import RunHeldError, StorageError
 from aiperf.history.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
+from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
@@ -67,7 +68,7 @@ def conduct(
                 display.event(str(allocation))
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
-                open_digest(paths, writer, start.digest, records),
+                open_digest(paths, writer, start.digest, records), tenure_of(paths.claims, start.claim.number),
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:

@@ -17,6 +17,7 @@ from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
+from aiperf.run_directory.tenure import Tenure
 from aiperf.storage.reserve import Reserve
 from primary.digest.keeper import DigestKeeper
 from primary.display.state import Display, ReplicaView
@@ -54,6 +55,7 @@ class RunContext:
     reserve: Reserve | None = None
     """Space for the last records."""
     digest: DigestKeeper = field(default_factory=DigestKeeper)
+    tenure: Tenure = field(default_factory=Tenure)
 
     @property
     def clock(self) -> Clock:

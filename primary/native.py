@@ -7,7 +7,9 @@ from aiperf.config.settings import RunConfig
 from aiperf.messages import Job, Started
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.tenure import tenure_of
 from primary.conduct import conduct
+from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
 from primary.resumption import Start, prepare_resumption
 from primary.work import open_work
@@ -51,6 +53,7 @@ class NativeRun:
     def resume(self, new_clock: bool) -> EndReason:
         """Conduct an interrupted run to its end. Raises UsageError as `prepare_resumption` does."""
         with self._claim() as claim:
+            end_leftovers(self._config, self._clock, tenure_of(self._paths.claims, claim.number))
             return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms()))
 
     def _claim(self) -> Claim:

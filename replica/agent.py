@@ -46,6 +46,7 @@ from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from replica.machine.accelerators import visible_devices
 from replica.machine.measured import Measured
+from replica.machine.job import give_job_back
 from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
 from replica.micro.node_job import NodeJob
@@ -78,6 +79,7 @@ class Agent:
         """Set if nothing can be recorded any more: then nothing may be trained either."""
         self._why_broken: Exception | None = None
         self._waits_for = ""
+        self.orphaned = False  # True if the primary is gone without a word
 
     def break_off(self, error: Exception) -> None:
         """End the replica: storage refuses for good, or the agent fails."""
@@ -160,6 +162,7 @@ class Agent:
             else:
                 log.info("stop: %s", message.reason)
                 return
+        self.orphaned = True
 
     async def _cancel(self, message: Cancel) -> None:
         await self._context.clock.sleep(0)  # a task cancelled before its first step could not report its end
@@ -222,8 +225,7 @@ class Agent:
         sequence, digest = self._context.writer.head or (None, None)
         end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
         if not kind and (ended := trial.log.end_record) is not None:
-            facts = {"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy}
-            end = end.model_copy(update=facts)
+            end = end.model_copy(update={"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy})
         self._context.report(end)
 
 
@@ -269,6 +271,8 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
         ):
             await serving
         await close_writer(writer, records, config.run.stop_grace)
+    if agent.orphaned:
+        give_job_back()
     return EXIT_DONE
 
 

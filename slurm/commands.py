@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from aiperf.config.sections import SlurmSection
 from aiperf.config.settings import RunConfig
+from aiperf.run_directory.tenure import Tenure
 from slurm.resources import NODE_FORMAT, Request, StepPart
 from slurm.times import time_limit
 
@@ -13,6 +15,9 @@ INFLUENCES = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCA
 """Prefixes of variables that set options of SLURM's commands invisibly."""
 
 KEPT = frozenset({"SLURM_CONF"})
+
+NAME_FORMAT = "%i|%j"
+"""Format of squeue: id and name of a job or step."""
 
 HOSTS_OF_JOB = """exec "$@" --hosts "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)\""""
 """A shell command that runs another one with the nodes of its job as `--hosts`."""
@@ -73,9 +78,20 @@ def job_name(config: RunConfig) -> str:
     return "aiperf" if safe == "aiperf" else f"aiperf-{safe}"
 
 
-def replica_name(config: RunConfig, replica: int, run: str) -> str:
-    """The name of a replica's job or step, unique by `run`. squeue shows the first 8 characters."""
-    return f"r{replica}-{job_name(config)}-{run}"
+def replica_name(config: RunConfig, replica: int, tenure: Tenure) -> str:
+    """The name of a replica's job or step: of its primary alone.
+
+    squeue shows the first 8 characters.
+    """
+    return f"r{replica}-{job_name(config)}-{tenure}"
+
+
+def of_earlier(output: str, config: RunConfig, tenure: Tenure) -> list[str]:
+    """The ids of what earlier primaries of a run have started, from squeue with NAME_FORMAT."""
+    rows = (line.strip().partition("|") for line in output.splitlines())
+    mine = re.compile(rf"r\d+-{re.escape(job_name(config))}-{re.escape(tenure.run)}-(\d+)")
+    matches = ((number, mine.fullmatch(name)) for number, _, name in rows)
+    return [number for number, match in matches if match is not None and int(match[1]) < tenure.number]
 
 
 def size_of_nodes(settings: SlurmSection) -> list[str]:

@@ -11,6 +11,9 @@ CPUS_DIVIDED, GPUS_DIVIDED = "AIPERF_CPUS_DIVIDED", "AIPERF_GPUS_DIVIDED"
 divided the CPUs or GPUs. The agent sees its own part only; without them it divides what it sees.
 """
 
+JOB_OF_ITS_OWN = "AIPERF_JOB_OF_ITS_OWN"
+"""Variable for an agent with a SLURM job to itself, which it cancels if its primary is gone."""
+
 
 def nodes_needed(config: RunConfig) -> int:
     """Nodes of all replicas."""

@@ -34,7 +34,7 @@ LOOK_INTERVAL_S = 1.0
 RETRY_S = 0.2
 """Until the next look after another taker was faster."""
 
-_NAME = re.compile(r"(\d{6,12})\.json")
+CLAIM_NAME = re.compile(r"(\d{6,12})\.json")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems that have no hard links."""
 
@@ -294,7 +294,7 @@ def _last(disk: Disk, folder: Path) -> _Found | None:
 
     Raises OSError.
     """
-    numbers = [int(match[1]) for name in disk.names(folder) if (match := _NAME.fullmatch(name))]
+    numbers = [int(match[1]) for name in disk.names(folder) if (match := CLAIM_NAME.fullmatch(name))]
     number = max(numbers, default=0)
     path = _path(folder, number) if number else folder.with_name("primary.claim")
     found = disk.read(path)

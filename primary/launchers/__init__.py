@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.registry import Registry
-from primary.launchers.contract import Exit, Launcher, OpenLauncher, ReplicaProcess, ReplicaSpec
+from aiperf.run_directory.tenure import Tenure
+from primary.launchers.contract import Exit, Launcher, LeavesJobs, OpenLauncher, ReplicaProcess, ReplicaSpec
 
 LAUNCHERS: Registry[OpenLauncher] = Registry(
     "launcher",
@@ -27,4 +28,16 @@ def make_launcher(config: RunConfig, clock: Clock) -> Launcher:
     return LAUNCHERS.load(config.run.launcher)(config, clock)
 
 
-__all__ = ["LAUNCHERS", "Exit", "Launcher", "OpenLauncher", "ReplicaProcess", "ReplicaSpec", "make_launcher"]
+def end_leftovers(config: RunConfig, clock: Clock, tenure: Tenure) -> None:
+    """End the replicas of earlier primaries of a run that a scheduler may have kept.
+
+    Raises UsageError as `make_launcher`.
+    """
+    launcher = make_launcher(config, clock)
+    if isinstance(launcher, LeavesJobs):
+        launcher.end_leftovers(tenure)
+
+
+__all__ = [
+    "LAUNCHERS", "Exit", "Launcher", "OpenLauncher", "ReplicaProcess", "ReplicaSpec", "end_leftovers", "make_launcher",
+]  # fmt: skip

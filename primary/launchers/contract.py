@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.processes import describe_exit
+from aiperf.run_directory.tenure import Tenure
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class ReplicaSpec:
     command: tuple[str, ...]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
+    tenure: Tenure = field(default_factory=Tenure)
+    """The primary that starts it: for names that others see, and its successors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Launcher(Protocol):
 
         Raises LaunchError if it cannot be started.
         """
+
+
+@runtime_checkable
+class LeavesJobs(Protocol):
+    """A launcher whose replicas may outlive their primary, as jobs of a scheduler."""
+
+    def end_leftovers(self, tenure: Tenure) -> None:
+        """End the replicas of earlier primaries of the run, if there are any. Raises nothing."""
 
 
 class OpenLauncher(Protocol):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import subprocess
 from dataclasses import dataclass
 
 from aiperf.clock import Clock
-from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, nodes_needed, nodes_of
+from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, JOB_OF_ITS_OWN, nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, UsageError
+from aiperf.run_directory.tenure import Tenure
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 from slurm.commands import (
+    NAME_FORMAT,
     clean_environment,
     job_of_its_own,
+    of_earlier,
     replica_name,
     size_of_nodes,
     step_in_allocation,
@@ -57,14 +59,27 @@ class SlurmLauncher:
         self._nodes = expand(os.environ.get("SLURM_JOB_NODELIST", "")) if self._allocation else ()
         self._part = part_in_allocation(config, os.environ) if self._allocation else None
         self._request = None if self._allocation else _request(config)
-        self._run = secrets.token_hex(4)
+
+    def end_leftovers(self, tenure: Tenure) -> None:
+        """Cancel jobs, and kill steps of this allocation, whose primary has died.
+
+        SLURM keeps the job of a salloc that was killed until its time limit.
+        """
+        self._end_earlier(tenure, (f"--user={os.getuid()}",), ())
+        if self._allocation:
+            self._end_earlier(tenure, ("--steps", f"--jobs={self._allocation}"), ("--signal=KILL",))
+
+    def _end_earlier(self, tenure: Tenure, which: tuple[str, ...], how: tuple[str, ...]) -> None:
+        shown = _ask_now("squeue", "--noheader", *which, f"--format={NAME_FORMAT}")
+        if found := of_earlier(shown, self._config, tenure):
+            _ask_now("scancel", *how, *found)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
         """Start a replica; outside an allocation it may wait in the queue first.
 
         Raises LaunchError.
         """
-        name = replica_name(self._config, spec.replica, self._run)
+        name = replica_name(self._config, spec.replica, spec.tenure)
         nodes = self._nodes_of(spec.replica)
         if self._allocation:
             command = step_in_allocation(self._allocation, name, nodes, spec.command, self._part)
@@ -73,6 +88,7 @@ class SlurmLauncher:
             command = job_of_its_own(self._config, self._request, name, spec.command)
         environment = {**spec.environment, **self._division()}
         environment |= steps_of_mpirun(name) if self._config.replica.nodes > 1 else {}
+        environment |= {} if self._allocation else {JOB_OF_ITS_OWN: "1"}
         child = await start_child(
             spec, ["env", "-i", *_words(clean_environment(os.environ), environment), *command], {}
         )
@@ -181,7 +197,7 @@ class SlurmProcess(PipeProcess):
 
     async def _steps(self, allocation: str) -> list[str]:
         """Its own step and those of its ranks on further nodes, which may outlive their srun."""
-        shown = await _ask("squeue", "--noheader", "--steps", f"--jobs={allocation}", "--format=%i|%j")
+        shown = await _ask("squeue", "--noheader", "--steps", f"--jobs={allocation}", f"--format={NAME_FORMAT}")
         rows = (line.strip().partition("|") for line in shown.splitlines())
         return [step for step, _, name in rows if name == self._task.name]
 
@@ -197,6 +213,17 @@ class SlurmProcess(PipeProcess):
 
 def _as_signal(code: int | None) -> int | None:
     return SIGNAL_BASE - code if code is not None and SIGNAL_BASE < code < SIGNAL_BASE + 65 else code
+
+
+def _ask_now(program: str, *words: str) -> str:
+    """As `_ask`, for a primary that has no event loop yet."""
+    try:
+        return subprocess.run(
+            [program, *words], env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, errors="replace", timeout=QUERY_TIMEOUT_S, check=False,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 async def _ask(program: str, *words: str) -> str:

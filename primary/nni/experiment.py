@@ -35,8 +35,10 @@ from aiperf.run_directory.claim import Claim, is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
+from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import open_log
 from primary import preflight
+from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PRELOADED
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
@@ -99,6 +101,7 @@ class NniRun:
             check_hands(Path(self._config.nni.directory))
         # Only a check: the primary that NNI starts claims the run for itself.
         with Claim(self._paths.claims, self._clock) as claim:
+            end_leftovers(self._config, self._clock, tenure_of(self._paths.claims, claim.number))
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)
         try:

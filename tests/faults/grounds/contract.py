@@ -32,8 +32,6 @@ class Place:
     """Variables of `aiperf run` and `aiperf resume`."""
     killed_codes: frozenset[int] = frozenset({-9})
     """Exit codes of the command whose primary is killed."""
-    spared: frozenset[str] = frozenset()
-    """Programs that `kill: all` leaves alive."""
     left: Callable[[], list[str]] = nothing
     """Jobs that a scheduler still has."""
 

@@ -36,8 +36,7 @@ class Slurm:
             return shown.stdout.splitlines()
 
         try:
-            # SLURM keeps the job of an `srun` that was killed until its time limit.
-            yield Place(("--launcher", "slurm"), cluster.environment, spared=frozenset({"srun"}), left=queue)
+            yield Place(("--launcher", "slurm"), cluster.environment, left=queue)
         finally:
             cluster.stop()
 

@@ -26,8 +26,7 @@ class Kill:
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
         kinds = run.kinds()
         if variant == "all":
-            spared = run.place.spared
-            victims = [process for kind in kinds.values() for process in kind if ask(process.name, "") not in spared]
+            victims = [process for kind in kinds.values() for process in kind]
         else:
             victims = [draw.choice(kinds[variant])] if kinds[variant] else []
         if variant in FATAL and victims:

@@ -19,7 +19,7 @@ from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf
 from testing.needs import need
-from testing.processes import all_end, ask, listening
+from testing.processes import all_end, ask, listening, processes_with, words_of
 from testing.runs import begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
 
 SLURM = ("--launcher", "slurm")
@@ -186,6 +186,53 @@ def test_a_cancelled_run_leaves_no_job_behind(slurm: LocalCluster, tmp_path: Pat
     wait_for(lambda: queue() == [])
     nothing_is_left(output, 60)
     assert aiperf("report", output).returncode == 0
+
+
+def kill(output: Path, *programs: str) -> None:
+    """Kill what runs for a replica of this run, on whatever node."""
+    for member in processes_with(output):
+        if ask(member.name, "") in programs and " aiperf " not in " ".join(words_of(member)):
+            ask(member.kill, None)
+
+
+def test_a_killed_primary_leaves_no_job_even_if_its_sallocs_die_with_it(slurm: LocalCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "10m") as process:
+        wait_for_epochs(output)
+        process.send_signal(signal.SIGSTOP)  # it shall not react before its end
+        kill(output, "salloc")
+        process.kill()
+        process.communicate(timeout=240)
+    wait_for(lambda: queue() == [])
+    nothing_is_left(output, 60)
+
+
+def test_a_resumed_primary_cancels_the_jobs_that_nothing_works_in(slurm: LocalCluster, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with start(output, "--replicas", 2, "--duration", "10m") as process:
+        wait_for_epochs(output)
+        mine = subprocess.Popen(["srun", "--nodes=1", "--exclusive", "--job-name=r0-aiperf-other-1", "sleep", "600"])
+        wait_for(lambda: len(queue("--states=RUNNING")) == 3)
+        kept = [line for line in queue() if "other" in line]
+        process.send_signal(signal.SIGSTOP)
+        kill(output, "salloc")  # first: it would give its job back when its srun ends
+        kill(output, "python", "python3")  # before they see that they are alone
+        process.kill()
+        process.communicate(timeout=240)
+    nothing_is_left(output, 60)
+    left = {line.split()[0] for line in queue() if line not in kept}
+    assert len(left) == 2, "SLURM keeps jobs whose salloc was killed"
+    words = [sys.executable, "-m", "aiperf", "resume", str(output)]
+    try:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            wait_for(lambda: len({line.split()[0] for line in queue("--states=RUNNING")} - left) == 3)
+            assert not left & {line.split()[0] for line in queue("--states=RUNNING")}
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=240)
+        wait_for(lambda: queue() == kept)
+    finally:
+        mine.terminate()
+        mine.wait()
 
 
 def test_a_job_that_slurm_ends_is_named_in_slurms_words(slurm: LocalCluster, tmp_path: Path) -> None:

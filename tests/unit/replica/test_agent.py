@@ -147,6 +147,28 @@ def test_a_replica_is_ready_when_its_node_is_measured(tmp_path: Path, stopped: b
     assert [(message.measured, message.unmeasured) for message in ready] == [("d" * 64, "noisy")] * (not stopped)
 
 
+@pytest.mark.parametrize("word", [True, False])
+def test_an_agent_knows_whether_its_primary_has_gone_without_a_word(tmp_path: Path, word: bool) -> None:
+    run = HandMadeRun(tmp_path, {"replica.warm_up": False})
+
+    async def scenario() -> bool:
+        planner = Planner(0, run.config, run.paths, Memory())
+        writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
+
+        async def start(request: object, log: Path) -> Trainer:
+            raise AssertionError
+
+        context = ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", list[Message]().append)
+        agent, reader = Agent(context), asyncio.StreamReader()
+        if word:
+            reader.feed_data(encode(Stop(reason="the run has ended")))
+        reader.feed_eof()
+        await agent.serve(reader)
+        return agent.orphaned
+
+    assert asyncio.run(scenario()) is not word
+
+
 @pytest.mark.parametrize(("trainer", "limited"), [("keras", True), ("simulated", False)])
 def test_only_trainers_that_use_memory_are_limited_by_it(
     trainer: str, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

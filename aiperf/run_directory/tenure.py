@@ -1,0 +1,44 @@
+"""A primary among those of its run: for names outside the run directory that outlive it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiperf.run_directory.claim import CLAIM_NAME, Disk
+from aiperf.run_directory.holder import parse_holder
+
+TOKEN_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A primary of a run, or somebody who starts replicas without one."""
+
+    run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
+    """The same for all primaries of a run, and for those of no other run."""
+    number: int = 1
+    """That of its claim: later primaries of the run have higher ones."""
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.number}"
+
+
+def tenure_of(claims: Path, number: int) -> Tenure:
+    """The tenure of the primary whose claim has this number.
+
+    A run is known by the token of its first claim, which no primary removes. If it cannot be read,
+    the run has another name: what earlier primaries have left is not found then.
+    """
+    disk = Disk()
+    try:
+        found = disk.read(claims / min(filter(CLAIM_NAME.fullmatch, disk.names(claims)), key=_number_in))
+    except (OSError, ValueError):
+        found = None
+    token = parse_holder(found[0]).token[:TOKEN_LENGTH] if found is not None else ""
+    return Tenure(token, number) if token.isalnum() else Tenure(number=number)
+
+
+def _number_in(name: str) -> int:
+    return int(name.partition(".")[0])

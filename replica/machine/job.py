@@ -1,0 +1,29 @@
+"""The scheduler's job that a replica may have to itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+
+from aiperf.config.placement import JOB_OF_ITS_OWN
+
+log = logging.getLogger(__name__)
+
+CANCEL_TIMEOUT_S = 20.0
+
+
+def give_job_back() -> None:
+    """Cancel the SLURM job of this replica, whose primary is gone; no-op without a job of its own.
+
+    SLURM would keep it, and its nodes, until its time limit if the salloc that owned it was killed
+    too.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    if JOB_OF_ITS_OWN not in os.environ or job is None:
+        return
+    log.info("the primary is gone: SLURM job %s is given back", job)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", job], stdin=subprocess.DEVNULL, capture_output=True,
+                       timeout=CANCEL_TIMEOUT_S, check=False)  # fmt: skip
