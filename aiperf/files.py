@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from aiperf.storage.names import sync_directory
 from aiperf.storage.patience import with_patience
+from aiperf.storage.words import why_not_written
 
 
 def keep_others_from_writing() -> None:
@@ -120,15 +121,20 @@ def remove_temporaries(folder: Path) -> int:
 
 def can_write(folder: Path) -> bool:
     """True if a file can be written below a folder now, and removed again."""
+    return why_unwritable(folder) is None
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """The reason why no file can be written below a folder now; None if one can."""
     probe = folder / f".probe.{secrets.token_hex(6)}.tmp"
     try:
         append_once(probe, b"\n" * PROBE_BYTES)
-    except OSError:
-        return False
+    except OSError as error:
+        return why_not_written(folder, error)
     finally:
         with contextlib.suppress(OSError):
             probe.unlink()
-    return True
+    return None
 
 
 PROBE_BYTES = 4096

@@ -17,14 +17,13 @@ from aiperf.run_directory.manifest import read_manifest, version_note, write_man
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
+from aiperf.storage.words import why_not_written
 from primary import preflight
 from primary.background.detach import detach
 from primary.background.outputs import ignore_hangups, replace_dead_outputs
 from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
-
-START_PATIENCE_S = 10.0
-"""Longest wait for the directory of a new run: a wrong one should not take long to say so."""
+from primary.resumption import START_PATIENCE_S
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +52,8 @@ def _execute(arguments: argparse.Namespace) -> int:
                 write_atomically(paths.space, Path(config.search.space).read_bytes())
             write_manifest(paths, config)
     except OSError as error:
-        raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
+        found = f"--output {why_not_written(arguments.output, error)}, or name a directory elsewhere"
+        raise EnvironmentNotReadyError([found]) from error
     return _conduct(arguments, config, paths, clock, lambda run: run.begin())
 
 

@@ -67,15 +67,6 @@ class RunContext:
         log.info("%s", text)
         self.display.event(text)
 
-    def keep_claim(self, milestones: Milestones, every_s: float = 0.0) -> bool:
-        """Keep the claim alive; False, with the end of this primary, if another one has it."""
-        if self.claim.lost is None:
-            self.claim.touch(every_s)
-            if self.claim.lost is not None:
-                self.announce(f"WARNING: {self.claim.lost}; its work from the other one's start on does not count")
-                milestones.stopping.set()
-        return self.claim.lost is None
-
 
 class Milestones:
     """The moments of a run that its parts wait for."""

@@ -11,10 +11,11 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from aiperf.clock import wait_awake
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
+from aiperf.run_directory.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import ReplicaView, RunView
 from primary.heads import HeadLines
@@ -33,9 +34,9 @@ LATE_S = 5.0
 class _Upkeep:
     """What is due once a second while a run is in progress."""
 
-    def __init__(self, context: RunContext, milestones: Milestones, view: RunView, system: SystemFile) -> None:
+    def __init__(self, context: RunContext, claim: ClaimKeeper, view: RunView, system: SystemFile) -> None:
         self._context = context
-        self._milestones = milestones
+        self._claim = claim
         self._view = view
         self._system = system
         self._heads = HeadLines(context)
@@ -62,7 +63,7 @@ class _Upkeep:
         """Once a second: keep the claim alive, describe late replicas, redraw the live view."""
         clock, late_s = self._context.clock, 0.0
         while True:
-            self._context.keep_claim(self._milestones, TOUCH_INTERVAL_S)
+            self._claim.look(TOUCH_INTERVAL_S)
             self._note_lateness(late_s)
             try:
                 await self._show()
@@ -109,10 +110,19 @@ class Dispatcher:
         self._system = SystemFile(context.paths.system)
         self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
-        self._upkeep = _Upkeep(context, self._milestones, self._view, self._system)
+        self._claim = ClaimKeeper(context.claim, self._end_superseded)
+        self._upkeep = _Upkeep(context, self._claim, self._view, self._system)
         self._hurry = asyncio.Event()
         self._error: BaseException | None = None
         """Ends the run: the first error of a replica's server, or of the ticks, that got out."""
+
+    def in_background(self) -> None:
+        """Keep the claim in a thread: storage that does not answer stops nothing else."""
+        self._claim.in_background()
+
+    def _end_superseded(self, lost: RunHeldError) -> None:
+        self._context.announce(f"WARNING: {lost}; its work from the other one's start on does not count")
+        self._milestones.stopping.set()
 
     def interrupt(self) -> None:
         """Ask for an orderly end; a second call ends the run without waiting for the replicas."""
@@ -139,7 +149,7 @@ class Dispatcher:
                 reason = "no_replicas"
             if self._error is not None:
                 raise self._error
-            if self._context.keep_claim(self._milestones):  # else the end is another primary's to record
+            if await self._claim.certain():  # else the end is another primary's to record
                 self._record_end(reason)
         finally:
             self._milestones.stopping.set()
@@ -188,9 +198,7 @@ class Dispatcher:
         except TimeoutError:
             late = len(self._servers) - len(milestones.answered)
             self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
-        return (
-            self._context.keep_claim(milestones) and bool(self._ready_replicas()) and not milestones.stopping.is_set()
-        )
+        return await self._claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
 
     async def _all_answered(self) -> None:
         milestones = self._milestones

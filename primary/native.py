@@ -11,7 +11,7 @@ from aiperf.run_directory.tenure import tenure_of
 from primary.conduct import conduct
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
-from primary.resumption import Start, prepare_resumption
+from primary.resumption import Start, prepare_resumption, take_claim
 from primary.work import open_work
 
 
@@ -57,7 +57,7 @@ class NativeRun:
             return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms()))
 
     def _claim(self) -> Claim:
-        return Claim(self._paths.claims, self._clock)
+        return take_claim(self._paths, self._config, self._clock)
 
     def _conduct(self, start: Start) -> EndReason:
         return conduct(self._config, self._paths, start, NativeManager(), self._clock)

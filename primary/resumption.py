@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.digest.compiled import compile_entries
 from aiperf.digest.entries import Entry
-from aiperf.errors import UsageError
+from aiperf.errors import StorageError, UsageError
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
 from aiperf.history.cursor import Cursor
@@ -17,8 +18,29 @@ from aiperf.history.files import Batch, HistoryReader
 from aiperf.history.ledger import Ledger, TrialLedger
 from aiperf.history.records import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
+from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import Patience
+from aiperf.storage.words import why_not_written
 from primary.work import WorkList, open_work
+
+START_PATIENCE_S = 10.0
+"""Longest wait for the directory of a new run: a wrong one should not take long to say so."""
+
+
+def take_claim(paths: RunPaths, config: RunConfig, clock: Clock) -> Claim:
+    """Take a run, on storage that may refuse for a while.
+
+    Raises RunHeldError, and StorageError if it refuses for longer.
+    """
+    patience = Patience(min(START_PATIENCE_S, config.storage.patience))
+    try:
+        claim = Claim(paths.claims, clock, PatientDisk(patience))
+    except OSError as error:
+        found = f"the claim in {why_not_written(paths.claims, error)}; then start the run: aiperf resume {paths.root}"
+        raise StorageError([found]) from error
+    patience.hurry()  # from here on others wait, too
+    return claim
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
+from aiperf.storage.words import why_not_written
 
 LAST_RECORDS_S = 10.0
 """Longest wait for the thread of a writer at the end: it may be in a call that never returns."""
@@ -132,7 +133,10 @@ class HistoryWriter:
             raise self._cause(error) from error
 
     def _cause(self, error: Exception) -> StorageError:
-        return StorageError([f"the run directory {self._root} can no longer be written: {error}"])
+        reason = f": {error}"
+        if isinstance(error, OSError):
+            reason = why_not_written(self._root, error).removeprefix(f"{self._root} cannot be written")
+        return StorageError([f"the run directory {self._root} can no longer be written{reason}"])
 
     @property
     def head(self) -> tuple[int, str] | None:

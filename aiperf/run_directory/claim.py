@@ -9,8 +9,8 @@ free, however old its view of the folder is. Network file systems have no depend
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import os
 import re
 import secrets
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from typing import Self
 from aiperf.cli.lines import warn
 from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
+from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
-from aiperf.storage.names import sync_directory
 
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""
@@ -37,68 +37,6 @@ RETRY_S = 0.2
 CLAIM_NAME = re.compile(r"(\d{6,12})\.json")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems that have no hard links."""
-
-Stamp = tuple[int, ...]
-"""Changes whenever a file is written or touched."""
-
-
-class Disk:
-    """The file operations of a claim; each is one step, between which other takers may act.
-
-    Raises OSError.
-    """
-
-    def names(self, folder: Path) -> list[str]:
-        """The names in a folder; none if it does not exist."""
-        try:
-            return [path.name for path in folder.iterdir()]
-        except FileNotFoundError:
-            return []
-
-    def read(self, path: Path) -> tuple[bytes, Stamp] | None:
-        """Content and stamp of a file; None if it does not exist.
-
-        It is opened each time: only then network file systems ask the server for news.
-        """
-        try:
-            with path.open("rb") as stream:
-                facts = os.fstat(stream.fileno())
-                return stream.read(), (facts.st_mtime_ns, facts.st_ino, facts.st_size)
-        except FileNotFoundError:
-            return None
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a new file durably."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-    def link(self, path: Path, target: Path) -> None:
-        """Give a file a second name, which must be new."""
-        os.link(path, target)
-        sync_directory(target.parent)
-
-    def links(self, path: Path) -> int:
-        """The number of names of a file; 0 if it does not exist."""
-        try:
-            return path.stat().st_nlink
-        except FileNotFoundError:
-            return 0
-
-    def replace(self, path: Path, target: Path) -> None:
-        """Rename a file over another."""
-        path.replace(target)
-        sync_directory(target.parent)
-
-    def touch(self, path: Path) -> None:
-        """Change the time of a file, by the file server's clock."""
-        os.utime(path)
-
-    def remove(self, path: Path) -> None:
-        """Remove a file, if it is there."""
-        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +200,9 @@ class Claim:
                 return
             self._disk.write(temporary, replace(holder, released=True).encode())
             self._disk.replace(temporary, path)
-        except OSError:
-            return  # a process that has ended holds nothing, either
+        except OSError:  # a process that has ended holds nothing, either
+            with contextlib.suppress(OSError):
+                self._disk.remove(temporary)
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,8 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.run_directory.claim import CLAIM_NAME, Disk
+from aiperf.run_directory.claim import CLAIM_NAME
+from aiperf.run_directory.disk import Disk
 from aiperf.run_directory.holder import parse_holder
 
 TOKEN_LENGTH = 8

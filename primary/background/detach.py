@@ -9,6 +9,8 @@ import sys
 
 from aiperf.cli.lines import say, say_json
 from aiperf.clock import Clock
+from aiperf.errors import EXIT_ENVIRONMENT
+from aiperf.files import why_unwritable
 from aiperf.processes import describe_exit
 from aiperf.run_directory.claim import find_holder
 from aiperf.run_directory.paths import RunPaths
@@ -50,6 +52,9 @@ def _show_failure(paths: RunPaths, shown_bytes: int, code: int) -> int:
     """The child's exit code, at least 1: a run that is over at once has not started either."""
     data = paths.run_output.read_bytes()[shown_bytes:] if paths.run_output.exists() else b""
     sys.stderr.write(data.decode(errors="replace"))
+    if not data and (why := why_unwritable(paths.root)) is not None:
+        sys.stderr.write(f"aiperf: the run could not start: {why}; then start it: aiperf resume {paths.root}\n")
+        return EXIT_ENVIRONMENT
     if code < 0:
         sys.stderr.write(f"aiperf: the run was {describe_exit(code)} at its start\n")
     return code if code > 0 else 1

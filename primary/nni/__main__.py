@@ -16,7 +16,6 @@ from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, AiperfError, MessageError
 from aiperf.files import keep_others_from_writing
 from aiperf.processes import MessageOutput, open_input
-from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
 from aiperf.run_directory.tenure import tenure_of
@@ -25,7 +24,7 @@ from primary.dispatcher import Dispatcher
 from primary.launchers import end_leftovers
 from primary.nni.manager import NniManager
 from primary.nni.messages import Wanted, decode_to_primary
-from primary.resumption import begin_or_resume
+from primary.resumption import begin_or_resume, take_claim
 
 ENDED_IN_NNI = "ended in NNI"
 
@@ -54,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         paths = open_run(arguments.run)
         config = read_manifest(paths).config
         manager = NniManager(output.send)
-        with Claim(paths.claims, clock) as claim:
+        with take_claim(paths, config, clock) as claim:
             end_leftovers(config, clock, tenure_of(paths.claims, claim.number))
             start = begin_or_resume(paths, config, claim, clock.utc_ms())
             reason = conduct(config, paths, start, manager, clock, partial(_listen, manager))

@@ -31,7 +31,7 @@ from aiperf.files import write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.processes import SAFE_PATH, last_lines, python_module
-from aiperf.run_directory.claim import Claim, is_held_here
+from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
@@ -42,7 +42,7 @@ from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PRELOADED
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
-from primary.resumption import prepare_resumption
+from primary.resumption import prepare_resumption, take_claim
 
 LOOK_INTERVAL_S = 1.0
 START_TIMEOUT_S = 60.0
@@ -100,7 +100,7 @@ class NniRun:
         if self._config.nni.directory is not None:
             check_hands(Path(self._config.nni.directory))
         # Only a check: the primary that NNI starts claims the run for itself.
-        with Claim(self._paths.claims, self._clock) as claim:
+        with take_claim(self._paths, self._config, self._clock) as claim:
             end_leftovers(self._config, self._clock, tenure_of(self._paths.claims, claim.number))
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.faults.attacked import Attacked
-from tests.hardening.storage.runs import NEVER, shim
+from tests.hardening.storage.runs import shim
 
 CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES,
          errno.EPERM, errno.EAGAIN)  # fmt: skip
@@ -33,7 +33,7 @@ class Errors:
         self._calls.write_bytes(bytes(16))
         run.preload(str(shim()))
         run.environment |= {
-            "SHIM_CALLS": str(self._calls), "SHIM_BELOW": str(run.output), "SHIM_NOT": NEVER, "SHIM_KIND": "any",
+            "SHIM_CALLS": str(self._calls), "SHIM_BELOW": str(run.output), "SHIM_KIND": "any",
             "SHIM_ERRNO": str(draw.choice(CODES)), "SHIM_WHILE": str(self._switch),
         }  # fmt: skip
 

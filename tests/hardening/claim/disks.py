@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.run_directory.claim import Disk, Stamp
+from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine
 from tests.hardening.claim.stage import Stage, Taker
 

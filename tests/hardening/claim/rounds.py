@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiperf.errors import RunHeldError
-from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim, Disk, Stamp
+from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
+from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine
 from tests.hardening.claim.disks import FakeMachine
 from tests.hardening.claim.stage import Stage, StageClock, Taker

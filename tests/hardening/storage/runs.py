@@ -27,12 +27,6 @@ SOURCE = Path(__file__).parent / "shim.c"
 
 KINDS = ("open", "write", "fsync", "rename", "link", "mkdir", "unlink", "ftruncate")
 
-NEVER = "claim"
-"""Calls on claims get no faults: a primary that cannot claim its run does not begin.
-
-That includes `primary.claim` of an earlier version.
-"""
-
 WITHOUT_REPORT = """
 import sys
 from dataclasses import replace
@@ -125,7 +119,7 @@ class Shimmed:
         own = {
             "LD_PRELOAD": str(shim()), "SHIM_CALLS": str(self.folder / "calls"), "SHIM_BELOW": str(self.output),
             "SHIM_LOG": str(self.folder / "calls.log"), "SHIM_KIND": fault.kind, "SHIM_FIRST": str(fault.first),
-            "SHIM_COUNT": str(fault.count), "SHIM_ERRNO": str(fault.code), "SHIM_NOT": NEVER,
+            "SHIM_COUNT": str(fault.count), "SHIM_ERRNO": str(fault.code),
             "SHIM_DELAY_MS": str(fault.delay_ms), "SHIM_EVERY": str(fault.every),
         }  # fmt: skip
         own |= {"SHIM_SHORT": "1"} if fault.short else {}

@@ -2,7 +2,7 @@
 
    SHIM_CALLS    two 64-bit counters in a file that all processes map: matching calls, faults
    SHIM_KIND     open write pwrite fsync rename link mkdir unlink ftruncate, or "any"
-   SHIM_BELOW    only paths that begin with this, contain SHIM_PART and do not go on with something with SHIM_NOT
+   SHIM_BELOW    only paths that begin with this and contain SHIM_PART
    SHIM_FIRST    number of the first matching call that gets a fault, from 1
    SHIM_COUNT    how many matching calls in a row get it
    SHIM_EVERY    instead of a row: every so many-th call from the first on
@@ -59,10 +59,9 @@ static void note(const char *kind, const char *path, long call, int fault) {
 /* The error that a call gets: 0 none, -1 a short write. */
 static int judge(const char *kind, const char *path) {
     const char *below = getenv("SHIM_BELOW"), *part = getenv("SHIM_PART"), *wanted = getenv("SHIM_KIND");
-    const char *while_ = getenv("SHIM_WHILE"), *not = getenv("SHIM_NOT");
+    const char *while_ = getenv("SHIM_WHILE");
     struct stat there;
     if (inside || !below || !path || strncmp(path, below, strlen(below)) || (part && !strstr(path, part))) return 0;
-    if (not && strstr(path + strlen(below), not)) return 0;
     if (wanted && strcmp(wanted, "any") && strcmp(wanted, kind)) return 0;
     int saved = errno, fault = 0;
     inside = 1;

@@ -13,7 +13,7 @@ ROOMS = ("aiperf", "replica", "primary", "analysis")
 WAYS = ("aiperf/files.py", "aiperf/storage/")
 
 ELSEWHERE = {
-    "aiperf/run_directory/claim.py": "the claim: never waits, since a primary without one must not work",
+    "aiperf/run_directory/disk.py": "the claim: it waits at the start only, when nothing else works",
     "analysis/results/archive.py": "an archive that a referee opens",
     "analysis/results/signatures.py": "temporary files of a signature",
     "primary/background/outputs.py": "the output of a run whose terminal is gone: like the terminal, it never waits",
@@ -40,7 +40,7 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
 def _writes(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if name in WRITERS:
-        return not ast.unparse(node.func).endswith("claim.touch")
+        return not ast.unparse(node.func).endswith(("claim.touch", "_disk.touch"))
     if name == "open":
         values = [item.value for item in (*node.args, *(word.value for word in node.keywords))
                   if isinstance(item, ast.Constant)]  # fmt: skip

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.errors import RunHeldError
-from aiperf.run_directory.claim import SILENCE_S, Claim, Disk, find_holder, is_held_here
+from aiperf.run_directory.claim import SILENCE_S, Claim, find_holder, is_held_here
+from aiperf.run_directory.disk import Disk, PatientDisk
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
+from aiperf.storage.patience import PASSING, Patience
 from testing.hand_made import ManualClock
 from testing.processes import lives
 from testing.runs import wait_for
@@ -223,6 +227,57 @@ def test_the_file_decides_who_has_won_and_not_the_answer_of_the_file_system(fold
 def test_a_disk_that_fails_is_no_claim(folder: Path) -> None:
     with pytest.raises(OSError, match="broken"):
         Claim(folder, ManualClock(), Broken())
+    assert list(folder.iterdir()) == []
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, names: Iterable[str], code: int, done: bool = False) -> Counter[str]:
+    """Let operations of all disks fail three times, before or after they are done."""
+    failures = Counter[str]()
+
+    def refusing(name: str, operation: Callable[..., object]) -> Callable[..., object]:
+        def call(*words: object) -> object:
+            result = operation(*words) if done else None
+            if failures[name] < 3:
+                failures[name] += 1
+                raise OSError(code, "refused")
+            return result if done else operation(*words)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(Disk, name, refusing(name, getattr(Disk, name)))
+    monkeypatch.setattr("aiperf.storage.patience.FIRST_PAUSE_S", 0.0)
+    return failures
+
+
+@pytest.mark.parametrize("code", sorted(PASSING), ids=errno.errorcode.__getitem__)
+def test_a_claim_is_taken_when_its_storage_answers_again(
+    code: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("names", "read", "write", "link", "replace", "remove")
+    failures = refuse(monkeypatch, names, code)
+    with Claim(folder, ManualClock(), PatientDisk(Patience(60.0))) as claim:
+        assert claim.number == 1
+    assert failures == dict.fromkeys(names, 3)
+    assert Claim(folder, ManualClock()).number == 2, "the first one was released"
+    assert not list(folder.glob(".*"))
+
+
+def test_a_link_that_was_made_and_refused_is_the_claim(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refuse(monkeypatch, ["link"], errno.ESTALE, done=True) == {}
+    claim = Claim(folder, ManualClock(), PatientDisk(Patience(60.0)))
+    assert claim.number == 1
+    with pytest.raises(RunHeldError):
+        Claim(folder, ManualClock())
+
+
+def test_a_claim_that_cannot_be_written_whole_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Claim(folder, ManualClock())
     assert list(folder.iterdir()) == []
 
 

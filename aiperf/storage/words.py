@@ -1,0 +1,35 @@
+"""Errors of storage in words: the file, the reason, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+MIB = 1 << 20
+
+REMEDIES = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there, or ask for a larger quota",
+    errno.EROFS: "have it mounted for writing",
+    errno.EACCES: "see who may write there, and whether a ticket has expired",
+    errno.EPERM: "see who may write there, and whether a ticket has expired",
+}
+
+
+def why_not_written(path: Path, error: OSError) -> str:
+    """`PATH cannot be written: REASON; REMEDY`, with the free space if there is too little."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason += _free(path)
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{path} cannot be written: {reason}{f'; {remedy}' if remedy else ''}"
+
+
+def _free(path: Path) -> str:
+    for folder in (path, *path.absolute().parents):
+        try:
+            return f" ({shutil.disk_usage(folder).free / MIB:.1f} MiB are free below {folder})"
+        except OSError:
+            continue
+    return ""
