@@ -54,7 +54,9 @@ def conduct(
     Raises StorageError if its directory can no longer be written, and RunHeldError, when its
     processes have ended, if another primary has taken the run over.
     """
-    logging.basicConfig(handlers=[QuietHandler(paths.primary_log)], level=logging.INFO, format=LOG_FORMAT)
+    handler = QuietHandler(paths.primary_log)
+    handler.in_background()
+    logging.basicConfig(handlers=[handler], level=logging.INFO, format=LOG_FORMAT)
     reserve, launcher = Reserve(paths.reserve), make_launcher(config, clock)
     display = _display(config, paths, start, clock)
     waits = Waits(lambda reason: display.event(f"the primary {storage_note(reason)}"))

@@ -5,10 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
 from aiperf.storage.patience import PATIENCE, with_patience
+
+MOST_LINES = 10_000
+"""That wait for a thread; further ones are left out."""
+
+LAST_LINES_S = 5.0
+"""Longest wait for lines at the end of a process."""
 
 
 def open_log(path: Path) -> BinaryIO:
@@ -38,24 +46,65 @@ class QuietHandler(logging.Handler):
         self._path = path
         self._descriptor: int | None = None
         self._dropped = 0
+        self._refused = 0
+        """Lines for which the queue had no room, and those of them that the log names."""
+        self._named = 0
+        self._lines: queue.Queue[str] | None = None
+
+    def in_background(self) -> None:
+        """Write in a thread from now on: a file server that does not answer stops nobody else.
+
+        The interpreter does not wait for the thread at its end, but up to `LAST_LINES_S` for the
+        lines.
+        """
+        self._lines = queue.Queue(MOST_LINES)
+        threading.Thread(target=self._work, args=(self._lines,), name="log", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """Lines that the thread has not taken yet."""
+        return self._lines.qsize() if self._lines is not None else 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, and before it the number of those that were left out."""
+        text = self.format(record)
+        if self._lines is None:
+            self._write(text)
+            return
         try:
-            text = self.format(record)
-            if self._dropped:
-                text = f"({self._dropped} lines of this log could not be written)\n{text}"
+            self._lines.put_nowait(text)
+        except queue.Full:
+            self._refused += 1
+
+    def _work(self, lines: queue.Queue[str]) -> None:
+        while True:
+            self._write(lines.get())
+            lines.task_done()
+
+    def _write(self, text: str) -> None:
+        refused = self._refused  # the other thread may count on
+        if dropped := self._dropped + refused - self._named:
+            text = f"({dropped} lines of this log could not be written)\n{text}"
+        try:
             if self._descriptor is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.write(self._descriptor, f"{text}\n".encode(errors="replace"))
-            self._dropped = 0
+            self._dropped, self._named = 0, refused
         except OSError:
             self._dropped += 1
 
+    def flush(self) -> None:
+        """Wait for the lines that a thread has not written yet, up to `LAST_LINES_S`."""
+        lines = self._lines
+        if lines is not None:
+            with lines.all_tasks_done:
+                lines.all_tasks_done.wait_for(lambda: lines.unfinished_tasks == 0, LAST_LINES_S)
+
     def close(self) -> None:
-        """Close the file."""
-        if self._descriptor is not None:
+        """Close the file; a thread that is inside the file server keeps it."""
+        self.flush()
+        if self._descriptor is not None and (self._lines is None or self._lines.unfinished_tasks == 0):
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = None

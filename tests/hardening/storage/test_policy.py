@@ -22,6 +22,7 @@ from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
 from testing.hand_made import ManualClock
+from testing.runs import wait_for
 
 
 def failing(times: int, code: int) -> list[int]:
@@ -198,6 +199,24 @@ def test_a_log_that_cannot_be_written_prints_nothing(
     lines = (tmp_path / "logs" / "primary.log").read_text().splitlines()
     assert lines == ["one", "(2 lines of this log could not be written)", "four"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_log_on_storage_that_does_not_answer_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.storage.logs.MOST_LINES", 3)
+    monkeypatch.setattr("aiperf.storage.logs.LAST_LINES_S", 0.01)
+    log, path = logging.Logger("a run's"), tmp_path / "primary.log"
+    os.mkfifo(path)  # a system call that opens it hangs until somebody reads
+    log.addHandler(handler := QuietHandler(path))
+    handler.in_background()
+    log.warning("0")
+    wait_for(lambda: handler.waiting == 0)
+    for number in range(1, 6):
+        log.warning("%d", number)
+    handler.flush()  # in vain, and not for ever
+    monkeypatch.setattr("aiperf.storage.logs.LAST_LINES_S", 60.0)
+    with path.open("rb") as reader:
+        handler.close()
+        assert reader.read().splitlines() == [b"0", b"(2 lines of this log could not be written)", b"1", b"2", b"3"]
 
 
 def test_the_reserve_is_real_space_and_is_given_back(tmp_path: Path) -> None:
