@@ -41,12 +41,11 @@ from primary import preflight
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PRELOADED
+from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 from primary.resumption import prepare_resumption, take_claim
 
 LOOK_INTERVAL_S = 1.0
-START_TIMEOUT_S = 60.0
-"""From the start of NNI's manager to the start of the primary."""
 TRIALS_END_S = 20.0
 """For NNI's trials to report the end of the run."""
 
@@ -105,15 +104,21 @@ class NniRun:
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)
         try:
-            experiment = Experiment(None, id=json.loads(self._paths.nni.read_bytes())["experiment"])
+            name = json.loads(self._paths.nni.read_bytes())["experiment"]
+            experiment = Experiment(None, id=name)
         except (OSError, ValueError, KeyError) as error:
             raise UsageError(f"{self._paths.nni}: does not name an NNI experiment to resume: {error}") from None
+        with _output_to(self._paths.nni_output):
+            kept = is_kept(name)
+        if not kept:
+            _show(f"NNI has not kept experiment {name}: the run is resumed in a new one")
+            return self.begin()
         return self._accompany(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
 
     def _accompany(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
         with self._signals():
             try:
-                with _manager_environment(), _output_to(self._paths.nni_output):
+                with _manager_environment(), _output_to(self._paths.nni_output), patient_start(self._clock):
                     start()
             except Exception as error:  # NNI passes on every exception from below
                 raise EnvironmentNotReadyError([f"NNI's manager did not start: {error}"]) from error

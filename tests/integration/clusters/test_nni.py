@@ -137,6 +137,25 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     assert not (output / "nni").exists()
 
 
+def test_a_run_whose_manager_did_not_start_is_resumed_in_a_new_experiment(tmp_path: Path) -> None:
+    output, home, dies = tmp_path / "run", tmp_path / "home", tmp_path / "dies.cjs"
+    home.mkdir()
+    dies.write_text("process.exit(7)")
+    portal = Portal(output, free_port())
+    words = (*new_run(portal), *SIMULATED, "--duration", "20s")
+    failed = aiperf(*words, environment={"HOME": str(home), "NODE_OPTIONS": f"--require {dies}"})  # type: ignore[arg-type]
+    assert failed.returncode == 3
+    assert "NNI's manager did not start" in failed.stderr.splitlines()[-1]
+    first = portal.experiment
+    resumed = aiperf("resume", output, environment={"HOME": str(home)})
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"NNI has not kept experiment {first}: the run is resumed in a new one" in resumed.stderr
+    assert portal.experiment != first
+    assert report(output)["ended"] == "deadline"
+    assert aiperf("verify", output).returncode == 0
+    nothing_is_left(output, 60)
+
+
 def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())

@@ -1,0 +1,71 @@
+"""The start of NNI's manager, and experiments whose manager never started."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import psutil
+import requests
+from nni.experiment import Experiment, launcher, rest
+
+from aiperf.clock import Clock
+
+START_TIMEOUT_S = 60.0
+"""From the start of NNI's manager to its first answer, and to the start of the primary."""
+
+LOOK_INTERVAL_S = 0.5
+
+MANAGER_WORD = "--trace-uncaught"
+"""In the command line of NNI's manager, and of nothing else."""
+
+
+@contextlib.contextmanager
+def patient_start(clock: Clock) -> Iterator[None]:
+    """Let NNI wait for its manager as long as that is starting.
+
+    By itself it gives up after 3 s, which a busy machine needs for the start of Node.js. Changes
+    NNI's module meanwhile; not for use in several threads.
+    """
+
+    def wait(port: int, retry: int = 0, url_prefix: str | None = None) -> None:
+        late_s = clock.monotonic_s() + START_TIMEOUT_S
+        while True:
+            try:
+                rest.get(port, "/check-status", url_prefix)
+            except requests.RequestException:
+                if clock.monotonic_s() > late_s or not _is_starting():
+                    raise
+            else:
+                return
+            clock.pause(LOOK_INTERVAL_S)
+
+    name = "_check_rest_server"
+    original = getattr(launcher, name)
+    setattr(launcher, name, wait)
+    try:
+        yield
+    finally:
+        setattr(launcher, name, original)
+
+
+def _is_starting() -> bool:
+    """True if a manager that this process has started lives."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if child.status() != psutil.STATUS_ZOMBIE and MANAGER_WORD in child.cmdline():
+                return True
+    return False
+
+
+def is_kept(experiment: str) -> bool:
+    """True if NNI has kept an experiment so that it can be resumed.
+
+    It has not if its manager was killed, or did not start, before the experiment was in NNI's list
+    and database.
+    """
+    try:
+        Experiment(None, id=experiment).load_checkpoint()
+    except Exception:  # whatever its database, its files and its lists raise
+        return False
+    return True
