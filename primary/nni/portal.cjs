@@ -1,10 +1,11 @@
 // Loaded into NNI's manager before its own code (node --require). NNI's web server asks nobody for a password and does
-// what it is told; this file decides who reaches it, and for which requests.
+// what it is told; this file decides who reaches it, and for which requests. It also lets NNI wait for its tuner.
 'use strict';
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
 const os = require('node:os');
+const util = require('node:util');
 
 // Not for the processes that the manager starts. They learn that it is guarded.
 delete process.env.NODE_OPTIONS;
@@ -13,7 +14,20 @@ process.env.AIPERF_NNI_GUARDED = '1';
 const OWNER = process.geteuid();
 const LOOKS = 3; // A table that changes while it is read may miss a row.
 const FAREWELL_MS = 1000;
+const NNI_TUNER_MS = 10000;
+const TUNER_MS = 60000;
 const NO_SUCH_ADDRESS = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']; // a node without IPv6
+
+// --- Patience: NNI gives its tuner 10 s to connect, in which a busy machine does not start Python.
+
+const later = global.setTimeout;
+global.setTimeout = function (callback, ms, ...rest) {
+  if (ms === NNI_TUNER_MS && new Error().stack.includes('tuner_command_channel')) {
+    return later(callback, TUNER_MS, ...rest).unref();
+  }
+  return later(callback, ms, ...rest);
+};
+global.setTimeout[util.promisify.custom] = later[util.promisify.custom];
 
 // --- Addresses: both of the loopback interface. Clients say `localhost`, and the other address would be free for a
 // --- server of another user.

@@ -11,8 +11,8 @@ from nni.experiment import Experiment, launcher, rest
 
 from aiperf.clock import Clock
 
-START_TIMEOUT_S = 60.0
-"""From the start of NNI's manager to its first answer, and to the start of the primary."""
+START_TIMEOUT_S = 120.0
+"""From the start of NNI's manager to its first answer; then to the start of the primary."""
 
 LOOK_INTERVAL_S = 0.5
 
