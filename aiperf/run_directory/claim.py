@@ -273,10 +273,10 @@ def find_holder(folder: Path, now_ms: int) -> SeenHolder | None:
                       machine.is_here(last.holder))  # fmt: skip
 
 
-def is_held_here(folder: Path) -> bool:
-    """True if a living process of this node has the claim."""
+def is_held_here(folder: Path, otherwise: bool = False) -> bool:
+    """True if a living process of this node has the claim; `otherwise` if it cannot be read."""
     try:
         last = _last(Disk(), folder)
     except OSError:
-        return False
+        return otherwise
     return last is not None and not last.holder.released and Machine().lives(last.holder) is True

@@ -37,6 +37,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import open_log
+from aiperf.storage.patience import PATIENCE
 from primary import preflight
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
@@ -116,7 +117,7 @@ class NniRun:
         return self._accompany(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
 
     def _accompany(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
-        with self._signals():
+        with self._signals(), PATIENCE.set(self._config.storage.patience):
             try:
                 with _manager_environment(), _output_to(self._paths.nni_output), patient_start(self._clock):
                     start()
@@ -127,12 +128,13 @@ class NniRun:
                 self._watch(experiment)
             finally:
                 self._stop(experiment)
-        return self._reason()
+            return self._reason()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def stop(*_: object) -> None:
             self._asked_to_stop = True
+            PATIENCE.hurry()
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -149,11 +151,11 @@ class NniRun:
 
     def _watch(self, experiment: Experiment) -> None:
         """Wait until the run has ended, by itself, by a signal, or with NNI."""
-        begun, late_s = False, self._clock.monotonic_s() + START_TIMEOUT_S
+        begun, held, late_s = False, False, self._clock.monotonic_s() + START_TIMEOUT_S
         while not self._asked_to_stop:
             self._relay()
             status = _status(experiment)
-            held = is_held_here(self._paths.claims)
+            held = is_held_here(self._paths.claims, otherwise=held)
             begun = begun or held
             if status in (None, "ERROR", "STOPPING", "STOPPED"):
                 return
@@ -171,12 +173,14 @@ class NniRun:
         else:
             with _output_to(self._paths.nni_output):
                 experiment.stop()
-        self._wait_while(lambda: is_held_here(self._paths.claims), self._config.run.stop_grace + START_TIMEOUT_S)
+        self._wait_while(
+            lambda: is_held_here(self._paths.claims, otherwise=True), self._config.run.stop_grace + START_TIMEOUT_S
+        )
         self._relay()
 
     def _relay(self) -> None:
         """Show the lines that the primary has printed since the last look."""
-        with contextlib.suppress(FileNotFoundError), self._paths.primary_output.open("rb") as output:
+        with contextlib.suppress(OSError), self._paths.primary_output.open("rb") as output:
             output.seek(self._shown_bytes)
             data = output.read()
             whole = data[: data.rfind(b"\n") + 1]

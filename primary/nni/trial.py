@@ -61,7 +61,7 @@ def follow(paths: RunPaths, parameters: dict[str, Any], clock: Clock) -> End:
     """Report the epochs of a job until it ends."""
     follower = Follower(paths, parameters["trial"], parameters["replica"])
     while True:
-        held = is_held_here(paths.claims)
+        held = is_held_here(paths.claims, otherwise=True)
         for news in follower.look():
             if isinstance(news, End):
                 return news

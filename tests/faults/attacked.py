@@ -61,6 +61,12 @@ class Command:
         self.terminal = None
         return True
 
+    def excuse_report(self) -> None:
+        """A run that ends while storage refuses prints its result, and has no report."""
+        shown = self.shown if self.process.poll() is not None else ""
+        if "/report cannot be written" in shown and "AIPerf: score=" in shown:
+            self.codes |= {EXIT_ENVIRONMENT}
+
     def flaws(self) -> list[str]:
         """What is wrong with its end, for which it waits; reported once."""
         if self.judged:

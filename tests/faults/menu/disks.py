@@ -59,6 +59,7 @@ class FullDisk:
             run.wait(waiting)
         finally:
             filler.unlink()
+        run.current.excuse_report()
         return True
 
     def clean(self) -> None:

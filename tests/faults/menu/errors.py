@@ -49,6 +49,7 @@ class Errors:
             run.wait(lambda: self._failures() >= until or not run.alive)
         finally:
             self._switch.unlink()
+        run.current.excuse_report()
         return True
 
     def clean(self) -> None:

@@ -271,6 +271,16 @@ def test_a_link_that_was_made_and_refused_is_the_claim(folder: Path, monkeypatch
         Claim(folder, ManualClock())
 
 
+@pytest.mark.parametrize("otherwise", [False, True])
+def test_a_claim_that_cannot_be_read_is_as_it_was(
+    otherwise: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Claim(folder, SystemClock())
+    assert is_held_here(folder, otherwise)
+    refuse(monkeypatch, ["read"], errno.EIO)
+    assert is_held_here(folder, otherwise) is otherwise
+
+
 def test_a_claim_that_cannot_be_written_whole_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
