@@ -31,7 +31,7 @@ FAULTS_PER_RUN = 20
 START_S = {"local": 15, "ssh": 20, "slurm": 30, "nni": 45}
 KERAS_FACTOR = 4
 ONLY_IF_NAMED = frozenset({"slurm", "nni"})
-"""Grounds on which the books are not always clean: see docs/faults.md."""
+"""Grounds that take more of a machine: see docs/faults.md."""
 
 
 @dataclass
