@@ -104,7 +104,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
     loop = asyncio.get_running_loop()
     context.writer.in_background(lambda _: dispatcher.interrupt())
     context.digest.in_background()
-    dispatcher.in_background()
+    dispatcher.claim.in_background()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, dispatcher.interrupt)
     loop.set_exception_handler(partial(_report_unhandled, context))

@@ -15,7 +15,7 @@ from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
 from aiperf.history.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
-from aiperf.run_directory.keeper import ClaimKeeper
+from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import ReplicaView, RunView
 from primary.heads import HeadLines
@@ -110,15 +110,11 @@ class Dispatcher:
         self._system = SystemFile(context.paths.system)
         self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
-        self._claim = ClaimKeeper(context.claim, self._end_superseded)
-        self._upkeep = _Upkeep(context, self._claim, self._view, self._system)
+        self.claim = ClaimKeeper(context.claim, self._end_superseded)
+        self._upkeep = _Upkeep(context, self.claim, self._view, self._system)
         self._hurry = asyncio.Event()
         self._error: BaseException | None = None
         """Ends the run: the first error of a replica's server, or of the ticks, that got out."""
-
-    def in_background(self) -> None:
-        """Keep the claim in a thread: storage that does not answer stops nothing else."""
-        self._claim.in_background()
 
     def _end_superseded(self, lost: RunHeldError) -> None:
         self._context.announce(f"WARNING: {lost}; its work from the other one's start on does not count")
@@ -149,7 +145,7 @@ class Dispatcher:
                 reason = "no_replicas"
             if self._error is not None:
                 raise self._error
-            if await self._claim.certain():  # else the end is another primary's to record
+            if await self.claim.certain():  # else the end is another primary's to record
                 self._record_end(reason)
         finally:
             self._milestones.stopping.set()
@@ -198,7 +194,7 @@ class Dispatcher:
         except TimeoutError:
             late = len(self._servers) - len(milestones.answered)
             self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
-        return await self._claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
+        return await self.claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
 
     async def _all_answered(self) -> None:
         milestones = self._milestones

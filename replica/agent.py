@@ -45,8 +45,8 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from replica.machine.accelerators import visible_devices
-from replica.machine.measured import Measured
 from replica.machine.job import give_job_back
+from replica.machine.measured import Measured
 from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
 from replica.micro.node_job import NodeJob
@@ -141,8 +141,7 @@ class Agent:
     def _close(self) -> None:
         """Report the last record: no other follows it."""
         sequence, digest = self._context.writer.head or (None, None)
-        trial = self._trial.number if self._trial is not None else None
-        self._context.report(Closing(trial=trial, sequence=sequence, digest=digest))
+        self._context.report(Closing(trial=self._trial and self._trial.number, sequence=sequence, digest=digest))
 
     async def _send_heartbeats(self) -> None:
         while True:

@@ -10,10 +10,10 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.errors import RunHeldError
-from aiperf.run_directory import keeper as module
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.disk import Disk
-from aiperf.run_directory.keeper import ClaimKeeper
+from primary.background import keeper as module
+from primary.background.keeper import ClaimKeeper
 from testing.hand_made import ManualClock
 
 
