@@ -88,7 +88,7 @@ class Attacked(Watched):
     """One run below a folder."""
 
     def __init__(self, folder: Path, place: Place, trainer: str = "simulated", replicas: int = 3) -> None:
-        super().__init__(folder / "run")
+        super().__init__(folder / "run", place.marks)
         self.folder = folder
         self.environment = dict(place.environment)
         self.prefix: list[str] = ["setsid", "--ctty"]

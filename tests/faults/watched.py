@@ -15,8 +15,10 @@ KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 class Watched:
     """One run in a directory, which need not exist yet."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, marks: tuple[str, ...] = ()) -> None:
         self.output = output
+        self._marks = marks
+        """Further words by which processes of the run are known."""
 
     def epochs(self) -> int:
         """Epochs that are recorded."""
@@ -38,7 +40,7 @@ class Watched:
     def processes(self) -> list[psutil.Process]:
         """All processes of the run, by command line or parent."""
         found = {}
-        for head in processes_with(self.output):
+        for head in (head for mark in (self.output, *self._marks) for head in processes_with(mark)):
             ranks = [member for member in family(head)[1:] if "replica" in " ".join(words_of(member)) and lives(member)]
             found.update({process.pid: process for process in (head, *ranks)})
         return list(found.values())

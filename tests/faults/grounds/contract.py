@@ -32,6 +32,8 @@ class Place:
     """Variables of `aiperf run` and `aiperf resume`."""
     killed_codes: frozenset[int] = frozenset({-9})
     """Exit codes of the command whose primary is killed."""
+    marks: tuple[str, ...] = ()
+    """Words in the command lines of processes that do not name the run directory."""
     left: Callable[[], list[str]] = nothing
     """Jobs that a scheduler still has."""
 

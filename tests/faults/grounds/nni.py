@@ -26,7 +26,9 @@ class Nni:
         own = ("--set", f"nni.directory={folder / 'experiments'}")
         words = ("--manager", "nni", "--set", f"nni.port={free_port()}", *own)
         # `aiperf run` outlives the primary, which is NNI's child, and says how to resume.
-        yield Place(words, {"HOME": str(folder)}, frozenset({-9, 1}))
+        # Of the manager; the folder has one run at a time.
+        marks = (f"--experiments-directory {folder / 'experiments'}",)
+        yield Place(words, {"HOME": str(folder)}, frozenset({-9, 1}), marks)
 
 
 NNI = Nni()

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "replica/datasets/": "data sets",
     "replica/examine/facts.py": "a probe of the node, removed again",
     "replica/machine/memory.py": "/proc",
+    "replica/profile/cli.py": "temporary files of `aiperf profile`",
     "replica/profile/step.py": "temporary files of `aiperf profile`",
 }
 """Files that are not below a run directory, or have a reason."""
