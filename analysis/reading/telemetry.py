@@ -187,7 +187,7 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
 
 
 def _lines(file: Path) -> Iterator[bytes | None]:
-    """The lines of a file; None for one without a seal that it should have, or with a broken one."""
+    """The lines of a file; None for one whose seal is broken, or missing after a sealed one."""
     seals = False
     try:
         with file.open("rb") as stream:
