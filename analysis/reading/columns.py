@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -50,6 +51,8 @@ class _StrangeError(Exception):
 class PieceColumns:
     """What the lines of a piece say, a row each. Times are milliseconds, links and checksums text.
 
+    `data` is the place in the line where the data begin; they end at `data_of`.
+
     `progress` has a row for each report: place of the line in the file, trial, epoch, and images
     trained and evaluated; `phases` one for each beginning: place, replica, trial (-1: none), and
     place in `PHASES`.
@@ -57,6 +60,7 @@ class PieceColumns:
 
     times: Numbers
     monotonic: Numbers
+    data: Numbers
     links: Bytes
     checksums: Bytes
     progress: Numbers
@@ -69,9 +73,20 @@ class FileColumns:
 
     pieces: list[PieceColumns] = field(default_factory=list)
 
-    def column(self, name: str) -> NDArray[np.integer]:
+    def column(self, name: str) -> NDArray[Any]:
         """One column of all lines, in their order."""
         return np.concatenate([getattr(piece, name) for piece in self.pieces])
+
+
+def data_of(line: bytes, begin: int) -> bytes:
+    """The data of a line as JSON, from where they begin."""
+    return line[begin : 1 - _TAIL_BYTES]
+
+
+def link_of(line: bytes) -> str:
+    """The link of a line."""
+    end = -(len(_BEFORE_CHECKSUM) + _CHECKSUM + len(_END))
+    return line[end - _LINK : end].decode()
 
 
 def columns_of(data: bytes, writer: str) -> FileColumns | None:
@@ -93,11 +108,11 @@ def columns_of(data: bytes, writer: str) -> FileColumns | None:
 
 def _piece(text: _Text, writer: bytes, first: int) -> PieceColumns:
     """The columns of a piece whose first line has the number `first`."""
-    at, ends = text.lines()
+    starts, ends = text.lines()
     tails = ends - _TAIL_BYTES
-    if not at.size or tails[0] < 0:
+    if not starts.size or tails[0] < 0:
         raise _StrangeError
-    at = text.after(at, b'{"version":2,"writer":"' + writer + b'","sequence":')
+    at = text.after(starts, b'{"version":2,"writer":"' + writer + b'","sequence":')
     sequences, at = text.numbers(at)
     if not np.array_equal(sequences, np.arange(first, first + len(at))):
         raise _StrangeError
@@ -111,7 +126,7 @@ def _piece(text: _Text, writer: bytes, first: int) -> PieceColumns:
     text.after(checksums + _CHECKSUM, _END)
     reports, phases = np.flatnonzero(text.has(at, _PROGRESS)), np.flatnonzero(text.has(at, _PHASE))
     return PieceColumns(
-        times, monotonic, text.rows(links, _LINK), text.rows(checksums, _CHECKSUM),
+        times, monotonic, at - starts - 1, text.rows(links, _LINK), text.rows(checksums, _CHECKSUM),
         np.column_stack([reports + first, *_progress(text, at[reports], tails[reports])]),
         np.column_stack([phases + first, *_phases(text, at[phases], tails[phases])]),
     )  # fmt: skip

@@ -23,6 +23,7 @@ from analysis.reading.columns import Bytes, Numbers, columns_of
 
 _TAIL_BYTES = len(b',"crc32":"01234567"}')
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", np.uint8)
+_SHIFTS = np.array((28, 24, 20, 16, 12, 8, 4, 0), np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class UsualLines:
     phase_places: Sequence[int]
     anchor_ms: int
     """UTC minus monotonic clock of the first record."""
+    heads: Numbers
+    """A row for each line: time, monotonic clock, and the place where the data begin."""
 
 
 def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_ms: int) -> UsualLines | None:
@@ -71,14 +74,15 @@ def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_m
     )
     if not usual:
         return None
+    heads = np.column_stack([times, monotonic, found.column("data")])
     progress = found.column("progress")
     rows = np.column_stack([progress[:, :1], times[progress[:, 0]], progress[:, 1:]])
-    return UsualLines(lines, hashes, rows, _phases(phases, times), phases[:, 0].tolist(), int(anchors[0]))
+    return UsualLines(lines, hashes, rows, _phases(phases, times), phases[:, 0].tolist(), int(anchors[0]), heads)
 
 
 def _hexadecimal(sums: NDArray[np.uint32]) -> Bytes:
     """The eight digits of each number, (n, 8)."""
-    return _HEXADECIMAL[(sums[:, None] >> np.arange(28, -4, -4, np.uint32)) & 15]
+    return np.asarray(_HEXADECIMAL[(sums[:, None] >> _SHIFTS) & 15], np.uint8)
 
 
 def _in_range(values: Numbers) -> bool:
