@@ -26,7 +26,7 @@ GOALS: dict[str, dict[str, str]] = {
 
 
 def measure(parts: list[str], scratch: Path) -> dict[str, float]:
-    """The figures of these parts, each measured in turn, and printed to standard error meanwhile."""
+    """The figures of these parts, each measured in turn; they go to standard error meanwhile."""
     found: dict[str, float] = {}
     for part in parts:
         began = time.perf_counter()
