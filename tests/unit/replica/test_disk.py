@@ -17,7 +17,8 @@ from aiperf.run_directory.evidence import append_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.logs import MOST_LOG_BYTES, QuietHandler, open_log, trim_log
 from replica.machine import telemetry
-from replica.machine.telemetry import ACCELERATOR_FIELDS, Telemetry
+from replica.machine.telemetry import Telemetry
+from replica.machine.vendors import nvidia
 from replica.search.planner import Memory, Planner
 from replica.trial.rank_socket import RankSocket
 from replica.trial.trainer_process import TrainerProcess
@@ -45,7 +46,7 @@ class Turns:
 
 def largest(accelerators: int) -> list[dict[str, object]]:
     """Every field of every accelerator with as many digits as it can have."""
-    fields = dict.fromkeys(ACCELERATOR_FIELDS, 123456.789012345)
+    fields = dict.fromkeys(nvidia.FIELDS, 123456.789012345)
     whole = {"uuid": LARGEST["uuid"], "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": LARGEST["energy"]}
     return [{"index": index, **fields, **whole} for index in range(accelerators)]
 
