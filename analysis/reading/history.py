@@ -121,7 +121,7 @@ def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
 
 def _records(file: Path, lines: Lines) -> WriterRecords:
     numbered = zip(lines.numbers, lines.texts, strict=True)
-    batch = _decode_usual(file, lines) if lines.heads else decode_lines(file.name, numbered)
+    batch = _decode_usual(file, lines, lines.heads) if lines.heads is not None else decode_lines(file.name, numbered)
     damaged = {damage.line for damage in batch.damages}
     numbers = tuple(number for number in lines.numbers if number not in damaged)
     return WriterRecords(
@@ -129,10 +129,10 @@ def _records(file: Path, lines: Lines) -> WriterRecords:
     )
 
 
-def _decode_usual(file: Path, lines: Lines) -> Batch:
+def _decode_usual(file: Path, lines: Lines, heads: Numbers) -> Batch:
     """The records of a usual file, of whose lines only the data are left to decode."""
     records, damages, writer = list[Record](), list[Damage](), file.stem
-    for number, text, (time_ms, monotonic_ms, begin) in zip(lines.numbers, lines.texts, lines.heads, strict=True):
+    for number, text, (time_ms, monotonic_ms, begin) in zip(lines.numbers, lines.texts, heads.tolist(), strict=True):
         body = decode_body(data_of(text, begin))
         if body is not None:
             records.append(checked_record(writer, number - 1, time_ms, monotonic_ms, body, link_of(text)))
@@ -156,8 +156,8 @@ class Lines:
     """Beginnings of phases, whose lines are left out."""
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
-    heads: Sequence[Head] = field(default=(), compare=False)
-    """Of a usual file, for each of the lines: time, monotonic clock, and place of the data."""
+    heads: Numbers | None = field(default=None, compare=False)
+    """Of a usual file, a row for each line: time, monotonic clock, and place of the data."""
 
 
 def select_lines(
@@ -189,9 +189,7 @@ def select_lines(
     anchor_ms = usual.anchor_ms if 0 in usual.phase_places[:1] else None
     facts = LineFacts(len(usual.lines), True, hashes)
     texts = [usual.lines[number - 1] for number in kept]
-    return Lines(
-        kept, texts, unfinished, facts, usual.phases, anchor_ms, [tuple(row) for row in usual.heads[places].tolist()]
-    )
+    return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places])
 
 
 def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> Numbers:
