@@ -166,11 +166,9 @@ class Ledger:
             if self.fences.drops(record):
                 continue
             writer, time_ms = record.writer, record.time_ms
-            seen = self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())
-            if seen.add(record.sequence):
+            if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
                 self.last_ms = max(self.last_ms, time_ms)
-                if time_ms >= self.last_of_writer_ms.get(writer, time_ms):
-                    self.last_of_writer_ms[writer] = time_ms
+                self.last_of_writer_ms[writer] = max(self.last_of_writer_ms.get(writer, time_ms), time_ms)
                 _FOLDS[type(record.body)](self, record.body, record)
 
     def trial(self, trial: int) -> TrialLedger:
