@@ -35,10 +35,14 @@ def streams(architecture: Architecture) -> tuple[Stream, ...]:
     or a concatenation.
     """
     groups: dict[str, list[Node]] = {}
+    consumers: dict[str, list[Node]] = {}
     roots = stream_roots((node.name, node.inputs if node.layer.keeps_channels else ()) for node in architecture.nodes)
     for node in architecture.nodes:
         groups.setdefault(roots[node.name], []).append(node)
-    found = (_stream(architecture, members, roots) for members in groups.values())
+        if not node.layer.keeps_channels:
+            for root in {roots[name] for name in node.inputs}:
+                consumers.setdefault(root, []).append(node)
+    found = (_stream(architecture, members, consumers.get(root, [])) for root, members in groups.items())
     return tuple(stream for stream in found if stream is not None)
 
 
@@ -62,14 +66,8 @@ def stream_roots(nodes: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
     return {name: find(name) for name in parents}
 
 
-def _stream(architecture: Architecture, members: list[Node], roots: dict[str, str]) -> Stream | None:
-    root = roots[members[0].name]
+def _stream(architecture: Architecture, members: list[Node], consumers: list[Node]) -> Stream | None:
     producers = [node for node in members if not node.layer.keeps_channels]
-    consumers = [
-        node
-        for node in architecture.nodes
-        if not node.layer.keeps_channels and any(roots[name] == root for name in node.inputs)
-    ]
     plain = all(isinstance(node.layer, Conv) and node.layer.groups == 1 for node in producers)
     known = all(
         node.layer.kind == "dense" or (isinstance(node.layer, Conv) and node.layer.groups == 1) for node in consumers

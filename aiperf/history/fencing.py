@@ -35,6 +35,10 @@ def _start_of(writer: str) -> int:
     return int(number) if known else 0
 
 
+_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady})
+"""The kinds of records that say what counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Successor:
     """The first record of a primary that resumes."""
@@ -63,6 +67,8 @@ class Fences:
         """Take in what primaries record of each other and of their replicas."""
         for record in records:
             body = record.body
+            if type(body) not in _LEARNT:
+                continue
             if isinstance(body, JobIssued):
                 self.last_trial = max(self.last_trial, body.trial)
             if isinstance(body, JobIssued | RunResumed):

@@ -165,15 +165,15 @@ class Ledger:
         for record in records:
             if self.fences.drops(record):
                 continue
-            if self._seen.setdefault(record.writer, SeenNumbers()).add(record.sequence):
-                self.last_ms = max(self.last_ms, record.time_ms)
-                last_ms = self.last_of_writer_ms.get(record.writer, record.time_ms)
-                self.last_of_writer_ms[record.writer] = max(last_ms, record.time_ms)
+            writer, time_ms = record.writer, record.time_ms
+            if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
+                self.last_ms = max(self.last_ms, time_ms)
+                self.last_of_writer_ms[writer] = max(self.last_of_writer_ms.get(writer, time_ms), time_ms)
                 _FOLDS[type(record.body)](self, record.body, record)
 
     def trial(self, trial: int) -> TrialLedger:
         """The ledger of a trial, made at the first mention."""
-        return self.trials.setdefault(trial, TrialLedger(trial))
+        return self.trials.get(trial) or self.trials.setdefault(trial, TrialLedger(trial))
 
     def replica(self, replica: int) -> ReplicaLedger:
         """The ledger of a replica, made at the first mention."""

@@ -104,13 +104,17 @@ class Architecture:
         """
         digests: dict[str, bytes] = {}
         for node in self.nodes:
-            inputs = [digests[name] for name in node.inputs]
-            if node.layer.commutes:
-                inputs.sort()
-            if node.shares:
-                inputs.append(digests[node.shares])
-            head = _layer_text(node.layer)
-            digests[node.name] = hashlib.sha256(head + b"".join(inputs)).digest()
+            names = node.inputs
+            if len(names) == 1 and not node.shares:  # most nodes
+                text = _layer_text(node.layer) + digests[names[0]]
+            else:
+                inputs = [digests[name] for name in names]
+                if node.layer.commutes:
+                    inputs.sort()
+                if node.shares:
+                    inputs.append(digests[node.shares])
+                text = _layer_text(node.layer) + b"".join(inputs)
+            digests[node.name] = hashlib.sha256(text).digest()
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
         whole += b"".join(sorted(digests[name] for name in self.heads))
         return hashlib.sha256(whole).hexdigest()[:HASH_DIGITS]
@@ -144,14 +148,13 @@ def _check_order(nodes: tuple[Node, ...]) -> None:
     repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     if repeated:
         raise ArchitectureError(f"node names must be unique; repeated: {', '.join(sorted(repeated))}")
-    known = set(names)
     seen: set[str] = set()
     for node in nodes:
-        for name in node.inputs:
-            if name not in known:
+        if not seen.issuperset(node.inputs):
+            name = next(name for name in node.inputs if name not in seen)
+            if name not in names:
                 raise ArchitectureError(f"node {node.name!r} reads {name!r}, which does not exist")
-            if name not in seen:
-                raise ArchitectureError(_order_problem(nodes, node.name, name))
+            raise ArchitectureError(_order_problem(nodes, node.name, name))
         seen.add(node.name)
 
 
@@ -179,16 +182,24 @@ def _check_ends(nodes: tuple[Node, ...], heads: tuple[str, ...]) -> None:
 def _infer_shapes(nodes: tuple[Node, ...]) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for node in nodes:
-        inputs = tuple(shapes[name] for name in node.inputs)
-        fewest, most = node.layer.arity
-        if len(inputs) < fewest or (most is not None and len(inputs) > most):
-            wanted = fewest if fewest == most else f"at least {fewest}"
-            raise ArchitectureError(
-                f"node {node.name!r} ({node.layer.kind}) has {len(inputs)} input(s); it takes {wanted}"
-            )
+        names = node.inputs
+        inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
         try:
-            node.layer.weight_shapes(inputs)
-            shapes[node.name] = node.layer.output_shape(inputs)
+            shapes[node.name] = _output_shape(node.layer, inputs)
         except ShapeError as error:
             raise ArchitectureError(f"node {node.name!r} ({node.layer.kind}) {error}") from None
     return shapes
+
+
+@lru_cache(maxsize=65536)
+def _output_shape(layer: Layer, inputs: tuple[Shape, ...]) -> Shape:
+    """The shape that a layer gives; cached, since architectures share most layers.
+
+    Raises ShapeError if the inputs, or the weights that they lead to, do not fit.
+    """
+    fewest, most = layer.arity
+    if len(inputs) < fewest or (most is not None and len(inputs) > most):
+        wanted = fewest if fewest == most else f"at least {fewest}"
+        raise ShapeError(f"has {len(inputs)} input(s); it takes {wanted}")
+    layer.weight_shapes(inputs)
+    return layer.output_shape(inputs)

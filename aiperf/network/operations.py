@@ -18,7 +18,7 @@ from math import prod
 from typing import NamedTuple
 
 from aiperf.errors import UncountedLayerError
-from aiperf.network.architecture import Architecture
+from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, AveragePool, Layer, MaxPool, RoiAlign, Shape
 
 RULE_SET = "aiperf-1"
@@ -267,15 +267,26 @@ def totals(architecture: Architecture) -> tuple[Operations, int]:
     Raises UncountedLayerError.
     """
     forward = backward = weights = 0
-    for layer in _counts(architecture, AIPERF_1):
-        forward += layer.operations.forward
-        backward += layer.operations.backward
-        weights += layer.parameters
+    for node, _, operations, parameters in _counted(architecture, AIPERF_1):
+        forward += operations.forward
+        backward += operations.backward
+        weights += 0 if node.shares else parameters
     return Operations(forward, backward), weights
 
 
 def _counts(architecture: Architecture, rule_set: RuleSet) -> Iterator[LayerCount]:
     """The counts of the layers, in order."""
+    for node, inputs, operations, parameters in _counted(architecture, rule_set):
+        elements = sum(map(prod, inputs)) + prod(architecture.shapes[node.name]) + parameters
+        yield LayerCount(node.name, node.layer.kind, operations, 0 if node.shares else parameters, elements)
+
+
+Counted = tuple[Node, tuple[Shape, ...], Operations, int]
+"""A node, the shapes that it reads, its operations, and its weights, also those that it shares."""
+
+
+def _counted(architecture: Architecture, rule_set: RuleSet) -> Iterator[Counted]:
+    """The nodes and their counts, in order. Raises UncountedLayerError."""
     shapes = architecture.shapes
     uncounted = [node for node in architecture.nodes if not rule_set.covers(node.layer.kind, shapes[node.name])]
     if uncounted:
@@ -288,5 +299,4 @@ def _counts(architecture: Architecture, rule_set: RuleSet) -> Iterator[LayerCoun
         inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
         operations, parameters = count_node(layer, inputs, reads_images, rule_set)
         only_images[node.name] = reads_images and layer.kind in ZERO_KINDS
-        elements = sum(map(prod, inputs)) + prod(shapes[node.name]) + parameters
-        yield LayerCount(node.name, layer.kind, operations, 0 if node.shares else parameters, elements)
+        yield node, inputs, operations, parameters

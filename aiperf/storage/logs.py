@@ -18,6 +18,9 @@ MOST_LINES = 10_000
 LAST_LINES_S = 5.0
 """Longest wait for lines at the end of a process."""
 
+MOST_LOG_BYTES = 1 << 20
+"""Of a log, but for what is written between two looks at it (`trim_log`)."""
+
 
 def open_log(path: Path) -> BinaryIO:
     """A log to append to, for the output of a child process.
@@ -36,6 +39,26 @@ def open_log(path: Path) -> BinaryIO:
         if not patient:
             raise
         return Path(os.devnull).open("ab")
+
+
+def trim_log(path: Path) -> None:
+    """Cut the beginning of a log off that has more than `MOST_LOG_BYTES`; its last half stays.
+
+    A framework may print a warning for every step of a training. All who write to a log append to
+    it, so that they go on at its new end; a line that comes meanwhile may be lost.
+    """
+    with contextlib.suppress(OSError):  # no log is worth a training
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size <= MOST_LOG_BYTES:
+                return
+            end = os.pread(descriptor, MOST_LOG_BYTES // 2, size - MOST_LOG_BYTES // 2)
+            kept = end[end.find(b"\n") + 1 :]
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, b"(%d bytes of this log were left out)\n%b" % (size - len(kept), kept))
+        finally:
+            os.close(descriptor)
 
 
 class QuietHandler(logging.Handler):
@@ -91,6 +114,7 @@ class QuietHandler(logging.Handler):
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.write(self._descriptor, f"{text}\n".encode(errors="replace"))
             self._dropped, self._named = 0, refused
+            trim_log(self._path)
         except OSError:
             self._dropped += 1
 

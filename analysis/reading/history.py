@@ -13,14 +13,17 @@ import numpy as np
 from aiperf.history.chain import first_link
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
+from aiperf.history.decoding.typed import decode_body
 from aiperf.history.fencing import PRIMARY
-from aiperf.history.files import decode_lines, read_from
+from aiperf.history.files import Batch, decode_lines, read_from
 from aiperf.history.ledger import Ledger
+from aiperf.history.records import Record, checked_record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.columns import Numbers, data_of, link_of
 from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
 from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
-from analysis.reading.usual import Numbers, usual_lines
+from analysis.reading.usual import usual_lines
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
@@ -117,12 +120,27 @@ def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
 
 
 def _records(file: Path, lines: Lines) -> WriterRecords:
-    batch = decode_lines(file.name, zip(lines.numbers, lines.texts, strict=True))
+    numbered = zip(lines.numbers, lines.texts, strict=True)
+    batch = _decode_usual(file, lines, lines.heads) if lines.heads is not None else decode_lines(file.name, numbered)
     damaged = {damage.line for damage in batch.damages}
     numbers = tuple(number for number in lines.numbers if number not in damaged)
     return WriterRecords(
         file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms
     )
+
+
+def _decode_usual(file: Path, lines: Lines, heads: Numbers) -> Batch:
+    """The records of a usual file, of whose lines only the data are left to decode."""
+    records, damages, writer = list[Record](), list[Damage](), file.stem
+    for number, text, (time_ms, monotonic_ms, begin) in zip(lines.numbers, lines.texts, heads.tolist(), strict=True):
+        body = decode_body(data_of(text, begin))
+        if body is not None:
+            records.append(checked_record(writer, number - 1, time_ms, monotonic_ms, body, link_of(text)))
+            continue
+        strange = decode_lines(file.name, [(number, text)])
+        records += strange.records
+        damages += strange.damages
+    return Batch(tuple(records), tuple(damages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +156,8 @@ class Lines:
     """Beginnings of phases, whose lines are left out."""
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
+    heads: Numbers | None = field(default=None, compare=False)
+    """Of a usual file, a row for each line: time, monotonic clock, and place of the data."""
 
 
 def select_lines(
@@ -159,23 +179,27 @@ def select_lines(
     usual = usual_lines(complete, file.stem, first_link, DRIFT_MS, fall_ms(name))
     if usual is None:
         return _select_strange(file, data, thinning, first_link, wanted)
-    needless = _needless_rows(usual.progress, thinning) if thinning is not None else set[int]()
-    left_out = needless.union(usual.phase_places)
-    kept = [number for number in range(1, len(usual.lines) + 1) if number - 1 not in left_out]
+    is_kept = np.ones(len(usual.lines), bool)
+    is_kept[usual.phase_places] = False
+    if thinning is not None:
+        is_kept[_needless_rows(usual.progress, thinning)] = False
+    places = np.flatnonzero(is_kept)
+    kept = (places + 1).tolist()
     hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
     anchor_ms = usual.anchor_ms if 0 in usual.phase_places[:1] else None
     facts = LineFacts(len(usual.lines), True, hashes)
-    return Lines(kept, [usual.lines[number - 1] for number in kept], unfinished, facts, usual.phases, anchor_ms)
+    texts = [usual.lines[number - 1] for number in kept]
+    return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places])
 
 
-def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> set[int]:
+def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> Numbers:
     """Places, from 0, of the progress reports to leave out; as `_needless`."""
     places, times, trials, *position = progress.T
     buckets, late = thinning.buckets(times)
     order = np.lexsort((places, *reversed(position), late, buckets, trials))
     keys = np.column_stack([trials, buckets, late])[order]
     last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
-    return set(places[order][~last].tolist())
+    return np.asarray(places[order][~last], np.int64)
 
 
 def _select_strange(

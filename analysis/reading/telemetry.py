@@ -167,11 +167,15 @@ def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
 def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
     host, offset_ms, bad = "?", 0, 0
     rows: list[list[float]] = []
-    for document in _lines(file):
+    for line in _lines(file):
         if bad > MOST_UNREADABLE:
             break
         try:
-            if document is None:
+            if line is None:
+                bad += 1
+            elif (sample := _usual_sample(line)) is not None:
+                rows.append(_usual_row(sample, offset_ms))
+            elif not isinstance(document := _document(line), dict):
                 bad += 1
             elif "version" in document:
                 host, offset_ms = shortened(str(document["host"])), offsets_ms.get(str(document["writer"]), 0)
@@ -182,17 +186,71 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
     return file.name, host, np.array(rows, dtype=np.float64), bad
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any] | None]:
+def _lines(file: Path) -> Iterator[bytes | None]:
+    """The lines of a file; None for one whose seal is broken, or missing after a sealed one."""
     seals = False
     try:
         with file.open("rb") as stream:
             while line := stream.readline(MOST_LINE_BYTES):
                 sealed = is_sealed(line)
                 seals = seals or sealed
-                document = _document(line) if seals == sealed and not (sealed and is_broken(line)) else None
-                yield document if isinstance(document, dict) else None
+                yield line if seals == sealed and not (sealed and is_broken(line)) else None
     except OSError:
         yield None
+
+
+class _Accelerator(msgspec.Struct, gc=False):
+    """What is kept of an accelerator."""
+
+    use: float | None = msgspec.field(default=None, name="DCGM_FI_DEV_GPU_UTIL")
+    memory_used: float | None = msgspec.field(default=None, name="DCGM_FI_DEV_FB_USED")
+    memory_total: float | None = msgspec.field(default=None, name="DCGM_FI_DEV_FB_TOTAL")
+    power: float | None = msgspec.field(default=None, name="DCGM_FI_DEV_POWER_USAGE")
+    energy: float | None = msgspec.field(default=None, name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+
+
+class _Sample(msgspec.Struct, gc=False):
+    """A sample as it is usually written."""
+
+    time: str
+    accelerators: list[_Accelerator] = []
+    cpu_percent: float = np.nan
+    cpu_power_w: float = np.nan
+    memory_used_bytes: float = np.nan
+    memory_total_bytes: float = np.nan
+    version: object = None
+
+
+_SAMPLES = msgspec.json.Decoder(_Sample)
+
+
+def _usual_sample(line: bytes) -> _Sample | None:
+    """A line with numbers where they belong; None for any other, and for the head of a file."""
+    try:
+        sample = _SAMPLES.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    return sample if sample.version is None and b"null" not in line and b'"version"' not in line else None
+
+
+def _usual_row(sample: _Sample, offset_ms: int) -> list[float]:
+    """As `_row`."""
+    gpus = sample.accelerators
+    used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    size = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
+    row = [
+        float(parse_utc(sample.time) - offset_ms),
+        float(len(gpus)),
+        _mean([gpu.use for gpu in gpus if gpu.use is not None]),
+        100 * sum(used) / sum(size) if sum(size) > 0 and len(used) == len(size) else np.nan,
+        _sum([gpu.power for gpu in gpus if gpu.power is not None], len(gpus)),
+        _sum([gpu.energy for gpu in gpus if gpu.energy is not None], len(gpus)) / MJ_PER_J,
+        sample.cpu_percent, sample.cpu_power_w, sample.memory_used_bytes, sample.memory_total_bytes,
+        100 * sample.memory_used_bytes / sample.memory_total_bytes,
+    ]  # fmt: skip
+    if inf in row or -inf in row:
+        raise ValueError("a number is infinite")
+    return row
 
 
 def _document(line: bytes) -> Any:

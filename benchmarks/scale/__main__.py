@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -25,10 +26,13 @@ GOALS: dict[str, dict[str, str]] = {
 
 
 def measure(parts: list[str], scratch: Path) -> dict[str, float]:
-    """The figures of these parts, each measured in turn."""
+    """The figures of these parts, each measured in turn; they go to standard error meanwhile."""
     found: dict[str, float] = {}
     for part in parts:
-        found.update(import_module(f"benchmarks.scale.{part}").measure(scratch))
+        began = time.perf_counter()
+        own: dict[str, float] = import_module(f"benchmarks.scale.{part}").measure(scratch)
+        print(f"{part}, {time.perf_counter() - began:.0f} s: {own}", file=sys.stderr, flush=True)
+        found |= own
     return found
 
 

@@ -153,18 +153,22 @@ class Further:
 
 def further(objective: str, start: int, proposals: int, seeds: int) -> Further:
     """Proposals of both surrogates after the same history."""
-    every = 10**9
-    exact, local = (
-        statistics.median(_best(objective, start, proposals, most, seed) for seed in range(seeds))
-        for most in (every, 0)
-    )
+    found = [bests(objective, start, proposals, seed) for seed in range(seeds)]
+    exact, local = (statistics.median(values) for values in zip(*found, strict=True))
     return Further(objective, start, proposals, exact, local)
 
 
-def _best(objective: str, start: int, proposals: int, exact: int, seed: int) -> float:
-    known, strategy = history(start, objective, seed), BayesianStrategy(INITIAL, LIMITS, exact)
+def bests(objective: str, start: int, proposals: int, seed: int) -> tuple[float, float]:
+    """The best value of further proposals of the exact process, and of the local one."""
+    known = history(start, objective, seed)
+    exact, local = (_best(objective, known, proposals, most, seed) for most in (10**9, 0))
+    return exact, local
+
+
+def _best(objective: str, start: Sequence[Observation], proposals: int, exact: int, seed: int) -> float:
+    known, strategy = [*start], BayesianStrategy(INITIAL, LIMITS, exact)
     made: dict[str, Architecture] = {}
-    best = 0.0 if start > 1 else known[0].accuracy
+    best = 0.0 if len(start) > 1 else known[0].accuracy
     for number in range(proposals):
         rng = random.Random(f"{seed}/{number}")
         child = strategy.propose(Observations(tuple(known)), rng).architecture

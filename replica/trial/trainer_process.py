@@ -33,6 +33,7 @@ from aiperf.processes import (
     spawn_silent,
     tail,
 )
+from aiperf.storage.logs import trim_log
 from replica.machine.memory import die_first
 from replica.trainer.collectives.place import meeting_point
 from replica.trainer.programs import TRAINERS
@@ -95,6 +96,7 @@ class TrainerProcess(Trainer):
         self._log = log
         self._several = several
         self._kills = MemoryKills()
+        self._trimming: asyncio.Future[None] | None = None
 
     @classmethod
     async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
@@ -157,11 +159,17 @@ class TrainerProcess(Trainer):
                 raise TrialFailedError("protocol", f"{error}; {self._tail()}") from None
             if isinstance(message, TrainerFailed):
                 raise await self._failure(message.kind, message.reason)
+            self._trim_log()
             yield message
         code = await self._process.wait()
         if code != 0:
             end = f"{describe_exit(code)}{self._out_of_memory(code)}"
             raise await self._failure("crash", f"the trainer ended with {end}; {self._tail()}")
+
+    def _trim_log(self) -> None:
+        """Keep the log small, in a thread: storage that does not answer must not delay reports."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.get_running_loop().run_in_executor(None, trim_log, self._log)
 
     def _out_of_memory(self, code: int) -> str:
         """The cause of a SIGKILL, if the kernel was out of memory meanwhile."""

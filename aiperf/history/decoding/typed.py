@@ -50,6 +50,15 @@ def decode_typed(document: bytes) -> Parts | None:
     return intern(found.writer), found.sequence, time_ms, found.monotonic_ms, body, previous if chained else None
 
 
+def decode_body(document: bytes) -> AnyBody | None:
+    """The data of a line as a whole JSON object; None if they are unusual."""
+    try:
+        found = _BODY_DECODER.decode(document)
+    except (ValueError, RecursionError):
+        return None
+    return _MAKERS[type(found)](found)
+
+
 def _limited(name: str, kind: Any) -> Any:
     """The type of a field with its range or its length."""
     origin, parts = get_origin(kind), get_args(kind)
@@ -105,6 +114,7 @@ def _maker(kind: type[Any]) -> Callable[[Any], AnyBody]:
 
 _STRUCTS = {kind: _struct(kind) for kind in get_args(AnyBody)}
 _MAKERS = {struct: _maker(kind) for kind, struct in _STRUCTS.items()}
+_BODY_DECODER: Any = msgspec.json.Decoder(Union[tuple(_STRUCTS.values())])  # noqa: UP007
 _MOMENT_MS = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
 _LINE = msgspec.defstruct(
     "Line",

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from aiperf.history.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.history.damage import Damage
+from aiperf.history.ranges import LAST_MS
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
@@ -90,6 +91,8 @@ def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:
     if not arrivals:
         return
     ready_ms = arrivals[0].time_ms - CLOCK_TOLERANCE_MS
+    if view.corrected(read.writer, min(read.times_ms(), default=LAST_MS)) >= ready_ms:
+        return
     early = ((line, ms) for line, time_ms in read.moments() if (ms := view.corrected(read.writer, time_ms)) < ready_ms)
     first = min(early, default=None)
     if first is not None:

@@ -39,15 +39,15 @@ def _heard(
     witness: Placed[EpochWitnessed], epoch: Placed[EpochCompleted] | None, read: WriterRecords, view: RunView
 ) -> Iterator[Damage]:
     body = witness.body
-    expected = f"epoch {body.epoch} of trial {body.trial}, with the hash {body.digest}, as {witness.file} line " \
-               f"{witness.line} says"  # fmt: skip
     if epoch is None:
-        yield Damage(read.file, body.sequence + 1, "witness", "the record is not an epoch, or not there", expected)
+        found = "the record is not an epoch, or not there"
+        yield Damage(read.file, body.sequence + 1, "witness", found, _as_heard(witness))
     elif (epoch.body.trial, epoch.body.epoch) != (body.trial, body.epoch):
         found = f"epoch {epoch.body.epoch} of trial {epoch.body.trial}"
-        yield epoch.damage("witness", found, expected)
+        yield epoch.damage("witness", found, _as_heard(witness))
     elif read.lines.hashes.get(body.sequence) != body.digest:
-        yield epoch.damage("witness", f"a record with the hash {read.lines.hashes.get(body.sequence)}", expected)
+        found = f"a record with the hash {read.lines.hashes.get(body.sequence)}"
+        yield epoch.damage("witness", found, _as_heard(witness))
     else:
         ended_ms = view.corrected(read.writer, epoch.time_ms)
         after_ms = witness.time_ms - ended_ms
@@ -55,6 +55,12 @@ def _heard(
         if not -CLOCK_TOLERANCE_MS <= after_ms <= most_ms:
             found = f"epoch {body.epoch} of trial {body.trial} ends {after_ms} ms before the primary heard of it"
             yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {most_ms} ms")
+
+
+def _as_heard(witness: Placed[EpochWitnessed]) -> str:
+    body = witness.body
+    return f"epoch {body.epoch} of trial {body.trial}, with the hash {body.digest}, as {witness.file} line " \
+           f"{witness.line} says"  # fmt: skip
 
 
 def _unheard(epochs: dict[int, Placed[EpochCompleted]], writer: str, view: RunView) -> Iterator[Damage]:
@@ -177,7 +183,6 @@ def check_late(view: RunView) -> Iterator[Damage]:
         for place in (witnesses[0] for _, witnesses in sorted(sequences.items())):
             trial, moment = place.body.trial, (files[place.file], place.line)
             job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
-            found = f"epoch {place.body.epoch} of trial {trial} is witnessed"
             if job and moment < (files[job[0].file], job[0].line):
                 yield place.damage(
                     "witness", f"epoch {place.body.epoch} of trial {trial} is witnessed", "its job before"

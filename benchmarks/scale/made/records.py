@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from aiperf.history.bodies import (
     EpochWitnessed,
     JobIssued,
     PhaseBegan,
-    ProgressMade,
     ReplicaReady,
     RunEnded,
     RunReleased,
@@ -64,7 +64,19 @@ class Writer:
     def write(self, t_s: float, body: AnyBody) -> tuple[int, str]:
         """A record `t_s` seconds after the start; its number and hash."""
         time_ms = T0_MS + round(t_s * 1000)
-        line = encode_record(Record(self.name, self._count, time_ms, time_ms, body, self._link))
+        return self._append(encode_record(Record(self.name, self._count, time_ms, time_ms, body, self._link)))
+
+    def write_progress(self, t_s: float, trial: int, epoch: int, images: int) -> None:
+        """A report of progress, which is most of a file: as `write`, without a model of it."""
+        time_ms = T0_MS + round(t_s * 1000)
+        head = (
+            f'{{"version":2,"writer":"{self.name}","sequence":{self._count},"time":"{format_utc(time_ms)}",'
+            f'"monotonic_ms":{time_ms},"data":{{"type":"progress","trial":{trial},"epoch":{epoch},'
+            f'"images_trained":{images},"images_evaluated":0}},"previous":"{self._link}"'
+        ).encode()
+        self._append(head + b',"crc32":"%08x"}\n' % zlib.crc32(head))
+
+    def _append(self, line: bytes) -> tuple[int, str]:
         self._stream.write(line)
         self._link = hash_of(line[:-1])
         self._count += 1
@@ -212,8 +224,7 @@ def _epochs(writer: Writer, course: Course) -> Iterator[Said]:
         steps = int(slot.epoch_s / PROGRESS_S)
         for step in range(1, steps):
             images = IMAGES[0] * step // steps
-            progress = ProgressMade(trial=trial, epoch=epoch, images_trained=images, images_evaluated=0)
-            writer.write(t_s + step * PROGRESS_S, progress)
+            writer.write_progress(t_s + step * PROGRESS_S, trial, epoch, images)
         writer.write(t_s + 0.95 * slot.epoch_s, PhaseBegan(replica=slot.replica, trial=trial, phase="evaluate"))
         body = EpochCompleted(
             trial=trial, epoch=epoch, images_trained=IMAGES[0], images_evaluated=IMAGES[1], correct=correct,

@@ -8,7 +8,7 @@ it does when its primary dies: a cursor behind its end is found by `check_cursor
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -117,16 +117,16 @@ class _Comparison:
         for line, entry in zip(lines, expected, strict=False):
             if not _same(line.entry, entry):
                 yield self._damage(line, entry)
-        closings = [
+        file = f"history/{self.primary}.jsonl"
+        closings = deque(
             place.body for _, place in self.view.primary.events
-            if place.file == f"history/{self.primary}.jsonl" and isinstance(place.body, TrialClosed)
-            and place.body.trial in self._own
-        ]  # fmt: skip
+            if isinstance(place.body, TrialClosed) and place.file == file and place.body.trial in self._own
+        )  # fmt: skip
         for line in lines[len(expected) :]:
             if isinstance(line.entry, Began):
                 problem = self._begin(line.entry)
             elif closings:
-                problem = self._end(line.entry, closings.pop(0))
+                problem = self._end(line.entry, closings.popleft())
             else:
                 problem = "no trial that this primary has closed is left"
             if problem is not None:
@@ -148,7 +148,7 @@ class _Comparison:
     def _begin(self, entry: Began) -> Entry | str | None:
         """The entry that was expected, if it is another one; in words, if none was."""
         trial = self._own.get(entry.trial)
-        if trial is None or trial.started is None or trial.trial in self._begun | self._over:
+        if trial is None or trial.started is None or trial.trial in self._begun or trial.trial in self._over:
             return f"no start of trial {entry.trial}"
         current = self._current.get(trial.started.replica)
         if current is not None and current not in self._over:
