@@ -121,8 +121,10 @@ class ModelledTrainer(Trainer):
         await self._clock.sleep(seconds)
 
     def _noise(self, epoch: int) -> float:
+        """Logarithm of a factor whose mean is 1."""
         drawn = random.Random(f"pace {self._request.seed} {self._begin.trial} {epoch}")  # noqa: S311  not for secrets
-        return drawn.gauss(0.0, self._bench.machine.step.spread)
+        spread = self._bench.machine.step.spread
+        return drawn.gauss(-(spread**2) / 2, spread)
 
     def _phase(self, phase: str) -> TrainerPhase:
         return TrainerPhase.model_validate({"monotonic_ms": self._clock.monotonic_ms(), "phase": phase})
