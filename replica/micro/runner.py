@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from replica.micro.operands import Operands, make_operands, without_ties
 from replica.micro.reference import reference, relative_error
 from replica.micro.results import Ceilings, Result
 from replica.micro.room import copies_of, device_of, last_level_cache
-from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack
+from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack, UnsupportedError
 from workloads.micro.work import Case, Direction, Work, gemm, triad
 
 BATCHES = (1, 8, 64)
@@ -46,6 +47,8 @@ class Runner:
     plan: Plan = FULL
     batches: tuple[int, ...] = BATCHES
     seed: int = 1
+    _unsupported: Counter[str] = field(default_factory=Counter)
+    """What the stack cannot, by the reason: how often."""
 
     @property
     def quick(self) -> bool:
@@ -57,6 +60,17 @@ class Runner:
         device, cpus = device_of(self.stack.device())
         for result in self._results(cases):
             yield replace(result, device=device, cpus=cpus)
+        for reason, times in self._unsupported.items():
+            if times > 1:
+                self.complain(f"{reason}: {times - 1} further passes are left out")
+
+    def _leave_out(self, what: str, problem: AiperfError) -> None:
+        """Complain, but once only of what the stack cannot at all, such as a precision."""
+        if isinstance(problem, UnsupportedError):
+            self._unsupported[str(problem)] += 1
+            if self._unsupported[str(problem)] > 1:
+                return
+        self.complain(f"{what}: {problem}")
 
     def _results(self, cases: tuple[Case, ...]) -> Iterator[Result]:
         ceilings = self._ceilings()
@@ -66,7 +80,7 @@ class Runner:
                 try:
                     yield self._pass(case, direction, ceilings)
                 except AiperfError as error:
-                    self.complain(f"{case.operator} {case.text}, {direction}: {error}")
+                    self._leave_out(f"{case.operator} {case.text}, {direction}", error)
 
     def _ceilings(self) -> Ceilings:
         results: list[Result] = []
@@ -87,7 +101,7 @@ class Runner:
             error = self._check(work)
             timing, _ = self._time(work)
         except AiperfError as problem:
-            self.complain(f"ceiling {work.case.operator} {work.case.text}: {problem}")
+            self._leave_out(f"ceiling {work.case.operator} {work.case.text}", problem)
             return []
         return [Result.of(self.name, self.precision, work, timing, error)]
 

@@ -61,6 +61,13 @@ class WrongStack(ReferenceStack):
         return super().kernel(work, zeroed, precision)
 
 
+class WithoutPrecision(ReferenceStack):
+    """Its device lacks the precision."""
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+        raise UnsupportedError("the device has no float16")
+
+
 class ReusedBuffer(ReferenceKernel):
     """Every call writes into the same buffer: it has the result of the last one."""
 
@@ -176,6 +183,16 @@ def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatc
     assert all("differs from the reference" in text for text in complaints[-3:])
 
 
+def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    complaints: list[str] = []
+    assert list(runner(WithoutPrecision(), complaints).run((SMALL,))) == []
+    first, rest = complaints
+    assert first.endswith(": the device has no float16")
+    assert rest == "the device has no float16: 5 further passes are left out"
+
+
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
     monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
@@ -232,7 +249,10 @@ def test_a_shape_beyond_memory_is_refused_by_name_and_the_rest_runs(monkeypatch:
         copies_of(Work(huge, "forward", 1), 4)
     rows = [result.as_document() for result in runner(ReferenceStack(), complaints).run((huge, SMALL))]
     assert [row["operator"] for row in rows[-3:]] == ["conv"] * 3
-    assert sum("more than a quarter of the available memory" in text for text in complaints) == 3
+    first, rest = complaints
+    assert first.startswith("fc ")
+    assert "more than a quarter of the available memory" in first
+    assert rest.endswith(": 2 further passes are left out")
 
 
 def test_operations_and_bytes_by_hand() -> None:
