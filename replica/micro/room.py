@@ -8,7 +8,7 @@ import psutil
 
 from replica.machine.accelerators import find_accelerators
 from replica.machine.node import available_cpus, cpu_model
-from replica.micro.stacks.contract import UnsupportedError
+from replica.micro.stacks.contract import TooLargeError
 from workloads.micro.suite import group
 from workloads.micro.work import Work
 
@@ -48,7 +48,7 @@ def copies_of(work: Work, item_size: int) -> int:
     limit = psutil.virtual_memory().available // 4
     needed = work.elements * NUMPY_BYTES
     if needed > limit:
-        raise UnsupportedError(
+        raise TooLargeError(
             f"{work.case.operator} {work.case.text}, batch {work.batch}, needs {needed / 2**30:.1f} GiB, more than a "
             f"quarter of the available memory ({limit / 2**30:.1f} GiB)"
         )

@@ -14,7 +14,7 @@ from replica.micro.operands import Operands, make_operands, without_ties
 from replica.micro.reference import reference, relative_error
 from replica.micro.results import Ceilings, Result
 from replica.micro.room import copies_of, device_of, last_level_cache
-from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack, UnsupportedError
+from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
 from workloads.micro.work import Case, Direction, Work, gemm, triad
 
 BATCHES = (1, 8, 64)
@@ -66,7 +66,7 @@ class Runner:
 
     def _leave_out(self, what: str, problem: AiperfError) -> None:
         """Complain, but once only of what the stack cannot at all, such as a precision."""
-        if isinstance(problem, UnsupportedError):
+        if isinstance(problem, UnsupportedError) and not isinstance(problem, TooLargeError):
             self._unsupported[str(problem)] += 1
             if self._unsupported[str(problem)] > 1:
                 return

@@ -16,6 +16,10 @@ class UnsupportedError(AiperfError):
     """A stack or device that cannot run an operator, a pass or a precision."""
 
 
+class TooLargeError(UnsupportedError):
+    """Operands that memory does not hold."""
+
+
 class Kernel(Protocol):
     """One pass, ready to be called, with operands on the device."""
 

@@ -249,10 +249,7 @@ def test_a_shape_beyond_memory_is_refused_by_name_and_the_rest_runs(monkeypatch:
         copies_of(Work(huge, "forward", 1), 4)
     rows = [result.as_document() for result in runner(ReferenceStack(), complaints).run((huge, SMALL))]
     assert [row["operator"] for row in rows[-3:]] == ["conv"] * 3
-    first, rest = complaints
-    assert first.startswith("fc ")
-    assert "more than a quarter of the available memory" in first
-    assert rest.endswith(": 2 further passes are left out")
+    assert sum("more than a quarter of the available memory" in text for text in complaints) == 3
 
 
 def test_operations_and_bytes_by_hand() -> None:
