@@ -94,6 +94,7 @@ def test_a_prediction_has_a_band_for_every_size(
     assert rows[-1]["error"]["value"] <= rows[1]["error"]["value"]
     assert rows[-1]["first_limit"]["replicas"] > 100
     assert {file.name for file in (tmp_path / "predicted").iterdir()} == {
+        "machine.toml",
         "prediction.json", "prediction.svg", "prediction.png",
     }  # fmt: skip
 
