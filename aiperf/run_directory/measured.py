@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from aiperf.errors import UsageError
 from aiperf.files import write_atomically
 from aiperf.network.roofline import Peaks
-from aiperf.outside.reading import json_object, read_outside
+from aiperf.outside.reading import json_object, parse_outside, read_outside
 from aiperf.run_directory.paths import RunPaths, measured_file
 from aiperf.run_directory.seals import is_broken, sealed, without_seal
 
@@ -117,9 +117,9 @@ def encoded(result: NodeResult) -> bytes:
     return sealed(result.model_dump(by_alias=True, mode="json"), indent=2) + b"\n"
 
 
-def read_node(path: Path) -> NodeResult:
-    """Read a node's file. Raises RunDirectoryError."""
-    return read_outside(path, _node, what="a node's result of the micro suite")
+def decoded_node(data: bytes, name: str) -> NodeResult:
+    """The content of a node's file, which is called `name`. Raises RunDirectoryError."""
+    return parse_outside(data, name, _node, what="a node's result of the micro suite")
 
 
 def _node(data: bytes) -> NodeResult:

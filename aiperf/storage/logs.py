@@ -114,7 +114,8 @@ class QuietHandler(logging.Handler):
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.write(self._descriptor, f"{text}\n".encode(errors="replace"))
             self._dropped, self._named = 0, refused
-            trim_log(self._path)
+            if os.fstat(self._descriptor).st_size > MOST_LOG_BYTES:
+                trim_log(self._path)
         except OSError:
             self._dropped += 1
 

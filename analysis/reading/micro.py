@@ -10,7 +10,7 @@ from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.outside.reading import SMALL, read_bounded
-from aiperf.run_directory.measured import NodeResult, read_node
+from aiperf.run_directory.measured import NodeResult, decoded_node
 from aiperf.run_directory.paths import RunPaths, measured_file
 
 _NAME = re.compile(r"[\w.-]{1,255}\.json", re.ASCII)
@@ -29,26 +29,24 @@ def read_measured(paths: RunPaths, ledger: Ledger) -> MeasuredNodes:
     results: list[NodeResult] = []
     damages: list[Damage] = []
     for name, digest in sorted(ledger.measured.items()):
-        damage = _damage(paths, name, digest)
-        if damage is not None:
-            damages.append(damage)
-            continue
-        try:
-            results.append(read_node(measured_file(paths, name)))
-        except RunDirectoryError as error:
-            problem = str(error).removeprefix(f"{measured_file(paths, name)}: ")
-            damages.append(Damage(f"micro/{name}", None, "record", problem))
+        found = _read(paths, name, digest)
+        if isinstance(found, Damage):
+            damages.append(found)
+        else:
+            results.append(found)
     return MeasuredNodes(tuple(results), tuple(damages))
 
 
-def _damage(paths: RunPaths, name: str, digest: str) -> Damage | None:
+def _read(paths: RunPaths, name: str, digest: str) -> NodeResult | Damage:
     if _NAME.fullmatch(name) is None:  # a path of an opponent may lead anywhere
         return Damage("micro", None, "record", "a node's file has another name than a node", "NODE.json")
-    file = f"micro/{name}"
-    if not measured_file(paths, name).exists():
+    file, path = f"micro/{name}", measured_file(paths, name)
+    if not path.exists():
         return Damage(file, None, "missing", "the results of a measured node are missing")
     try:
-        found = hash_of(read_bounded(measured_file(paths, name), SMALL.size))
+        data = read_bounded(path, SMALL.size)
+        if (found := hash_of(data)) != digest:
+            return Damage(file, None, "record", f"its hash is {found}", f"{digest}, as recorded")
+        return decoded_node(data, str(path))
     except RunDirectoryError as error:
-        return Damage(file, None, "record", str(error).removeprefix(f"{measured_file(paths, name)}: "))
-    return None if found == digest else Damage(file, None, "record", f"its hash is {found}", f"{digest}, as recorded")
+        return Damage(file, None, "record", str(error).removeprefix(f"{path}: "))

@@ -125,7 +125,12 @@ def devices_of(data: RunData, replica: int) -> int:
     facts = data.system.get(str(replica))
     if facts is None or not facts.accelerators:
         return 0
-    config = data.manifest.config
-    share = config.run.replicas if config.run.launcher == "local" else config.replica.per_node
+    share = replicas_of_node(data)
     own = len(range(replica % share, facts.accelerators, share))
-    return config.replica.nodes * max(1, own)
+    return data.manifest.config.replica.nodes * max(1, own)
+
+
+def replicas_of_node(data: RunData) -> int:
+    """Replicas that share a node."""
+    config = data.manifest.config
+    return config.run.replicas if config.run.launcher == "local" else config.replica.per_node

@@ -12,46 +12,24 @@ import sys
 import time
 from collections.abc import Callable
 
-from aiperf.clock import SystemClock
 from aiperf.config.datasets import Dataset
 from benchmarks.gpu import LOOPS, WARM_UP, Job
 from benchmarks.measure import median_values
-from benchmarks.trainings.timing import TrainClock, request_for
 from replica.trainer.frameworks import FRAMEWORKS
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-def trainer(name: str, job: Job, steps: int) -> Callable[[], float]:
-    """A function that trains an epoch of this many steps and gives its images/s."""
+def own(name: str, job: Job, steps: int) -> Callable[[], float]:
+    """A function that trains an epoch of this many steps in the trainer and gives its images/s."""
     framework = FRAMEWORKS.load(name)()
     framework.configure(os.cpu_count() or 1, 0)
     # Keras takes its backend from the framework that is loaded before it.
-    from aiperf.messages import Begin  # noqa: PLC0415
-    from replica.trainer.collectives.alone import AloneCollective  # noqa: PLC0415
+    from benchmarks.trainings.training import trainer  # noqa: PLC0415
     from replica.trainer.data.synthetic import SyntheticSource  # noqa: PLC0415
-    from replica.trainer.model import builder  # noqa: PLC0415
-    from replica.trainer.model.optimisers import build_optimiser  # noqa: PLC0415
-    from replica.trainer.training import Training, TrainingInputs  # noqa: PLC0415
-    from search_space.resnet import resnet  # noqa: PLC0415
-    from workloads.classification.workload import CLASSIFICATION  # noqa: PLC0415
 
-    precision = POLICIES[job.precision]
-    builder.set_up(precision, 1)
     facts = Dataset("synthetic", steps * job.batch, job.batch, job.size, job.classes, job.batch, 60)
-    model = builder.build_model(resnet(50, job.size, job.classes))
-    request, collective = request_for(precision, job.batch), AloneCollective()
-    compiled = framework.compile(model, build_optimiser(model, request, steps), CLASSIFICATION, collective, request)
-    inputs = TrainingInputs(CLASSIFICATION, SyntheticSource(facts), collective, request)
-    training = Training(compiled, inputs, SystemClock())
-    training.warm_up()
-
-    def run() -> float:
-        clock = TrainClock()
-        training.run(Begin(trial=1), clock)
-        return facts.train_images / clock.seconds
-
-    return run
+    return trainer(framework, SyntheticSource(facts), POLICIES[job.precision], job.batch)
 
 
 def bare(name: str, variant: str, job: Job, steps: int) -> Callable[[], float]:
@@ -75,7 +53,7 @@ def main() -> int:
     name, precision = sys.argv[1], sys.argv[6]
     side, batch, steps, rounds = map(int, sys.argv[2:6])
     job = Job(side, batch, 1000 if side == 224 else 10, precision)
-    candidates = {"trainer": trainer(name, job, steps)}
+    candidates = {"trainer": own(name, job, steps)}
     candidates |= {variant: bare(name, variant, job, steps) for variant in LOOPS[name][1]}
     print(json.dumps(median_values(candidates, rounds)))
     return 0

@@ -20,13 +20,14 @@ from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import find_dataset
 from aiperf.messages import TrainRequest
 from benchmarks.measure import median_values
-from benchmarks.trainings.throughput import trainer
+from benchmarks.trainings.training import trainer
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.portable.images import decoded
 from replica.trainer.data.records import read_images
 from replica.trainer.data.synthetic import SyntheticSource
 from replica.trainer.framework import Pipeline
+from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 
 BATCH = 32
 
@@ -103,10 +104,10 @@ def compare_steps(folder: Path, rounds: int) -> dict[str, float]:
 
     The other cores decode.
     """
-    source = source_for(folder, 2)
+    source, framework = source_for(folder, 2), FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
     candidates = {
-        "synthetic": trainer(SyntheticSource(source.dataset), "mixed_bfloat16", BATCH),
-        "shards": trainer(source, "mixed_bfloat16", BATCH),
+        "synthetic": trainer(framework, SyntheticSource(source.dataset), "mixed_bfloat16", BATCH),
+        "shards": trainer(framework, source, "mixed_bfloat16", BATCH),
     }
     return median_values(candidates, rounds)
 

@@ -15,44 +15,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from aiperf.clock import SystemClock
 from aiperf.config.datasets import Dataset
-from aiperf.messages import Begin
 from benchmarks.measure import median_values
-from benchmarks.trainings.timing import TrainClock, request_for
-from replica.trainer.collectives.alone import AloneCollective
+from benchmarks.trainings.training import trainer
 from replica.trainer.data.contract import DataSource
 from replica.trainer.data.digits import DigitsSource
 from replica.trainer.data.synthetic import SyntheticSource
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
-from replica.trainer.model.builder import build_model
-from replica.trainer.model.optimisers import build_optimiser
-from replica.trainer.training import Training, TrainingInputs, steps_for
-from search_space.resnet import resnet
-from workloads.classification.workload import CLASSIFICATION
-
-
-def trainer(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """A function that trains an epoch and gives images/s of the training phase."""
-    keras.mixed_precision.set_global_policy(precision)
-    facts = source.dataset
-    model = build_model(resnet(50, facts.image_size, facts.classes))
-    request, collective = request_for(precision, batch), AloneCollective()
-    optimiser = build_optimiser(model, request, steps_for(facts.train_images, request, 1))
-    steps = FRAMEWORKS.load(DEFAULT_FRAMEWORK)().compile(model, optimiser, CLASSIFICATION, collective, request)
-    training = Training(steps, TrainingInputs(CLASSIFICATION, source, collective, request), SystemClock())
-    training.warm_up()
-
-    def run() -> float:
-        clock = TrainClock()
-        training.run(Begin(trial=1), clock)
-        return facts.train_images / clock.seconds
-
-    return run
 
 
 def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
-    """The same for a bare fit of the same images; without XLA, which is slower on CPUs."""
+    """As `trainer`, for a bare fit of the same images; without XLA, which is slower on CPUs."""
     keras.mixed_precision.set_global_policy(precision)
     facts = source.dataset
     shape = (facts.image_size, facts.image_size, 3)
@@ -92,10 +65,11 @@ def compare(side: int, batch: int, steps: int, rounds: int) -> dict[str, float]:
     classes = 1000 if side == 224 else 10
     facts = Dataset("synthetic", steps * batch, batch, side, classes, batch, 60)
     source: DataSource = DigitsSource() if side == 32 else SyntheticSource(facts)
+    framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
     candidates = {
         "fit_float32": fit(source, "float32", batch),
-        "trainer_float32": trainer(source, "float32", batch),
-        "trainer_bfloat16": trainer(source, "mixed_bfloat16", batch),
+        "trainer_float32": trainer(framework, source, "float32", batch),
+        "trainer_bfloat16": trainer(framework, source, "mixed_bfloat16", batch),
     }
     return median_values(candidates, rounds)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiperf.config.sections import Precision
 from replica.machine.cpu import cpu_fields
-from replica.machine.vendors import VENDORS, Accelerator, Fields, Vendor, vendor_of_node
+from replica.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
@@ -17,8 +17,8 @@ SLOWEST_FIRST: tuple[Precision, ...] = ("float32", "mixed_float16", "mixed_bfloa
 
 def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
     """The accelerators that this process may use; none without a driver."""
-    vendor = vendor_of_node()
-    return vendor.visible(vendor.accelerators(), environment) if vendor is not None else ()
+    here = listed_here()
+    return here[0].visible(here[1], environment) if here is not None else ()
 
 
 def node_accelerators(root: Path = Path("/")) -> int:
@@ -51,8 +51,7 @@ def why_unseen(framework: str, seen: int, environment: Mapping[str, str] = os.en
 
     It would compute on the CPU, and the run would be reported as one on accelerators.
     """
-    shown, vendor = find_accelerators(environment), vendor_of_node()
-    if seen or not shown or vendor is None:
+    if seen or not (shown := find_accelerators(environment)) or (vendor := vendor_of_node()) is None:
         return None
     gpus = f"{len(shown)} GPU{'s' if len(shown) > 1 else ''} ({shown[0].name})"
     return (

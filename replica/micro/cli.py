@@ -15,11 +15,11 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
+from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from replica.micro.measure import FULL, QUICK
 from replica.micro.runner import BATCHES, Runner
 from replica.micro.stacks import STACKS, missing
-from replica.micro.stacks.contract import ITEM_SIZES
 from replica.micro.view import as_csv, print_table
 from workloads.micro.suite import OPERATORS, selected
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aiperf.network.roofline import ITEM_SIZES
 from replica.micro.measure import Timing
 from replica.micro.operands import Operands, occupancy
-from replica.micro.stacks.contract import ITEM_SIZES
 from workloads.micro.work import Work
 
 

@@ -42,8 +42,8 @@ def copies_of(work: Work, item_size: int) -> int:
 
     Pooling and fully connected layers get twice the last-level cache, up to `MOST_COPIES`, so that
     no operand is in the cache because it was just used; a triad exceeds it by itself, as one copy
-    of a large layer does. Raises
-    TooLargeError if one copy needs more than a quarter of the available memory.
+    of a large layer does. Raises TooLargeError if one copy needs more than a quarter of the
+    available memory.
     """
     limit = psutil.virtual_memory().available // 4
     needed = work.elements * NUMPY_BYTES

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aiperf.errors import AiperfError
+from aiperf.network.roofline import ITEM_SIZES
 from replica.micro.measure import FULL, QUICK, Plan, Timing, measure
 from replica.micro.operands import Operands, make_operands, without_ties
 from replica.micro.reference import reference, relative_error
 from replica.micro.results import Ceilings, Result
 from replica.micro.room import copies_of, device_of, last_level_cache
-from replica.micro.stacks.contract import ITEM_SIZES, TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
+from replica.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
 from workloads.micro.work import Case, Direction, Work, gemm, triad
 
 BATCHES = (1, 8, 64)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from aiperf.errors import AiperfError
 from aiperf.history.bodies import TrialStarted
 from aiperf.network.operations import NetworkCount, count
-from aiperf.network.roofline import Peaks, bound_of, image_times
+from aiperf.network.roofline import Bound, ImageTimes, Peaks, bound_of, image_times
 from aiperf.rules.score import images_done
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
-from analysis.report.devices import Machine, devices_of, machines
+from analysis.report.devices import Machine, devices_of, machines, replicas_of_node
 from analysis.report.pace import Stretch, stretches
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 
@@ -118,6 +118,7 @@ class Shares:
         self._ceilings = ceilings
         self._machines: dict[int, Machine] = machines(data) if ceilings else {}
         self._counts: dict[str, NetworkCount | None] = {}
+        self._known: dict[tuple[str, Peaks, int], tuple[Bound | None, ImageTimes]] = {}
         self._seconds: dict[int, float] = {}
         """Roofline time of each trial's counted images."""
         self.trials = tuple(self._trials()) if ceilings else ()
@@ -131,15 +132,10 @@ class Shares:
         ceiling = self._ceilings.get((device or "", SUITE_PRECISIONS[precision]))
         if ceiling is None or machine.on_cpus != (ceiling.cpus is not None):
             return None
-        own = self._cpus_of(machine) / ceiling.cpus if ceiling.cpus else float(devices_of(self._data, replica))
+        cpus = machine.count / replicas_of_node(self._data)
+        own = cpus / ceiling.cpus if ceiling.cpus else float(devices_of(self._data, replica))
         peaks = Peaks(ceiling.gemm_ops, ceiling.triad_bytes_per_s, ceiling.precision)
         return ReplicaPeaks(ceiling, peaks.times(own), own)
-
-    def _cpus_of(self, machine: Machine) -> float:
-        """The CPUs of one replica: replicas that share a node share these."""
-        config = self._data.manifest.config
-        sharing = config.run.replicas if config.run.launcher == "local" else config.replica.per_node
-        return machine.count / sharing
 
     def _trials(self) -> Iterable[TrialCeilingPart]:
         for number, own in stretches(self._data).items():
@@ -153,10 +149,11 @@ class Shares:
         found, counted = self.peaks_of(started.replica, started.precision), self._count(started.architecture)
         seconds = (max(piece.end_ms for piece in own) - own[0].begin_ms) / 1000
         batch = self._batch(started)
-        whole = bound_of(counted.layers, found.peaks, batch) if found is not None and counted is not None else None
-        if found is None or counted is None or whole is None or seconds <= 0:
+        if found is None or counted is None or seconds <= 0:
             return None
-        times = image_times(counted.layers, found.peaks, batch)
+        whole, times = self._ceiling(started.architecture, counted, found.peaks, batch)
+        if whole is None:
+            return None
         trained, evaluated = images_done(self._data.work[number], self._data.end_ms)
         self._seconds[number] = trained * times.training + evaluated * times.evaluation
         return TrialCeilingPart(
@@ -172,6 +169,13 @@ class Shares:
             return max(1, int(own or self._data.manifest.config.batch_size))
         except (AiperfError, ValueError):  # a data set that is not here, a hyperparameter that is no number
             return 1
+
+    def _ceiling(self, name: str, counted: NetworkCount, peaks: Peaks, batch: int) -> tuple[Bound | None, ImageTimes]:
+        """Of an architecture on some devices; several trials train the same."""
+        key = name, peaks, batch
+        if key not in self._known:
+            self._known[key] = bound_of(counted.layers, peaks, batch), image_times(counted.layers, peaks, batch)
+        return self._known[key]
 
     def _count(self, name: str) -> NetworkCount | None:
         if name not in self._counts:

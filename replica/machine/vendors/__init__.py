@@ -16,9 +16,19 @@ VENDORS: Registry[Vendor] = Registry(
 """In the order in which they are asked: a maker's own library knows more than Linux does."""
 
 
+def listed_here() -> tuple[Vendor, tuple[Accelerator, ...]] | None:
+    """The first that finds accelerators here, with all of them; None on a node without any."""
+    for name in VENDORS:
+        vendor = VENDORS.load(name)
+        if found := vendor.accelerators():
+            return vendor, found
+    return None
+
+
 def vendor_of_node() -> Vendor | None:
     """The first that finds accelerators here; None on a node without any."""
-    return next((vendor for name in VENDORS if (vendor := VENDORS.load(name)).accelerators()), None)
+    here = listed_here()
+    return here[0] if here is not None else None
 
 
-__all__ = ["VENDORS", "Accelerator", "Fields", "Vendor", "vendor_of_node"]
+__all__ = ["VENDORS", "Accelerator", "Fields", "Vendor", "listed_here", "vendor_of_node"]

@@ -9,16 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.units import MIB
 from aiperf.config.sections import Precision
-from replica.machine.vendors.contract import Accelerator, Fields, chosen
-
-MIB = 1 << 20
+from replica.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
 
 RUNTIME = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
-
-LEAST_MEMORY_BYTES = 8 << 30
-"""A smaller GPU drives a screen, or is a part of the CPU; no framework of ours trains on it."""
 
 FLOAT16_ONLY = re.compile(r"gfx(900|902|904|906|909|10\w+)$")
 """Architectures without bfloat16 in their matrix units: Vega, RDNA 1 and 2."""

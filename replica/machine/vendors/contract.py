@@ -36,6 +36,10 @@ class Accelerator:
         return self.known_as or str(self.index)
 
 
+LEAST_MEMORY_BYTES = 8 << 30
+"""Of a GPU that may also be made for screens: a smaller one is, or is a part of the CPU."""
+
+
 class Vendor(Protocol):
     """The accelerators of one maker. No method raises: what a driver does not tell is left out."""
 

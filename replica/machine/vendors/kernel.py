@@ -11,19 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from aiperf.cli.units import MIB
 from aiperf.config.sections import Precision
-from replica.machine.vendors.contract import Accelerator, Fields, chosen
+from replica.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
 
-MIB = 1 << 20
 GIB = 1 << 30
 
 MASK = "ZE_AFFINITY_MASK"
 ROCM = "ROCR_VISIBLE_DEVICES"
 
 AMD, INTEL = "0x1002", "0x8086"
-
-LEAST_MEMORY_BYTES = 8 * GIB
-"""Of AMD's: a smaller GPU drives a screen, or is a part of the CPU."""
 
 INTEL_DEVICES: Mapping[str, tuple[str, int]] = {
     "0x0bd5": ("Intel Data Center GPU Max 1550", 128 * GIB),

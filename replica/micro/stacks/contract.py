@@ -49,8 +49,5 @@ class Stack(Protocol):
         """
 
 
-ITEM_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of an element by precision."""
-
 TOLERANCES = {"float32": 2e-4, "bfloat16": 4e-2, "float16": 1e-2}
 """Largest `relative_error` by precision. Winograd and FFT lose about two digits of float32."""

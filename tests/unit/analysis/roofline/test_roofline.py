@@ -11,7 +11,7 @@ import pytest
 from aiperf.history.bodies import NodeMeasured
 from aiperf.network.operations import LayerCount, Operations, count
 from aiperf.network.roofline import Peaks, image_times
-from aiperf.run_directory.measured import claim_node, file_name, read_node
+from aiperf.run_directory.measured import claim_node, decoded_node, file_name
 from aiperf.run_directory.paths import measured_file
 from analysis.output.figures.roofline import roofline_of
 from analysis.output.frames import csv_tables
@@ -174,7 +174,7 @@ def test_a_record_leads_to_no_other_file(tmp_path: Path, name: str) -> None:
 def test_one_replica_of_a_node_measures_it_and_odd_host_names_make_files(tmp_path: Path) -> None:
     run = trained(tmp_path)
     measure_node(run, "n/1 ü")
-    result = read_node(measured_file(run.paths, "n_1__.json"))
+    result = decoded_node(measured_file(run.paths, "n_1__.json").read_bytes(), "n_1__.json")
     assert result.host == "n/1 ü"
     assert not claim_node(run.paths, result)
     assert claim_node(run.paths, result.model_copy(update={"host": "n2"}))

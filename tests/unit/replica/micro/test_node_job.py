@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.history.chain import hash_of
-from aiperf.run_directory.measured import read_node
+from aiperf.run_directory.measured import decoded_node
 from aiperf.run_directory.paths import RunPaths
 from replica.machine.measured import Measured
 from replica.micro.node_job import NodeJob
@@ -71,7 +71,7 @@ def test_one_replica_measures_a_node_once(tmp_path: Path) -> None:
     first = measured(tmp_path, program)
     file = tmp_path / "micro" / "n1.json"
     assert first == Measured(digest=hash_of(file.read_bytes()))
-    result = read_node(file)
+    result = decoded_node(file.read_bytes(), str(file))
     assert result.results == ROWS
     assert (result.replica, result.precision, result.problems) == (0, "bfloat16", ("tensorflow: one pass is odd",))
     # Another replica of the node, and the same one in a resumed run.
@@ -95,7 +95,7 @@ def test_a_suite_that_fails_is_reported_and_not_repeated(tmp_path: Path, program
     found = measured(tmp_path, program)
     assert found.problem is not None
     assert found.problem.startswith(problem)
-    assert read_node(tmp_path / "micro" / "n1.json").results == ()
+    assert decoded_node((tmp_path / "micro" / "n1.json").read_bytes(), "n1.json").results == ()
     assert measured(tmp_path, f"print({RESULTS!r})") == Measured()
 
 

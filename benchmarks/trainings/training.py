@@ -1,0 +1,36 @@
+"""Timed trainings. Keras takes the framework that is loaded before this module as its backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiperf.clock import SystemClock
+from aiperf.messages import Begin
+from benchmarks.trainings.timing import TrainClock, request_for
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.data.contract import DataSource
+from replica.trainer.framework import Framework
+from replica.trainer.model import builder
+from replica.trainer.model.optimisers import build_optimiser
+from replica.trainer.training import Training, TrainingInputs, steps_for
+from search_space.resnet import resnet
+from workloads.classification.workload import CLASSIFICATION
+
+
+def trainer(framework: Framework, source: DataSource, precision: str, batch: int) -> Callable[[], float]:
+    """A function that trains an epoch and gives images/s of the training phase."""
+    builder.set_up(precision, 1)
+    facts = source.dataset
+    model = builder.build_model(resnet(50, facts.image_size, facts.classes))
+    request, collective = request_for(precision, batch), AloneCollective()
+    optimiser = build_optimiser(model, request, steps_for(facts.train_images, request, 1))
+    steps = framework.compile(model, optimiser, CLASSIFICATION, collective, request)
+    training = Training(steps, TrainingInputs(CLASSIFICATION, source, collective, request), SystemClock())
+    training.warm_up()
+
+    def run() -> float:
+        clock = TrainClock()
+        training.run(Begin(trial=1), clock)
+        return facts.train_images / clock.seconds
+
+    return run
