@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from aiperf.network.layers import Shape
+from replica.trainer.collectives import Collective
+from replica.trainer.model.state import KerasState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,15 @@ class RandomBatches:
             yield (self.images,)
 
 
-class NetworkSteps:
+class NetworkSteps(KerasState):
     """A training step of a network with outputs of any shapes.
 
     The loss is the mean square of all outputs: what a step costs does not depend on its values, and
     random inputs have no labels.
     """
 
-    def __init__(self, model: Any, optimiser: Any, batch_size: int, xla: bool) -> None:
-        self._model = model
-        self._optimiser = optimiser
+    def __init__(self, model: Any, optimiser: Any, collective: Collective, batch_size: int, xla: bool) -> None:
+        super().__init__(model, optimiser, collective)
         given = (tf.TensorSpec((batch_size, *model.input_shape[1:]), tf.float32),)
         self.train = tf.function(self._train, input_signature=given, jit_compile=xla or None)
         self.evaluate = tf.function(self._evaluate, input_signature=given, jit_compile=xla or None)
@@ -61,8 +61,3 @@ class NetworkSteps:
     def read(self, results: Sequence[Any]) -> list[float]:
         """Wait for the steps that gave these results."""
         return [float(each.numpy()) for each in results]
-
-    def state(self) -> list[Any]:
-        """Copies of all variables of model and optimiser."""
-        variables = [*self._model.variables, *self._optimiser.variables]
-        return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]

@@ -68,7 +68,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
     result.update(_times(settings, subject, recording))
     result.update(_memory(settings, subject, known, recording))
     result["limit_bytes"] = limit
-    result["counters"] = _counted(counters.found, settings, subject)
+    result["counters"] = _counted(counters.found, settings, result["image_operations"])
     return result
 
 
@@ -162,16 +162,15 @@ def _memory(settings: ProfileSettings, subject: Subject, known: dict[str, int], 
     }
 
 
-def _counted(found: Counters, settings: ProfileSettings, subject: Subject) -> dict[str, Any]:
+def _counted(found: Counters, settings: ProfileSettings, image_operations: int) -> dict[str, Any]:
     """Counts per step, and the share of the counted operations that the hardware executed."""
     missing = {**found.missing, "gpu": gpu_reason()}
-    operations = settings.batch_size * count(subject.architecture, subject.rule_set).operations.total
     floating = found.floating_point
     return {
         "per_step": {name: value / settings.steps for name, value in found.values.items()},
         "missing": missing,
         "executed_operations": None if floating is None else floating / settings.steps,
-        "counted_operations": operations,
+        "counted_operations": settings.batch_size * image_operations,
     }
 
 

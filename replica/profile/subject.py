@@ -57,7 +57,7 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
     if settings.on_random_data:
         from replica.profile.random_steps import NetworkSteps, RandomBatches  # noqa: PLC0415  (loads TensorFlow)
 
-        own = NetworkSteps(model, optimiser, settings.batch_size, settings.xla)
+        own = NetworkSteps(model, optimiser, collective, settings.batch_size, settings.xla)
         random = iter(RandomBatches.of(architecture.input_shape, settings.batch_size))
         return Subject(architecture, rules, model, optimiser, own, random)
     dataset = CLASSIFICATION.dataset(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import linear_regression
 from typing import Any, Literal
 
 from aiperf.errors import AiperfError, UsageError
@@ -80,13 +81,11 @@ class Sweep:
         known = self._measured
         if not known:
             return None
-        mean_x = sum(each.elements for each in known) / len(known)
-        mean_y = sum(each.peak_bytes for each in known) / len(known)
-        spread = sum((each.elements - mean_x) ** 2 for each in known)
-        if not spread:  # one point: what is not weights grows with the elements
+        amounts = [each.elements for each in known]
+        if min(amounts) == max(amounts):  # one point: what is not weights grows with the elements
             return known[0].weights_bytes, (known[0].peak_bytes - known[0].weights_bytes) / known[0].elements
-        slope = sum((each.elements - mean_x) * (each.peak_bytes - mean_y) for each in known) / spread
-        return mean_y - slope * mean_x, slope
+        slope, intercept = linear_regression(amounts, [each.peak_bytes for each in known])
+        return intercept, slope
 
     def document(self) -> dict[str, Any]:
         """The sweep as JSON."""
