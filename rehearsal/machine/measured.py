@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -100,22 +100,26 @@ def of_profile(profile: Profile) -> Sections:
 
 def of_runs(runs: Sequence[RunData]) -> Sections:
     """Rates, starts and learning curve of runs on one kind of machine. Raises RunDirectoryError."""
-    epochs = [epoch for run in runs for epoch in timed_epochs(run)]
+    lives = [[spans(run, entry) for entry in run.ledger.replicas.values()] for run in runs]
+    epochs = [epoch for run, own in zip(runs, lives, strict=True) for epoch in timed_epochs(run, own)]
     if not epochs:
         names = ", ".join(str(run.paths.root) for run in runs)
         raise RunDirectoryError(f"{names}: no epoch was trained and timed")
-    first, later = waits(runs)
+    first, later = waits([life for own in lives for life in own])
     start = {"build_s": median(first)} if first else {}
     start |= {"trial_s": median(later)} if later else {}
     return {"step": _step(epochs), "node": _node(runs, epochs), "start": start, "curve": _curve(runs)}
 
 
-def timed_epochs(run: RunData) -> Iterator[TimedEpoch]:
-    """Completed epochs with their phases; trials whose phases do not fit them are left out."""
+def timed_epochs(run: RunData, lives: Iterable[Sequence[Span]]) -> Iterator[TimedEpoch]:
+    """Completed epochs with the phases of their replicas.
+
+    Trials whose phases do not fit them are left out.
+    """
     batch = run.manifest.config.batch_size
-    for entry in run.ledger.replicas.values():
+    for life in lives:
         by_trial: dict[int, list[Span]] = {}
-        for span in spans(run, entry):
+        for span in life:
             by_trial.setdefault(span.trial or 0, []).append(span)
         for trial, own in by_trial.items():
             work, known = run.work.get(trial), run.ledger.trials.get(trial)
@@ -134,18 +138,17 @@ def timed_epochs(run: RunData) -> Iterator[TimedEpoch]:
                 )
 
 
-def waits(runs: Sequence[RunData]) -> tuple[list[float], list[float]]:
+def waits(lives: Iterable[Sequence[Span]]) -> tuple[list[float], list[float]]:
     """Seconds before the first step of replicas' first trials, and around their later ones."""
     first, later = list[float](), list[float]()
-    for run in runs:
-        for entry in run.ledger.replicas.values():
-            lost: dict[int, float] = {}
-            for span in spans(run, entry):
-                if span.trial is not None and span.phase in BETWEEN:
-                    lost[span.trial] = lost.get(span.trial, 0.0) + span.end_s - span.begin_s
-            seconds = [lost[trial] for trial in sorted(lost)]
-            first += seconds[:1]
-            later += seconds[1:-1]  # the end of the run interrupts the last one
+    for life in lives:
+        lost: dict[int, float] = {}
+        for span in life:
+            if span.trial is not None and span.phase in BETWEEN:
+                lost[span.trial] = lost.get(span.trial, 0.0) + span.end_s - span.begin_s
+        seconds = [lost[trial] for trial in sorted(lost)]
+        first += seconds[:1]
+        later += seconds[1:-1]  # the end of the run interrupts the last one
     return first, later
 
 
