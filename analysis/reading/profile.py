@@ -97,7 +97,7 @@ class StepSettings(_Part):
     data_dir: str | None
     synthetic_input: bool
     batch_size: int
-    """Images of a step."""
+    """Images of a step, on each rank."""
     precision: str
     """Arithmetic of the layers."""
     xla: bool

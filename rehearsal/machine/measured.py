@@ -84,17 +84,22 @@ def text_of(machine: MachineFile) -> str:
 
 
 def of_profile(profile: Profile) -> Sections:
-    """The rates of a profiled step, and of one batch that was evaluated after it."""
-    settings = profile.settings
+    """The rates of a rank in a profiled step, and in one batch that was evaluated after it.
+
+    Raises RunDirectoryError if it profiles no training of AIPerf's.
+    """
+    settings, evaluation_s = profile.settings, profile.outside.get("evaluation")
+    if settings.workload is not None or settings.size is not None:
+        raise RunDirectoryError("a profile of a scientific network, or of another size, does not tell AIPerf's pace")
     dataset = find_dataset(settings.dataset, settings.data_dir)
     architecture = (
         read_architecture(Path(settings.architecture)) if settings.architecture
         else resnet(50, dataset.image_size, dataset.classes)
     )  # fmt: skip
-    images, evaluation_s = settings.batch_size / settings.ranks, profile.outside.get("evaluation")
-    step: dict[str, Any] = {"operations_per_s": profile.image_operations * images / profile.step_s}
+    step: dict[str, Any] = {"operations_per_s": profile.image_operations * profile.images_per_second}
     if evaluation_s:
-        step["evaluation_operations_per_s"] = count(architecture).operations.forward * images / evaluation_s
+        forward = count(architecture).operations.forward
+        step["evaluation_operations_per_s"] = forward * settings.batch_size / evaluation_s
     return {"step": step, "node": {"accelerators": settings.ranks, "precision": settings.precision}}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.errors import RunDirectoryError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, GlobalAveragePool, Input, ReLU, Softmax
@@ -17,6 +18,7 @@ from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
 from aiperf.processes import python_module
 from analysis.reading.profile import read_profile
+from rehearsal.machine.measured import measured
 from replica.profile.cli import profile_step
 from replica.profile.network import resized
 from replica.profile.settings import ProfileSettings
@@ -169,6 +171,24 @@ SMALL = Architecture(
         Node("softmax", Softmax(), ("fc",)),
     )
 )
+
+
+def test_a_machine_file_has_the_rates_of_the_profile(found: dict[str, Any], output: Path, tmp_path: Path) -> None:
+    file = output / "profile.json"
+    machine = measured([file])
+    assert machine.step.operations_per_s == pytest.approx(found["image_operations"] * 16 / found["step_s"])
+    forward = count(resnet(50, 32, 10)).operations.forward
+    assert machine.step.evaluation_operations_per_s == pytest.approx(forward * 16 / found["outside"]["evaluation"])
+    assert machine.node.accelerators == 1
+    two = {**found, "settings": {**found["settings"], "ranks": 2}}
+    (tmp_path / "two.json").write_text(json.dumps(two))
+    both = measured([tmp_path / "two.json"])
+    assert both.node.accelerators == 2
+    assert both.step == machine.step, "a rank trains its own batch"
+    science = {**found, "settings": {**found["settings"], "workload": "cosmoflow"}}
+    (tmp_path / "science.json").write_text(json.dumps(science))
+    with pytest.raises(RunDirectoryError, match="does not tell AIPerf's pace"):
+        measured([tmp_path / "science.json"])
 
 
 def test_two_ranks_show_what_they_exchange(tmp_path: Path) -> None:
