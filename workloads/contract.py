@@ -78,6 +78,9 @@ class Workload(Protocol):
     def blank(self, examples: int, dataset: Dataset) -> Batch:
         """A batch of this many blank examples with valid labels: to warm up with, or empty."""
 
+    def reached(self, facts: EpochFacts) -> bool:
+        """True if an epoch reaches the target."""
+
     def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
         """The facts of a completed epoch; the losses become means per example.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.tasks.contract import Task
 from workloads.contract import Batch, Workload
 
 BlankBatch = Callable[[int], Batch]
@@ -70,6 +71,17 @@ class CompiledSteps(Protocol):
         """Give every rank the mean of the weights without gradients (moving statistics)."""
 
 
+class TaskSteps(CompiledSteps, Protocol):
+    """The steps of a scientific task: batches are pairs of inputs and targets (`Task`).
+
+    An evaluation step gives 0 and the number of examples over all ranks; this rank keeps the rows
+    of its own.
+    """
+
+    def take_rows(self) -> NDArray[np.float32]:
+        """The rows of the examples that this rank has evaluated since the last call, (M, columns)."""
+
+
 class Framework(Protocol):
     """A framework. Its module is imported, and so chooses Keras's backend, before Keras is."""
 
@@ -102,6 +114,9 @@ class Framework(Protocol):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
         """The steps for a Keras model and a built Keras optimiser."""
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """The steps of a scientific task. Raises TrialFailedError ("build") if it has none."""
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind of failure of an exception ("out_of_memory", "data", ...); None if unknown."""

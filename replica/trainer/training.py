@@ -104,12 +104,16 @@ class Training:
             if kept is not None and qualities[-1] == max(qualities):
                 kept.keep(epoch, weights)
             report.epoch(facts)
-            if out_of_patience(qualities, self._request.patience):
+            if out_of_patience(qualities, self._request.patience) or self._reached(facts):
                 return True
             if epoch < self._request.epochs and checkpoints.due():
                 report.phase("checkpoint")
                 checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
         return False
+
+    def _reached(self, facts: EpochFacts) -> bool:
+        """True if the training ends at the workload's target, and this epoch reaches it."""
+        return self._request.stops_at_target and self._workload.reached(facts)
 
     @staticmethod
     def _resume(checkpoints: Checkpoints, kept: BestWeights | None) -> list[float]:

@@ -58,6 +58,10 @@ class Classification:
         labels[:, 0] = 1
         return np.zeros((examples, dataset.image_size, dataset.image_size, 3), np.float32), labels
 
+    def reached(self, facts: EpochFacts) -> bool:
+        """True if the top-1 accuracy is that of a valid result."""
+        return (facts.quality or 0.0) >= self.target_quality
+
     def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
         """The facts of a completed epoch, with the number of images whose top-1 class is right."""
         return EpochFacts(

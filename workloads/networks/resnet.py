@@ -8,12 +8,15 @@ three-dimensional matter distributions, and leaves the layers open).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiperf.network.architecture import Architecture
 from aiperf.network.layers import (
     Add,
     BatchNorm,
     Conv,
     Dense,
+    Extent,
     GlobalAveragePool,
     Input,
     InputArray,
@@ -37,17 +40,31 @@ PARAMETER_RANGE = 1.2
 
 def trunk(chain: Chain, axes: int) -> list[str]:
     """Append stages 1 to 5; the names of the outputs of stages 2 to 5."""
-    chain.append("conv1", Conv(64, cube(7, axes), cube(2, axes), dilation=cube(1, axes)))
+    _stem(chain, 64, cube(7, axes), cube(2, axes))
+    chain.append("pool1", MaxPool(cube(3, axes), cube(2, axes)))
+    return _stages(chain, BLOCKS, 64, axes)
+
+
+def _small_trunk(chain: Chain, width: int, axes: int) -> None:
+    """Append the stages of a rehearsal: one bottleneck each, behind a stem that keeps the size."""
+    _stem(chain, width, cube(3, axes), cube(1, axes))
+    _stages(chain, (1, 1, 1, 1), width, axes)
+
+
+def _stem(chain: Chain, filters: int, kernel: Extent, stride: Extent) -> None:
+    chain.append("conv1", Conv(filters, kernel, stride, dilation=cube(1, len(kernel))))
     chain.append("bn1", BatchNorm())
     chain.append("relu1", ReLU())
-    chain.append("pool1", MaxPool(cube(3, axes), cube(2, axes)))
-    stages = []
-    for index, blocks in enumerate(BLOCKS):
-        for block in range(1, blocks + 1):
+
+
+def _stages(chain: Chain, blocks: Sequence[int], width: int, axes: int) -> list[str]:
+    ends = []
+    for index, count in enumerate(blocks):
+        for block in range(1, count + 1):
             stride = 2 if index > 0 and block == 1 else 1
-            bottleneck(chain, f"s{index + 2}b{block}", 64 * 2**index, cube(stride, axes), project=block == 1)
-        stages.append(chain.last)
-    return stages
+            bottleneck(chain, f"s{index + 2}b{block}", width * 2**index, cube(stride, axes), project=block == 1)
+        ends.append(chain.last)
+    return ends
 
 
 def bottleneck(chain: Chain, name: str, width: int, stride: tuple[int, ...], project: bool) -> None:
@@ -79,6 +96,18 @@ def resnet_hep() -> Architecture:
     chain = Chain()
     chain.append("input", Input(64, 64, 3))
     trunk(chain, 2)
+    return _classifier(chain)
+
+
+def resnet_hep_rehearsal() -> Architecture:
+    """The same on 32 x 32 x 3, with four bottlenecks and a quarter of the width."""
+    chain = Chain()
+    chain.append("input", Input(32, 32, 3))
+    _small_trunk(chain, 16, 2)
+    return _classifier(chain)
+
+
+def _classifier(chain: Chain) -> Architecture:
     chain.append("gap", GlobalAveragePool())
     chain.append("fc", Dense(2))
     chain.append("fc_softmax", Softmax())
@@ -90,6 +119,18 @@ def resnet_cos() -> Architecture:
     chain = Chain()
     chain.append("input", InputArray((128, 128, 128, 4)))
     trunk(chain, 3)
+    return _regressor(chain)
+
+
+def resnet_cos_rehearsal() -> Architecture:
+    """The same on 16 x 16 x 16 x 4, with four bottlenecks and an eighth of the width."""
+    chain = Chain()
+    chain.append("input", InputArray((16, 16, 16, 4)))
+    _small_trunk(chain, 8, 3)
+    return _regressor(chain)
+
+
+def _regressor(chain: Chain) -> Architecture:
     chain.append("gap", GlobalAveragePool())
     chain.append("fc", Dense(4))
     chain.append("fc_tanh", Tanh())

@@ -8,10 +8,12 @@ from typing import Any
 
 import jax
 
+from aiperf.errors import TrialFailedError
 from aiperf.messages import TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
-from replica.trainer.framework import CompiledSteps, Pipeline
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
 LOST_RANK = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "coordination service")
@@ -57,6 +59,10 @@ class Jax:
         from replica.trainer.jax.steps import JaxSteps  # noqa: PLC0415  (loads Keras)
 
         return JaxSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """Raises TrialFailedError: no steps of tasks are written for JAX."""
+        raise TrialFailedError("build", "scientific workloads train on tensorflow and torch, not on jax")
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind by the text of XLA's status."""

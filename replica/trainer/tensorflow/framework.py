@@ -10,7 +10,8 @@ import tensorflow as tf
 from aiperf.messages import TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
-from replica.trainer.framework import CompiledSteps, Pipeline
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.tasks.contract import Task
 from replica.trainer.tensorflow.steps import TensorFlowSteps
 from workloads.contract import Workload
 
@@ -67,6 +68,12 @@ class TensorFlow:
     ) -> CompiledSteps:
         """The steps as graphs, with XLA if the request wants it."""
         return TensorFlowSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """The steps of a scientific task."""
+        from replica.trainer.tensorflow.task_steps import TensorFlowTaskSteps  # noqa: PLC0415  (loads Keras)
+
+        return TensorFlowTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind by the exception's name.

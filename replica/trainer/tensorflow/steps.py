@@ -28,6 +28,7 @@ class TensorFlowSteps(KerasState):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, collective)
+        self._trained = list(model.trainable_variables)
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
@@ -43,10 +44,10 @@ class TensorFlowSteps(KerasState):
             losses = self._loss(labels, self._model(images, training=True))
             loss = self._optimiser.scale_loss(tf.reduce_mean(losses))
         sums = tf.stack([tf.reduce_sum(losses), tf.cast(tf.shape(images)[0], tf.float32)])
-        return sums, tape.gradient(loss, self._model.trainable_variables)
+        return sums, tape.gradient(loss, self._trained)
 
     def _train(self, images: Any, labels: Any) -> Any:
-        variables = self._model.trainable_variables
+        variables = self._trained
         if self._collective.size == 1:
             sums, gradients = self._gradients(images, labels)
         else:

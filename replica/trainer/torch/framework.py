@@ -10,7 +10,8 @@ import torch
 from aiperf.messages import TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
-from replica.trainer.framework import CompiledSteps, Pipeline
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
@@ -60,6 +61,12 @@ class Torch:
         from replica.trainer.torch.steps import TorchSteps  # noqa: PLC0415  (loads Keras)
 
         return TorchSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """The steps of a scientific task."""
+        from replica.trainer.torch.task_steps import TorchTaskSteps  # noqa: PLC0415  (loads Keras)
+
+        return TorchTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind by the exception's type, or by its text: most are RuntimeErrors."""

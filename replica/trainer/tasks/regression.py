@@ -1,0 +1,39 @@
+"""Parameters of a universe: squared error in training, absolute error as the quality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from replica.trainer.tasks.contract import Measures
+from replica.trainer.tasks.single import SingleNetwork
+
+
+class Regression(SingleNetwork):
+    """Volumes to numbers in [-1, 1]. Targets (N, P): the numbers."""
+
+    def __init__(self, networks: Mapping[str, Any], seed: int = 0) -> None:
+        super().__init__(networks, seed)
+        self.target_shape = (int(self.network.output_shape[-1]),)
+        self.columns = self.target_shape[0] + 1
+
+    def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
+        """Mean squared error over the numbers of an example (CosmoFlow in MLPerf HPC)."""
+        outputs = ops.cast(self.network(inputs, training=True), "float32")
+        return (ops.mean(ops.square(outputs - targets), axis=1),)
+
+    def rows(self, inputs: Any, targets: Any) -> Any:
+        """The absolute error of each number, then the loss."""
+        outputs = ops.cast(self.network(inputs, training=False), "float32")
+        errors = ops.absolute(outputs - targets)
+        return ops.concatenate([errors, ops.mean(ops.square(errors), axis=1, keepdims=True)], axis=1)
+
+    def measures(self, rows: NDArray[np.float32]) -> Measures:
+        """The mean absolute error over all numbers, of each number, and the mean squared error."""
+        means = rows.astype(np.float64).mean(axis=0)
+        single = {f"error_of_{number}": float(value) for number, value in enumerate(means[:-1], start=1)}
+        return {"mean_absolute_error": float(np.mean(means[:-1])), **single, "loss": float(means[-1])}

@@ -1,0 +1,57 @@
+"""The steps of a scientific task as graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from aiperf.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.model.state import KerasState
+from replica.trainer.tasks.contract import Task
+from replica.trainer.tensorflow.steps import TensorFlowSteps
+from replica.trainer.updates import UPDATES, choose_update
+
+
+class TensorFlowTaskSteps(TensorFlowSteps):
+    """Steps as `tf.function`s (`TaskSteps`)."""
+
+    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
+        KerasState.__init__(self, task.network, optimiser, collective)
+        self._task = task
+        self._trained = [variable for part in task.parts for variable in part.variables]
+        self._rows: list[NDArray[np.float32]] = []
+        self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
+        inputs = tf.TensorSpec((None, *task.input_shape), tf.float32)
+        targets = tf.TensorSpec((None, *task.target_shape), tf.float32)
+        compiled = request.xla and self._update.compilable
+        self._gradients = self._own_gradients
+        self.train = tf.function(self._train, input_signature=(inputs, targets), jit_compile=compiled or None)
+        self._rows_of = tf.function(task.rows, input_signature=(inputs, targets), jit_compile=request.xla or None)
+        self.evaluate = self._evaluate_rows
+
+    def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of each part's mean loss."""
+        parts = self._task.parts
+        with tf.GradientTape(persistent=len(parts) > 1) as tape:
+            losses = self._task.losses(inputs, targets)
+            means = [self._optimiser.scale_loss(tf.reduce_mean(loss)) for loss in losses]
+        gradients: list[Any] = []
+        for mean, part in zip(means, parts, strict=True):
+            gradients += tape.gradient(mean, part.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        count = tf.cast(tf.shape(inputs)[0], tf.float32)
+        return tf.stack([sum(tf.reduce_sum(loss) for loss in losses), count]), gradients
+
+    def _evaluate_rows(self, inputs: Any, targets: Any) -> Any:
+        if len(inputs):
+            self._rows.append(self._rows_of(inputs, targets).numpy())
+        own = tf.constant([0.0, float(len(inputs))])
+        return own if self._collective.size == 1 else self._collective.sum_tensors([own], "examples")[0]
+
+    def take_rows(self) -> NDArray[np.float32]:
+        """The rows of the examples that this rank has evaluated since the last call."""
+        rows, self._rows = self._rows, []
+        return np.concatenate([np.zeros((0, self._task.columns), np.float32), *rows])

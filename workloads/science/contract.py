@@ -1,0 +1,144 @@
+"""The contract of a scientific workload: what is trained, on what, how, and to which quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.network.architecture import Architecture
+from aiperf.network.operations import count
+from aiperf.network.science import SCIENCE_1, Passes, training_operations
+
+Optimiser = Literal["sgd", "adam"]
+Decay = Literal["none", "linear", "cosine", "steps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPasses:
+    """How often an image runs through one network."""
+
+    network: str
+    forward: int = 1
+    backward: int = 1
+    input_gradient: int = 0
+
+    def as_recorded(self) -> dict[str, str | int]:
+        """For the record of a start."""
+        return {
+            "network": self.network, "forward": self.forward, "backward": self.backward,
+            "input_gradient": self.input_gradient,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """An optimiser and its learning rate by step."""
+
+    optimiser: Optimiser
+    learning_rate: float
+    """The largest one, for one accelerator with the workload's batch."""
+    momentum: float = 0.9
+    """Of SGD; of Adam it is beta 1."""
+    warm_up: float = 0.0
+    """Share of all steps over which the rate rises linearly from 0."""
+    decay: Decay = "none"
+    """After the warm-up: linear to 0; a cosine to `last` (Loshchilov and Hutter 2017); steps."""
+    last: float = 0.0
+    """Of a cosine: the last rate, as a share of the largest."""
+    steps: tuple[tuple[float, float], ...] = ()
+    """Of the decay by steps: from this share of all steps on, this share of the largest rate."""
+    clip: float | None = None
+    """Largest Euclidean norm of the gradient of all variables."""
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataNeeds:
+    """The data set of a size."""
+
+    source: str
+    """Name of its input pipeline (`replica.trainer.data`)."""
+    folder: str
+    """Name of its folder below `science.data_dir`."""
+    input_shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+    blank_target: float = 0.0
+    """Fills the targets of blank examples."""
+    train_examples: int
+    """Of the official data set, or to generate for a rehearsal."""
+    validation_examples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSize:
+    """A workload at one size: official, or a rehearsal for a laptop."""
+
+    networks: Mapping[str, Callable[[], Architecture]]
+    """By name; the first one names the checkpoints."""
+    training: tuple[NetworkPasses, ...]
+    """Passes of an image that is trained."""
+    evaluation: tuple[NetworkPasses, ...]
+    """Passes of an image that is evaluated."""
+    task: str
+    """Name of what a step computes (`replica.trainer.tasks`)."""
+    data: DataNeeds
+    batch_size: int
+    """Examples per accelerator and step."""
+    epochs: int
+    """At most."""
+    schedule: Schedule
+    target: Mapping[str, float]
+    """Measures of the validation examples that one epoch must reach together."""
+    higher: bool
+    """True if a higher measure is better."""
+
+    def training_operations(self) -> int:
+        """Operations to train one image, by rule set `science-1`."""
+        return self._operations(self.training)
+
+    def evaluation_operations(self) -> int:
+        """Operations to evaluate one image, by rule set `science-1`."""
+        return self._operations(self.evaluation)
+
+    def _operations(self, passes: tuple[NetworkPasses, ...]) -> int:
+        return training_operations(
+            Passes(count(self.networks[each.network](), SCIENCE_1), each.forward, each.backward, each.input_gradient)
+            for each in passes
+        )
+
+    def quality(self, measures: Mapping[str, float]) -> float:
+        """The first measure of the target, turned so that higher is better."""
+        first = measures[next(iter(self.target))]
+        return first if self.higher else -first
+
+    def reached(self, measures: Mapping[str, float]) -> bool:
+        """True if measures of one epoch are at or beyond the target, all of them."""
+        return all(
+            measures[name] >= wanted if self.higher else measures[name] <= wanted
+            for name, wanted in self.target.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScienceWorkload:
+    """One fixed training."""
+
+    name: str
+    title: str
+    """In a few words, for tables."""
+    official: WorkloadSize
+    rehearsal: WorkloadSize
+
+    def size(self, name: str) -> WorkloadSize:
+        """The size of this name, "official" or "rehearsal"."""
+        return self.official if name == "official" else self.rehearsal
+
+
+def one_network(build: Callable[[], Architecture]) -> dict[str, Callable[[], Architecture]]:
+    """The networks of a workload that has only one."""
+    return {"network": build}
+
+
+FORWARD_AND_BACKWARD = (NetworkPasses(network="network"),)
+FORWARD = (NetworkPasses(network="network", backward=0),)

@@ -1,0 +1,72 @@
+"""Cosmology: four parameters of a universe from the distribution of its dark matter.
+
+Data and targets: CosmoFlow in MLPerf HPC (mlcommons/hpc; rules 3.0): 524,288 training and 65,536
+validation cubes of 128 x 128 x 128 x 4, mean absolute error 0.124 of parameters in [-1, 1].
+"""
+
+from __future__ import annotations
+
+from workloads.networks.convolutional import cosmoflow, cosmoflow_rehearsal
+from workloads.networks.resnet import resnet_cos, resnet_cos_rehearsal
+from workloads.science.contract import (
+    FORWARD,
+    FORWARD_AND_BACKWARD,
+    DataNeeds,
+    Schedule,
+    ScienceWorkload,
+    WorkloadSize,
+    one_network,
+)
+
+PARAMETERS = 4
+"""Omega_m, sigma_8, n_s and H0."""
+
+TARGET = {"mean_absolute_error": 0.124}
+
+_COS_128 = DataNeeds(
+    source="cos", folder="cos-128", input_shape=(128, 128, 128, 4), target_shape=(PARAMETERS,),
+    train_examples=524_288, validation_examples=65_536,
+)  # fmt: skip
+
+_COS_16 = DataNeeds(
+    source="cos", folder="cos-16", input_shape=(16, 16, 16, 4), target_shape=(PARAMETERS,),
+    train_examples=4_096, validation_examples=512,
+)  # fmt: skip
+
+EPOCHS = 128
+
+_MLPERF = Schedule(
+    optimiser="sgd", learning_rate=0.001 * 4 / 64, warm_up=4 / EPOCHS, decay="steps",
+    steps=((32 / EPOCHS, 0.25), (64 / EPOCHS, 0.125)),
+)  # fmt: skip
+"""cosmo.yaml of mlcommons/hpc: 0.001 for a global batch of 64, in proportion to the batch."""
+
+RESNET_COS = ScienceWorkload(
+    name="resnet-cos",
+    title="ResNet-50 in three dimensions on matter distributions",
+    official=WorkloadSize(
+        networks=one_network(resnet_cos), training=FORWARD_AND_BACKWARD, evaluation=FORWARD, task="regression",
+        data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
+    ),
+    rehearsal=WorkloadSize(
+        networks=one_network(resnet_cos_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
+        task="regression", data=_COS_16, batch_size=16, epochs=8,
+        schedule=Schedule(optimiser="adam", learning_rate=0.003, warm_up=0.1, decay="cosine", last=0.1),
+        target={"mean_absolute_error": 0.43}, higher=False,
+    ),
+)  # fmt: skip
+
+COSMOFLOW = ScienceWorkload(
+    name="cosmoflow",
+    title="CosmoFlow on matter distributions",
+    official=WorkloadSize(
+        networks=one_network(cosmoflow), training=FORWARD_AND_BACKWARD, evaluation=FORWARD, task="regression",
+        data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
+    ),
+    rehearsal=WorkloadSize(
+        networks=one_network(cosmoflow_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
+        task="regression", data=_COS_16, batch_size=16, epochs=20,
+        schedule=Schedule(optimiser="adam", learning_rate=0.002, warm_up=0.1, decay="cosine", last=0.1),
+        target={"mean_absolute_error": 0.33}, higher=False,
+    ),
+)  # fmt: skip
