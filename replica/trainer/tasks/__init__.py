@@ -1,1 +1,20 @@
 """What a training step computes, by the kind of learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiperf.registry import Registry
+from replica.trainer.tasks.contract import Task
+
+TASKS: Registry[Callable[[Any], Task]] = Registry(
+    "task",
+    {
+        "detection": "replica.trainer.tasks.detection.task:Detection",
+        "generation": "replica.trainer.tasks.generation.task:Generation",
+    },
+)
+"""Makers of tasks from their settings, of `workloads.settings`; Keras' backend is chosen before."""
+
+__all__ = ["TASKS", "Task"]
