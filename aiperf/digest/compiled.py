@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from aiperf.digest.entries import Began, Entry, How, Over
 from aiperf.facts import EpochFacts
 from aiperf.history.bodies import TrialStarted
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
+from aiperf.history.ledger import Ledger, TrialLedger
 
 
 def began_of(started: TrialStarted) -> Began:

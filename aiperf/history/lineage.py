@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aiperf.history.bodies import EpochCompleted
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
+from aiperf.history.ledger import Ledger, TrialLedger
 
 
 def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:

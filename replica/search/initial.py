@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
+from aiperf.history.ledger import Ledger, TrialLedger
 
 
 def is_due(ledger: Ledger, architecture: str, trial: int) -> bool:

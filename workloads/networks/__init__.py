@@ -1,4 +1,4 @@
-"""The networks of the scientific workloads at their official sizes, by name."""
+"""The networks of the scientific workloads by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from workloads.networks.climate import climate_semi, faster_rcnn_body, faster_rc
 from workloads.networks.convolutional import cosmoflow, hepcnn
 from workloads.networks.generative import discriminator, generator
 from workloads.networks.resnet import resnet_cos, resnet_hep
+from workloads.settings import detection, generation
 
 NETWORKS: Mapping[str, Callable[[], Architecture]] = {
     "resnet-hep": resnet_hep,
@@ -18,14 +19,22 @@ NETWORKS: Mapping[str, Callable[[], Architecture]] = {
     "frcnn-ewa/body": faster_rcnn_body,
     "frcnn-ewa/head-512": partial(faster_rcnn_head, 512),
     "frcnn-ewa/head-1000": partial(faster_rcnn_head, 1000),
-    "dcgan-cos/generator": partial(generator, 64, 3),
-    "dcgan-cos/discriminator": partial(discriminator, 64, 3),
-    "cosmogan/generator": partial(generator, 256, 2),
-    "cosmogan/discriminator": partial(discriminator, 256, 2),
+    "dcgan-cos/generator": partial(generator, generation.OFFICIAL),
+    "dcgan-cos/discriminator": partial(discriminator, generation.OFFICIAL),
+    "cosmogan/generator": partial(generator, generation.FLAT),
+    "cosmogan/discriminator": partial(discriminator, generation.FLAT),
     "hepcnn": partial(hepcnn, 224),
     "hepcnn-64": partial(hepcnn, 64),
     "climate-semi": climate_semi,
 }
-"""All are counted by rule set `science-1`."""
+"""At their official sizes. All are counted by rule set `science-1`."""
 
-__all__ = ["NETWORKS"]
+REHEARSAL: Mapping[str, Callable[[], Architecture]] = {
+    "frcnn-ewa/body": partial(faster_rcnn_body, detection.REHEARSAL),
+    "frcnn-ewa/head": partial(faster_rcnn_head, detection.REHEARSAL.regions.total, detection.REHEARSAL),
+    "dcgan-cos/generator": partial(generator, generation.REHEARSAL),
+    "dcgan-cos/discriminator": partial(discriminator, generation.REHEARSAL),
+}
+"""At sizes that train in a minute on two cores."""
+
+__all__ = ["NETWORKS", "REHEARSAL"]

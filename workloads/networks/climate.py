@@ -17,7 +17,8 @@ from aiperf.network.layers import (
     Upsample,
 )
 from workloads.networks.chain import Chain, cube
-from workloads.networks.resnet import trunk
+from workloads.networks.resnet import small_trunk, trunk
+from workloads.settings.detection import OFFICIAL, DetectionSettings
 
 CHANNELS = 16
 """Physical quantities of a climate image (HPC AI500, section 3.2)."""
@@ -26,14 +27,6 @@ ENCODER = ((96, 7), (256, 7), (512, 7), (768, 7), (1024, 4))
 DECODER = ((768, 4), (512, 7), (256, 7), (96, 7), (CHANNELS, 7))
 HEADS = (("class", 4), ("object", 2), ("xy", 2), ("wh", 2))
 """Filters and kernels: NERSC/climate-caffe."""
-
-PYRAMID = 256
-"""Channels of every level of the pyramid (Lin et al. 2017, section 3)."""
-
-ANCHORS = 3
-CLASSES = 4
-HIDDEN = 1024
-BINS = 7
 
 
 def climate_semi() -> Architecture:
@@ -51,53 +44,61 @@ def climate_semi() -> Architecture:
     return chain.finished(heads)
 
 
-def faster_rcnn_body() -> Architecture:
-    """ResNet-50, pyramid and region proposals on images of 768 x 1152 x 16.
+def faster_rcnn_body(settings: DetectionSettings = OFFICIAL) -> Architecture:
+    """Trunk, pyramid and region proposals on images of 16 channels.
 
-    Ren et al. 2015, section 3.1, on the pyramid of Lin et al. 2017, sections 3 and 4.1.
+    Ren et al. 2015, section 3.1, on the pyramid of Lin et al. 2017, sections 3 and 4.1. Outputs are
+    the levels that regions are cut from, then objectness and shifts of every level.
     """
     chain = Chain()
-    chain.append("input", Input(768, 1152, CHANNELS))
-    levels = _pyramid(chain, trunk(chain, 2))
-    heads: list[str] = []
-    for index, level in enumerate(levels):
-        owner = index > 0
+    chain.append("input", Input(*settings.image, settings.channels))
+    stages = small_trunk(chain, settings.blocks) if settings.blocks else trunk(chain, 2)
+    levels = _pyramid(chain, stages, settings)
+    heads = levels[: settings.region_levels]
+    for number, level in enumerate(levels, 2):
+        later = number > 2
 
-        def shared(part: str, filters: int, kernel: int, source: str, later: bool = owner, number: int = index) -> str:
+        def shared(part: str, filters: int, kernel: int, source: str, later: bool = later, number: int = number) -> str:
             layer = Conv(filters, cube(kernel, 2), bias=True)
-            return chain.append(f"{part}{number + 2}", layer, source, shares=f"{part}2" if later else "")
+            return chain.append(f"{part}{number}", layer, source, shares=f"{part}2" if later else "")
 
-        shared("rpn", PYRAMID, 3, level)
-        hidden = chain.append(f"rpn{index + 2}_relu", ReLU())
-        shared("object", ANCHORS, 1, hidden)
-        heads.append(chain.append(f"object{index + 2}_sigmoid", Sigmoid()))
-        heads.append(shared("delta", 4 * ANCHORS, 1, hidden))
-    return chain.finished((*levels[:-1], *heads[:-1]))
+        shared("rpn", settings.pyramid, 3, level)
+        hidden = chain.append(f"rpn{number}_relu", ReLU())
+        shared("object", len(settings.ratios), 1, hidden)
+        heads.append(chain.append(f"object{number}_sigmoid", Sigmoid()))
+        heads.append(shared("delta", 4 * len(settings.ratios), 1, hidden))
+    return chain.finished(tuple(heads[:-1]))
 
 
-def _pyramid(chain: Chain, stages: list[str]) -> list[str]:
-    """Append the levels P2 to P6; their names."""
+def _pyramid(chain: Chain, stages: list[str], settings: DetectionSettings) -> list[str]:
+    """Append the levels from P2 on; their names.
+
+    A level beyond those of the stages is the last one with every second cell (Lin et al. 2017,
+    section 4.1).
+    """
     levels: list[str] = []
     above = ""
-    for number in (5, 4, 3, 2):
-        side = chain.append(f"side{number}", Conv(PYRAMID, (1, 1), bias=True), stages[number - 2])
+    for number in range(len(stages) + 1, 1, -1):
+        side = chain.append(f"side{number}", Conv(settings.pyramid, (1, 1), bias=True), stages[number - 2])
         if above:
             larger = chain.append(f"up{number}", Upsample(), above)
             side = chain.append(f"sum{number}", Add(), side, larger)
         above = side
-        levels.insert(0, chain.append(f"p{number}", Conv(PYRAMID, bias=True), side))
-    return [*levels, chain.append("p6", MaxPool((1, 1), (2, 2)), levels[-1])]
+        levels.insert(0, chain.append(f"p{number}", Conv(settings.pyramid, bias=True), side))
+    for number in range(len(levels) + 2, len(settings.strides) + 2):
+        levels.append(chain.append(f"p{number}", MaxPool((1, 1), (2, 2)), levels[-1]))
+    return levels
 
 
-def faster_rcnn_head(regions: int) -> Architecture:
-    """Class and box of each of `regions` regions of 7 x 7 x 256 (Lin et al. 2017, section 4.2)."""
+def faster_rcnn_head(regions: int, settings: DetectionSettings = OFFICIAL) -> Architecture:
+    """Class and box of each of `regions` cut regions (Lin et al. 2017, section 4.2)."""
     chain = Chain()
-    chain.append("input", InputArray((regions, BINS * BINS * PYRAMID)))
+    chain.append("input", InputArray((regions, settings.bins**2 * settings.pyramid)))
     for name in ("fc1", "fc2"):
-        chain.append(name, Dense(HIDDEN))
+        chain.append(name, Dense(settings.hidden))
         chain.append(f"{name}_relu", ReLU())
     hidden = chain.last
-    boxes = chain.append("box", Dense(4 * CLASSES), hidden)
-    chain.append("class", Dense(CLASSES + 1), hidden)
+    boxes = chain.append("box", Dense(4 * settings.classes), hidden)
+    chain.append("class", Dense(settings.classes + 1), hidden)
     chain.append("class_softmax", Softmax())
     return chain.finished((boxes,))

@@ -23,44 +23,42 @@ from aiperf.network.layers import (
     Tanh,
 )
 from workloads.networks.chain import Chain, cube
-
-LATENT = 64
-"""Numbers that a generator starts from."""
-
-LAYERS = 4
-WIDEST = 512
-"""Channels of the smallest image or volume; they halve as its sides double."""
+from workloads.settings.generation import GenerationSettings
 
 
-def generator(size: int, axes: int) -> Architecture:
-    """From 64 numbers to one channel of `size` along each axis."""
+def generator(settings: GenerationSettings) -> Architecture:
+    """From latent numbers to one channel of `size` along each axis."""
+    axes, layers = settings.axes, settings.layers
+    widest = settings.width * 2 ** (layers - 1)
     chain = Chain()
-    start = (*cube(size // 2**LAYERS, axes), WIDEST)
-    chain.append("input", InputArray((LATENT,)))
+    start = (*cube(settings.size // 2**layers, axes), widest)
+    chain.append("input", InputArray((settings.latent,)))
     chain.append("fc", Dense(prod(start)))
     chain.append("reshape", Reshape(start))
     chain.append("bn0", BatchNorm())
     chain.append("relu0", ReLU())
-    for layer in range(1, LAYERS):
-        filters = WIDEST // 2**layer
+    for layer in range(1, layers):
+        filters = widest // 2**layer
         chain.append(f"up{layer}", ConvTranspose(filters, cube(5, axes), cube(2, axes), bias=True))
         chain.append(f"bn{layer}", BatchNorm())
         chain.append(f"relu{layer}", ReLU())
-    chain.append(f"up{LAYERS}", ConvTranspose(1, cube(5, axes), cube(2, axes), bias=True))
+    chain.append(f"up{layers}", ConvTranspose(1, cube(5, axes), cube(2, axes), bias=True))
     chain.append("tanh", Tanh())
     return chain.finished()
 
 
-def discriminator(size: int, axes: int) -> Architecture:
+def discriminator(settings: GenerationSettings) -> Architecture:
     """From one channel of `size` along each axis to the probability that it is real."""
+    axes = settings.axes
     chain = Chain()
-    chain.append("input", InputArray((*cube(size, axes), 1)))
-    for layer in range(1, LAYERS + 1):
-        filters = WIDEST // 2 ** (LAYERS - layer)
-        chain.append(f"conv{layer}", Conv(filters, cube(5, axes), cube(2, axes), dilation=cube(1, axes), bias=True))
-        if layer > 1:
-            chain.append(f"bn{layer}", BatchNorm())
-        chain.append(f"lrelu{layer}", LeakyReLU(0.2))
+    chain.append("input", InputArray((*cube(settings.size, axes), 1)))
+    for layer in range(settings.layers):
+        filters = settings.width * 2**layer
+        name = f"conv{layer + 1}"
+        chain.append(name, Conv(filters, cube(5, axes), cube(2, axes), dilation=cube(1, axes), bias=True))
+        if layer > 0:
+            chain.append(f"bn{layer + 1}", BatchNorm())
+        chain.append(f"lrelu{layer + 1}", LeakyReLU(0.2))
     chain.append("flatten", Flatten())
     chain.append("fc", Dense(1))
     chain.append("fc_sigmoid", Sigmoid())

@@ -91,6 +91,32 @@ def bottleneck(chain: Chain, name: str, width: int, stride: tuple[int, ...], pro
     chain.append(f"{name}_relu", ReLU())
 
 
+def small_trunk(chain: Chain, filters: tuple[int, ...]) -> list[str]:
+    """Append a 3 x 3 stem and one basic block for each number of filters; the blocks' names.
+
+    The stem has the filters of the first block. Stem and blocks have stride 2, and every shortcut
+    is a convolution (He et al. 2016, Figure 5 left, and option B).
+    """
+    chain.append("conv1", Conv(filters[0], cube(3, 2), cube(2, 2)))
+    chain.append("bn1", BatchNorm())
+    chain.append("relu1", ReLU())
+    return [basic_block(chain, f"s{number}", width) for number, width in enumerate(filters, 2)]
+
+
+def basic_block(chain: Chain, name: str, filters: int) -> str:
+    """Append two 3 x 3 convolutions with a projected shortcut, of stride 2; the output's name."""
+    source = chain.last
+    chain.append(f"{name}_sc", Conv(filters, cube(1, 2), cube(2, 2)))
+    shortcut = chain.append(f"{name}_scbn", BatchNorm())
+    chain.append(f"{name}_a", Conv(filters, cube(3, 2), cube(2, 2)), source)
+    chain.append(f"{name}_abn", BatchNorm())
+    chain.append(f"{name}_arelu", ReLU())
+    chain.append(f"{name}_b", Conv(filters, cube(3, 2)))
+    residual = chain.append(f"{name}_bbn", BatchNorm(zero_scale=True))
+    chain.append(f"{name}_add", Add(), shortcut, residual)
+    return chain.append(f"{name}_relu", ReLU())
+
+
 def resnet_hep() -> Architecture:
     """ResNet-50 on jet images of 64 x 64 x 3: signal or background."""
     chain = Chain()

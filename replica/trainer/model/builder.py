@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -145,13 +146,14 @@ def set_up(precision: str, seed: int) -> None:
     keras.utils.set_random_seed(seed)
 
 
-def build_model(architecture: Architecture) -> Any:
+def build_model(architecture: Architecture, kept: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """Build the Keras model, freshly initialised after He et al. 2015.
 
+    Layers that are `kept` are used again under their names, as for another number of regions.
     Raises TrialFailedError ("build") naming the layer that Keras cannot build.
     """
     tensors: dict[str, Any] = {}
-    built: dict[str, Any] = {}
+    built = dict(kept)
     for node in architecture.nodes:
         if isinstance(node.layer, INPUTS):
             inputs = tensors[node.name] = keras.Input(architecture.input_shape, name=node.name)
@@ -164,11 +166,10 @@ def build_model(architecture: Architecture) -> Any:
 def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dict[str, Any]) -> Any:
     layer: Layer = node.layer
     try:
-        if node.shares:
-            kept = built[node.shares]
-        else:
-            kept = built[node.name] = _BUILDERS[layer.kind](node.name, layer, architecture.input_shapes(node))
-        return kept(inputs if len(inputs) > 1 else inputs[0])
+        owner = node.shares or node.name
+        if owner not in built:
+            built[owner] = _BUILDERS[layer.kind](owner, layer, architecture.input_shapes(node))
+        return built[owner](inputs if len(inputs) > 1 else inputs[0])
     except (KeyError, ValueError, TypeError) as error:
         raise TrialFailedError("build", f"layer {node.name!r} ({layer.kind}): {error}") from error
 

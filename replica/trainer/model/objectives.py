@@ -50,3 +50,22 @@ def without_softmax(model: Any) -> Any | None:
     if not isinstance(last, keras.layers.Softmax):
         return None
     return keras.Model(model.inputs, keras.ops.cast(last.input, "float32"))
+
+
+def logits_of(model: Any) -> Any:
+    """The model with the same layers, whose outputs are the inputs of final softmaxes and sigmoids.
+
+    Outputs of other layers stay. All are float32, since losses need more than 16 bits.
+    """
+    outputs = [keras.ops.cast(_logit(output), "float32") for output in model.outputs]
+    return keras.Model(model.inputs, outputs if len(outputs) > 1 else outputs[0])
+
+
+def _logit(output: Any) -> Any:
+    history = output._keras_history
+    last = history.operation
+    squashes = isinstance(last, keras.layers.Softmax) or (
+        isinstance(last, keras.layers.Activation) and last.activation is keras.activations.sigmoid
+    )
+    # A layer that several models use has a node for each of them.
+    return last._inbound_nodes[history.node_index].input_tensors[0] if squashes else output

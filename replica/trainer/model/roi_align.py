@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -40,30 +41,57 @@ class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
         features = ops.cast(features, self.compute_dtype)
         _, height, width, channels = features.shape
         boxes = ops.stop_gradient(ops.cast(boxes, "float32")) / self.stride
-        rows = self._axis(boxes[..., 0], boxes[..., 2], height)
-        columns = self._axis(boxes[..., 1], boxes[..., 3], width)
-        cells = ops.reshape(features, (-1, channels))
-        first = ops.expand_dims(ops.arange(ops.shape(features)[0], dtype="int32") * (height * width), (1, 2, 3))
-        total: Any = 0.0
-        for row, row_weight in rows:
-            for column, column_weight in columns:
-                index = first + row[..., :, None] * width + column[..., None, :]
-                weight = ops.cast(row_weight[..., :, None] * column_weight[..., None, :], self.compute_dtype)
-                total = total + ops.take(cells, index, axis=0) * weight[..., None]
-        regions, side = boxes.shape[1], self.bins
-        parted = ops.reshape(total, (-1, regions, side, self.samples, side, self.samples, channels))
-        return ops.sum(parted, axis=(3, 5)) / self.samples**2
+        cells = ops.reshape(features, (-1, height * width, channels))
+        return align(cells, boxes, Grid(height, width, 0), self.bins, self.samples)
 
-    def _axis(self, start: Any, end: Any, size: int) -> list[tuple[Any, Any]]:
-        """Along one axis: the cells on both sides of each sample and their weights.
 
-        Each is (N, R, bins * samples).
-        """
-        count = self.bins * self.samples
-        offsets = (ops.arange(count, dtype="float32") + 0.5) / count
-        place = start[..., None] + (end - start)[..., None] * offsets - 0.5
-        place = ops.clip(place, 0.0, size - 1.0)
-        lower = ops.floor(place)
-        share = place - lower
-        upper = ops.minimum(lower + 1.0, size - 1.0)
-        return [(ops.cast(lower, "int32"), 1.0 - share), (ops.cast(upper, "int32"), share)]
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Where the image of each region lies among cells: numbers, or tensors (N, R) int32."""
+
+    height: Any
+    width: Any
+    start: Any
+    """The first of its cells."""
+
+
+def align(cells: Any, boxes: Any, grid: Grid, bins: int, samples: int) -> Any:
+    """Features of boxes (N, R, 4), in cells of their images: (N, R, bins, bins, C).
+
+    `cells` (N, L, C) are one or more images of each example, row by row, one after the other.
+    """
+    _, length, channels = cells.shape
+    height, width, start = (_column(each) for each in (grid.height, grid.width, grid.start))
+    rows = _axis(boxes[..., 0], boxes[..., 2], height, bins * samples)
+    columns = _axis(boxes[..., 1], boxes[..., 3], width, bins * samples)
+    flat = ops.reshape(cells, (-1, channels))
+    first = ops.expand_dims(ops.arange(ops.shape(cells)[0], dtype="int32") * length, (1, 2, 3))
+    first = first + (start if isinstance(start, int) else start[..., None])
+    across = width if isinstance(width, int) else width[..., None]
+    total: Any = 0.0
+    for row, row_weight in rows:
+        for column, column_weight in columns:
+            index = first + row[..., :, None] * across + column[..., None, :]
+            weight = ops.cast(row_weight[..., :, None] * column_weight[..., None, :], cells.dtype)
+            total = total + ops.take(flat, index, axis=0) * weight[..., None]
+    parted = ops.reshape(total, (-1, boxes.shape[1], bins, samples, bins, samples, channels))
+    return ops.sum(parted, axis=(3, 5)) / samples**2
+
+
+def _column(numbers: Any) -> Any:
+    return numbers if isinstance(numbers, int) else numbers[..., None]
+
+
+def _axis(start: Any, end: Any, size: Any, count: int) -> list[tuple[Any, Any]]:
+    """Along one axis: the cells on both sides of each of `count` samples, and their weights.
+
+    Each is (N, R, count).
+    """
+    offsets = (ops.arange(count, dtype="float32") + 0.5) / count
+    place = start[..., None] + (end - start)[..., None] * offsets - 0.5
+    last = ops.cast(size, "float32") - 1.0
+    place = ops.minimum(ops.maximum(place, 0.0), last)
+    lower = ops.floor(place)
+    share = place - lower
+    upper = ops.minimum(lower + 1.0, last)
+    return [(ops.cast(lower, "int32"), 1.0 - share), (ops.cast(upper, "int32"), share)]

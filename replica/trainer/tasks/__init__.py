@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from aiperf.registry import Registry
 from replica.trainer.tasks.contract import Task
 
-OpenTask = Callable[[Mapping[str, Any], int], Task]
-"""Makes a task from built Keras models by name, and a seed for what it draws."""
-
-TASKS: Registry[OpenTask] = Registry(
+TASKS: Registry[Callable[[Any], Task]] = Registry(
     "task",
     {
         "classification": "replica.trainer.tasks.classification:SignalClassification",
         "regression": "replica.trainer.tasks.regression:Regression",
+        "detection": "replica.trainer.tasks.detection.task:Detection",
+        "generation": "replica.trainer.tasks.generation.task:Generation",
     },
 )
+"""Makers of tasks from their settings, of `workloads.settings`; Keras' backend is chosen before."""
 
-__all__ = ["TASKS", "OpenTask", "Task"]
+__all__ = ["TASKS", "Task"]

@@ -1,0 +1,79 @@
+"""Average precision of detections, on the host.
+
+Everingham et al. 2010, section 4.2, with the area under the curve since VOC 2010: detections of all
+images by score; one is right if its best box of that class in the image overlaps it enough and was
+not taken before; the area is that under the monotone envelope of precision over recall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Detections and true boxes of one image and one class."""
+
+    boxes: Array
+    """(D, 4)."""
+    scores: Array
+    """(D,), falling."""
+    truth: Array
+    """(B, 4)."""
+
+
+def overlaps(some: Array, others: Array) -> Array:
+    """Intersection over union of boxes (A, 4) and (B, 4): (A, B)."""
+    upper = np.maximum(some[:, None, :2], others[None, :, :2])
+    lower = np.minimum(some[:, None, 2:], others[None, :, 2:])
+    shared = np.prod(np.maximum(lower - upper, 0.0), axis=-1)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=-1) for boxes in (some, others)]
+    union = areas[0][:, None] + areas[1][None, :] - shared
+    found: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return found
+
+
+def right_ones(found: Found, least: float) -> NDArray[np.bool_]:
+    """Which detections are right at an overlap of at least `least`: (D,)."""
+    right = np.zeros(len(found.boxes), bool)
+    if not len(found.truth) or not len(found.boxes):
+        return right
+    shared = overlaps(found.boxes, found.truth)
+    best = shared.argmax(axis=1)
+    enough = shared[np.arange(len(best)), best] >= least
+    # The first of the detections of each box, from the best score on, takes it.
+    _, first = np.unique(best[enough], return_index=True)
+    right[np.flatnonzero(enough)[first]] = True
+    return right
+
+
+def average_precision(scores: Array, right: NDArray[np.bool_], boxes: int) -> float:
+    """Area under the envelope of precision over recall, of detections (M,) and `boxes` true boxes.
+
+    Detections of one score enter the curve together, so that their order does not matter.
+    """
+    if not len(scores):
+        return 0.0
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    hits = np.cumsum(right[order])[ends]
+    precision = hits / (ends + 1)
+    envelope = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(np.sum(np.diff(hits, prepend=0) * envelope) / boxes)
+
+
+def mean_average_precision(by_class: list[list[Found]], least: float) -> float:
+    """Mean over the classes, each a list of images, that have true boxes; 0 if none has."""
+    found = []
+    for images in by_class:
+        boxes = sum(len(image.truth) for image in images)
+        if boxes:
+            scores = np.concatenate([image.scores for image in images])
+            right = np.concatenate([right_ones(image, least) for image in images])
+            found.append(average_precision(scores, right, boxes))
+    return float(np.mean(found)) if found else 0.0

@@ -1,0 +1,1 @@
+"""Constants of the scientific tasks by size, each with its source; no framework is imported."""
