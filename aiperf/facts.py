@@ -48,6 +48,10 @@ class EpochFacts:
     measured_quality: float | None = None
     evidence: str | None = None
     """SHA-256 of the epoch's rows in the trial's file (`aiperf.run_directory.evidence`)."""
+    measures: dict[str, float] | None = None
+    """Further measures of the validation examples, by name; the target is stated in them."""
+    training_measures: dict[str, float] | None = None
+    """The same of as many training examples, where they were evaluated."""
     weights: str | None = None
     """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.evidence`)."""
 

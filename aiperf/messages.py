@@ -90,6 +90,10 @@ class Job(Message):
     """Number of the primary's claim: an agent refuses a job of a superseded primary."""
     digest: str | None = None
     """The digest to plan from, by the name of its primary; None: there are only raw records."""
+    workload: str | None = None
+    """The scientific workload to train; None: a training of an AutoML round."""
+    instance: int | None = None
+    """Which model of that workload, from 0."""
 
 
 class Cancel(Message):
@@ -232,6 +236,13 @@ class TrainRequest(Message):
     precision: str
     xla: bool
     progress_interval_s: float
+    workload: str | None = None
+    """A scientific workload, which has networks, loss and schedule of its own; None: the
+    classification of AutoML."""
+    size: str = "official"
+    """Of that workload."""
+    stops_at_target: bool = False
+    """End after the epoch that reaches the workload's target."""
 
 
 class Begin(Message):

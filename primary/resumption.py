@@ -14,8 +14,9 @@ from aiperf.files import remove_temporaries
 from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
 from aiperf.history.cursor import Cursor
 from aiperf.history.damage import Damage
+from aiperf.history.entries import TrialLedger
 from aiperf.history.files import Batch, HistoryReader
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk

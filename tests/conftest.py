@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,12 +97,30 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="session")
-def ray_nodes() -> Iterator[RayNodes]:
+def ray_cluster() -> Iterator[RayNodes]:
     """A real Ray cluster of two nodes."""
     with tempfile.TemporaryDirectory(prefix="aiperf-ray-") as folder:
         nodes = start_ray(Path(folder), 2)
         yield nodes
         nodes.stop()
+
+
+@pytest.fixture
+def ray_nodes(ray_cluster: RayNodes) -> Iterator[RayNodes]:
+    """The cluster for one test."""
+    _collect()
+    yield ray_cluster
+    _collect()
+
+
+def _collect() -> None:
+    """Give the nodes back that launchers of earlier tests hold, which end when they are collected.
+
+    They are in cycles of references, which are collected some time; those of a test that failed
+    are also in its traceback.
+    """
+    sys.last_value = sys.last_traceback = None
+    gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

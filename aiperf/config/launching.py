@@ -1,12 +1,10 @@
-"""The sections of a configuration about what comes before the run: starts, and the micro suite."""
+"""The section of a configuration about the start of the replicas."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pydantic import Field
 
-from pydantic import BeforeValidator, Field
-
-from aiperf.config.sections import Duration, Section
+from aiperf.config.sections import Section
 
 
 class LaunchSection(Section):
@@ -16,22 +14,3 @@ class LaunchSection(Section):
     """Replicas that are started at the same time by launchers that start one by one: local, ssh,
     and the starters of schedulers. By ssh, at most 8 of them are on the same host.
     """
-
-
-def _tuple_of_list(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class MicroSection(Section):
-    """The micro suite on every node, before the release of the replicas."""
-
-    suite: Literal["none", "quick", "full"] = "none"
-    """`quick` or `full`: one replica of each node measures it before the run begins
-    ([micro.md](micro.md)). None of this is in the run's time; what fails costs a warning."""
-    stack: Literal["tensorflow", "torch", "jax", "native"] | None = None
-    """Software that is measured; default: `training.framework`."""
-    operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], BeforeValidator(_tuple_of_list),
-                         Field(min_length=1, max_length=3)] = ("conv", "pool", "fc")  # fmt: skip
-    """Operators that are measured, next to the ceilings `gemm` and `triad`."""
-    time_limit: Duration = Field(600.0, le=86_400)
-    """Longest time of the suite; `run.start_timeout` is longer by it."""

@@ -99,6 +99,8 @@ class RunSection(Section):
     """Number of replicas."""
     seed: int = Field(1, ge=0, lt=2**31)
     """Seed of all random streams."""
+    suite: Literal["automl", "science"] = "automl"
+    """`science`: scientific workloads in place of AutoML ([science.md](science.md))."""
     dataset: Line = "imagenet"
     """`imagenet`, `digits` (embedded), or `images`: any images in ImageNet's format
     ([datasets.md](datasets.md))."""

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
-from aiperf.config.launching import LaunchSection, MicroSection
+from aiperf.config.launching import LaunchSection
 from aiperf.config.sections import (
     EnvironmentSection,
     NniSection,
@@ -30,6 +30,8 @@ from aiperf.config.sections import (
     TrainingSection,
 )
 from aiperf.config.space import read_space
+from aiperf.config.suites.micro import MicroSection
+from aiperf.config.suites.science import PriceSection, ScienceSection
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
@@ -47,6 +49,8 @@ class RunConfig(Section):
     replica: ReplicaSection = ReplicaSection()
     launch: LaunchSection = LaunchSection()
     micro: MicroSection = MicroSection()
+    science: ScienceSection = ScienceSection()
+    price: PriceSection = PriceSection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     ray: RaySection = RaySection()

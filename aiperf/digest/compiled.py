@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from aiperf.digest.entries import Began, Entry, How, Over
 from aiperf.facts import EpochFacts
 from aiperf.history.bodies import TrialStarted
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.entries import TrialLedger
+from aiperf.history.ledger import Ledger
 
 
 def began_of(started: TrialStarted) -> Began:

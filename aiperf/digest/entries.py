@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from aiperf.errors import DigestDamagedError
 from aiperf.history.chain import hash_of
-from aiperf.history.ranges import OF_FIELD
+from aiperf.history.decoding.ranges import OF_FIELD
 from aiperf.outside.reading import shortened
 
 _STRICT = ConfigDict(extra="forbid")

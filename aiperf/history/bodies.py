@@ -66,10 +66,13 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RunEnded:
-    """Primary: the run is over, for the given reason; work until `end_ms` counts."""
+    """Primary: the run is over, for the given reason; work until `end_ms` counts.
+
+    `completed`: all work of a suite was done before the deadline.
+    """
 
     type: Literal["run_ended"] = "run_ended"
-    reason: Literal["deadline", "interrupted", "no_replicas"]
+    reason: Literal["deadline", "interrupted", "no_replicas", "completed"]
     end_ms: int
     detail: str = ""
 
@@ -88,6 +91,9 @@ class JobIssued:
     resumes: int | None = None
     claim: int | None = None
     """Number of the claim of the primary that issued it."""
+    workload: str | None = None
+    """Of a scientific suite; None: a training of an AutoML round."""
+    instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -124,6 +130,44 @@ class TrialStarted:
     """The records that the plan was made from (`aiperf.history.cursor`)."""
     cursor_hash: str | None = None
     """SHA-256 of the heads of all files at that cursor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class WorkloadStarted:
+    """Replica: the training of one model of a scientific workload begins.
+
+    A pass names a network and says how often an image runs through it: `forward`, `backward` and
+    `input_gradient` (`aiperf.network.science.Passes`). The run directory has the networks' files.
+    """
+
+    type: Literal["workload_started"] = "workload_started"
+    trial: int
+    replica: int
+    workload: str
+    instance: int
+    size: str
+    framework: str
+    """`training.framework`: results of different ones are different benchmarks."""
+    networks: dict[str, str]
+    """Hashes of the architectures, by name."""
+    training_passes: tuple[dict[str, str | int], ...]
+    """Of an image that is trained."""
+    evaluation_passes: tuple[dict[str, str | int], ...]
+    """Of an image that is evaluated."""
+    target: dict[str, float]
+    """Values that the measures of one epoch must reach together."""
+    higher: bool
+    """True if a higher measure is better."""
+    hyperparameters: dict[str, int | float | str]
+    epochs: int
+    """At most."""
+    precision: str
+    trainer: str
+    dataset: str
+    generated: bool
+    """True if the data set was generated and not observed."""
+    fingerprint: str | None = None
+    resumes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -239,6 +283,6 @@ class NodeMeasured:
 
 AnyBody = (
     ReplicaReady | ReplicaLost | RunReleased | RunResumed | RunEnded | JobIssued
-    | TrialStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded | TrialFailed
-    | EpochWitnessed | TrialClosed | PrimaryPaused | NodeMeasured
+    | TrialStarted | WorkloadStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded
+    | TrialFailed | EpochWitnessed | TrialClosed | PrimaryPaused | NodeMeasured
 )  # fmt: skip

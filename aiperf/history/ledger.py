@@ -6,7 +6,7 @@ they are if files are read in `reading_order`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,10 +29,11 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialFailed,
     TrialStarted,
+    WorkloadStarted,
 )
 from aiperf.history.cursor import SeenNumbers
 from aiperf.history.damage import Damage
-from aiperf.history.decoding.scan import PhaseColumns, PhaseMoment
+from aiperf.history.entries import ReplicaLedger, TrialLedger, when
 from aiperf.history.fencing import Fences
 from aiperf.history.records import Record
 from aiperf.network.operations import Operations
@@ -41,88 +42,8 @@ from aiperf.rules.score import TrialWork
 T = TypeVar("T")
 
 
-def when(item: Stamped[object]) -> int:
-    """The time of an item, as a sort key."""
-    return item.time_ms
-
-
 def _reach(report: Stamped[ProgressMade]) -> tuple[tuple[int, int, int], int]:
     return report.body.position, report.time_ms
-
-
-@dataclass
-class TrialLedger:
-    """The records of one trial. Times are on its writer's clock."""
-
-    trial: int
-    issued: JobIssued | None = None
-    started: TrialStarted | None = None
-    writer: str = ""
-    started_ms: int | None = None
-    built: TrialBuilt | None = None
-    epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
-    progress: set[Stamped[ProgressMade]] = field(default_factory=set)
-    """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
-    ended: Stamped[TrialEnded] | None = None
-    failed: Stamped[TrialFailed] | None = None
-    closed: Stamped[TrialClosed] | None = None
-    """At the primary's time."""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Best measured top-1 accuracy of a completed epoch."""
-        measured = (epoch.body.accuracy for epoch in self.epochs.values())
-        return max((accuracy for accuracy in measured if accuracy is not None), default=None)
-
-    @property
-    def quality(self) -> float | None:
-        """Best measured quality of a completed epoch: top-1 accuracy if the workload classifies."""
-        measured = (epoch.body.quality for epoch in self.epochs.values())
-        return max((quality for quality in measured if quality is not None), default=None)
-
-    @property
-    def search_accuracy(self) -> float | None:
-        """The accuracy for the search: predicted in warm-up rounds, else measured."""
-        if self.ended is not None and self.ended.body.predicted_accuracy is not None:
-            return self.ended.body.predicted_accuracy
-        return self.quality
-
-
-@dataclass
-class ReplicaLedger:
-    """The records of one replica."""
-
-    replica: int
-    arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
-    losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
-    phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
-    """By writer, on its clock."""
-    phase_columns: dict[str, PhaseColumns] = field(default_factory=dict)
-    """As `phases`, of files that were read as a whole."""
-
-    def moments(self, writer: str) -> Iterator[PhaseMoment]:
-        """The beginnings of all phases that one writer recorded, in any order."""
-        for item in self.phases.get(writer, ()):
-            yield item.time_ms, item.body.phase, item.body.trial
-        if (columns := self.phase_columns.get(writer)) is not None:
-            yield from columns.moments()
-
-    @property
-    def writers(self) -> set[str]:
-        """The writers that recorded phases."""
-        return {*self.phases, *self.phase_columns}
-
-    @property
-    def ready(self) -> ReplicaReady | None:
-        """Its latest start."""
-        return max(self.arrivals, key=when).body if self.arrivals else None
-
-    @property
-    def lost(self) -> Stamped[ReplicaLost] | None:
-        """Its loss, unless it came back afterwards."""
-        loss = max(self.losses, key=when, default=None)
-        back = max(map(when, self.arrivals), default=None)
-        return loss if loss is not None and (back is None or back <= loss.time_ms) else None
 
 
 @dataclass
@@ -183,18 +104,14 @@ class Ledger:
         """A writer's time on the primary's clock."""
         return time_ms - self.offsets_ms.get(writer, 0)
 
-    def completed_trials(self) -> Iterator[TrialLedger]:
-        """Trials that trained to their end, by id."""
-        return (self.trials[trial] for trial in sorted(self.trials) if self.trials[trial].ended is not None)
-
     def died_ms(self, trial: TrialLedger) -> int | None:
         """When a trial failed or its replica or primary was lost, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed.time_ms))
-        if trial.started is not None and trial.started_ms is not None and not self._ended_by_itself(trial):
+        if trial.begun is not None and trial.started_ms is not None and not self._ended_by_itself(trial):
             began_ms = self.corrected(trial.writer, trial.started_ms)
-            replica = self.replicas.get(trial.started.replica)
+            replica = self.replicas.get(trial.begun.replica)
             losses = replica.losses if replica is not None else ()
             moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms]
             moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
@@ -207,7 +124,7 @@ class Ledger:
         within `run.replica_silence` before, too late for the primary to take it for lost.
         """
         end = self.run_ended
-        if end is None or trial.started is None or trial.ended is not None or trial.failed is not None:
+        if end is None or trial.begun is None or trial.ended is not None or trial.failed is not None:
             return None
         last_ms = self.corrected(trial.writer, self.last_of_writer_ms[trial.writer])
         return last_ms if last_ms < end.body.end_ms else None
@@ -223,7 +140,7 @@ class Ledger:
             trial
             for _, trial in sorted(self.trials.items())
             if trial.failed is None
-            and trial.started is not None
+            and trial.begun is not None
             and trial.trial not in resumed
             and self.died_ms(trial) is not None
         ]
@@ -263,12 +180,12 @@ class Ledger:
     def _job_issued(self, body: JobIssued, record: Record) -> None:
         self.trial(body.trial).issued = body
 
-    def _trial_started(self, body: TrialStarted, record: Record) -> None:
+    def _training_started(self, body: TrialStarted | WorkloadStarted, record: Record) -> None:
         trial = self.trial(body.trial)
-        if trial.started not in (None, body):
+        if trial.begun not in (None, body):
             found = f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}"
             self.conflicts.append(_conflict(record, found))
-        trial.started, trial.writer, trial.started_ms = body, record.writer, record.time_ms
+        trial.begun, trial.writer, trial.started_ms = body, record.writer, record.time_ms
 
     def _phase_began(self, body: PhaseBegan, record: Record) -> None:
         phases = self.replica(body.replica).phases.setdefault(record.writer, set())
@@ -329,7 +246,8 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     RunResumed: Ledger._run_resumed,
     RunEnded: Ledger._run_ended,
     JobIssued: Ledger._job_issued,
-    TrialStarted: Ledger._trial_started,
+    TrialStarted: Ledger._training_started,
+    WorkloadStarted: Ledger._training_started,
     PhaseBegan: Ledger._phase_began,
     ProgressMade: Ledger._progress_made,
     EpochCompleted: Ledger._epoch_completed,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aiperf.history.bodies import EpochCompleted
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.entries import TrialLedger
+from aiperf.history.ledger import Ledger
 
 
 def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:

@@ -18,8 +18,8 @@ from typing_extensions import TypedDict
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
 from aiperf.history.bodies import AnyBody, EpochCompleted, ProgressMade
+from aiperf.history.decoding.ranges import LAST_MS, out_of_range
 from aiperf.history.decoding.typed import decode_typed
-from aiperf.history.ranges import LAST_MS, out_of_range
 from aiperf.outside.reading import shortened
 
 VERSION = 2
@@ -96,7 +96,8 @@ def _data_of(body: AnyBody) -> dict[str, Any]:
 _LATER = frozenset(
     {
         "correct", "measured_quality", "evidence", "weights", "trainer", "input", "dataset", "fingerprint",
-        "memory_bytes", "cursor", "cursor_hash", "claim", "until",
+        "memory_bytes", "cursor", "cursor_hash", "claim", "until", "measures",
+        "training_measures", "workload", "instance",
     }
 )  # fmt: skip
 """Left out if None: they say nothing then, and the first version does not know them."""

@@ -12,7 +12,8 @@ from typing import Any
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger, TrialLedger, close_writer
+from aiperf.history.entries import TrialLedger
+from aiperf.history.ledger import Ledger, close_writer
 from aiperf.network.operations import NOTHING
 from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest

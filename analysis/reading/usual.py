@@ -16,9 +16,9 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.history.decoding.ranges import LAST_MS
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.fencing import PRIMARY
-from aiperf.history.ranges import LAST_MS
 from analysis.reading.columns import Bytes, Numbers, columns_of
 
 _TAIL_BYTES = len(b',"crc32":"01234567"}')

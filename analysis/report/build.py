@@ -10,7 +10,7 @@ from typing import Any
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
-from aiperf.history.ledger import ReplicaLedger, when
+from aiperf.history.entries import ReplicaLedger, when
 from aiperf.rules.score import (
     best_error,
     operations_per_second,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from aiperf.history.ledger import TrialLedger, when
+from aiperf.history.entries import TrialLedger, when
 from aiperf.rules.score import TrialWork, images_done
 from analysis.reading.run_data import RunData
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.history.ledger import ReplicaLedger
+from aiperf.history.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
 
 DOWN = "down"

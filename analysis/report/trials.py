@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.history.ledger import TrialLedger, when
+from aiperf.history.entries import TrialLedger, when
 from aiperf.rules.score import TrialWork, images_done, work_done
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart

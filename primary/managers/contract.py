@@ -12,7 +12,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.messages import Job, Started
 from aiperf.run_directory.paths import RunPaths
 
-EndReason = Literal["deadline", "interrupted", "no_replicas"]
+EndReason = Literal["deadline", "interrupted", "no_replicas", "completed"]
 """The reason of the end of a run."""
 
 

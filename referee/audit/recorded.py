@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts, Stamped
 from aiperf.history.bodies import JobIssued, TrialStarted
-from aiperf.history.ledger import TrialLedger
+from aiperf.history.entries import TrialLedger
 from aiperf.messages import InheritedWeights, TrainRequest
 from aiperf.rules.score import errors_of
 from aiperf.run_directory.evidence import hash_rows, read_rows

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.history.ledger import TrialLedger
+from aiperf.history.entries import TrialLedger
 from aiperf.messages import Begin
 from referee.audit.kept import difference_of_weights
 from referee.audit.recorded import KeptEpoch, Recorded

@@ -19,7 +19,8 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.entries import TrialLedger
+from aiperf.history.ledger import Ledger
 from aiperf.history.lineage import best_quality
 from aiperf.history.records import Record
 

@@ -79,7 +79,10 @@ class TaskSteps(CompiledSteps, Protocol):
     """
 
     def take_rows(self) -> NDArray[np.float32]:
-        """The rows of the examples that this rank has evaluated since the last call, (M, columns)."""
+        """The rows of the examples that this rank has evaluated since the last call.
+
+        (M, columns)
+        """
 
 
 class Framework(Protocol):

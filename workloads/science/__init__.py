@@ -17,6 +17,8 @@ SCIENCE: Registry[ScienceWorkload] = Registry(
         "hepcnn": "workloads.science.hep:HEPCNN",
         "resnet-cos": "workloads.science.cosmology:RESNET_COS",
         "cosmoflow": "workloads.science.cosmology:COSMOFLOW",
+        "frcnn-ewa": "workloads.science.weather:FRCNN_EWA",
+        "dcgan-cos": "workloads.science.generation:DCGAN_COS",
     },
 )
 

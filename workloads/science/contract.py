@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
+from workloads.settings.single import OneNetwork
 
 Optimiser = Literal["sgd", "adam"]
 Decay = Literal["none", "linear", "cosine", "steps"]
@@ -82,6 +83,8 @@ class WorkloadSize:
     """Passes of an image that is evaluated."""
     task: str
     """Name of what a step computes (`replica.trainer.tasks`)."""
+    settings: object
+    """Of that task (`workloads.settings`)."""
     data: DataNeeds
     batch_size: int
     """Examples per accelerator and step."""
@@ -135,10 +138,11 @@ class ScienceWorkload:
         return self.official if name == "official" else self.rehearsal
 
 
-def one_network(build: Callable[[], Architecture]) -> dict[str, Callable[[], Architecture]]:
-    """The networks of a workload that has only one."""
-    return {"network": build}
-
-
-FORWARD_AND_BACKWARD = (NetworkPasses(network="network"),)
-FORWARD = (NetworkPasses(network="network", backward=0),)
+def one_network(build: Callable[[], Architecture]) -> Any:
+    """The fields of a size that follow from its only network."""
+    return {
+        "networks": {"network": build},
+        "training": (NetworkPasses(network="network"),),
+        "evaluation": (NetworkPasses(network="network", backward=0),),
+        "settings": OneNetwork(build),
+    }

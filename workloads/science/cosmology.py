@@ -9,8 +9,6 @@ from __future__ import annotations
 from workloads.networks.convolutional import cosmoflow, cosmoflow_rehearsal
 from workloads.networks.resnet import resnet_cos, resnet_cos_rehearsal
 from workloads.science.contract import (
-    FORWARD,
-    FORWARD_AND_BACKWARD,
     DataNeeds,
     Schedule,
     ScienceWorkload,
@@ -45,12 +43,11 @@ RESNET_COS = ScienceWorkload(
     name="resnet-cos",
     title="ResNet-50 in three dimensions on matter distributions",
     official=WorkloadSize(
-        networks=one_network(resnet_cos), training=FORWARD_AND_BACKWARD, evaluation=FORWARD, task="regression",
+        **one_network(resnet_cos), task="regression",
         data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
     ),
     rehearsal=WorkloadSize(
-        networks=one_network(resnet_cos_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
-        task="regression", data=_COS_16, batch_size=16, epochs=8,
+        **one_network(resnet_cos_rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=8,
         schedule=Schedule(optimiser="adam", learning_rate=0.003, warm_up=0.1, decay="cosine", last=0.1),
         target={"mean_absolute_error": 0.43}, higher=False,
     ),
@@ -60,12 +57,11 @@ COSMOFLOW = ScienceWorkload(
     name="cosmoflow",
     title="CosmoFlow on matter distributions",
     official=WorkloadSize(
-        networks=one_network(cosmoflow), training=FORWARD_AND_BACKWARD, evaluation=FORWARD, task="regression",
+        **one_network(cosmoflow), task="regression",
         data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
     ),
     rehearsal=WorkloadSize(
-        networks=one_network(cosmoflow_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
-        task="regression", data=_COS_16, batch_size=16, epochs=20,
+        **one_network(cosmoflow_rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=20,
         schedule=Schedule(optimiser="adam", learning_rate=0.002, warm_up=0.1, decay="cosine", last=0.1),
         target={"mean_absolute_error": 0.33}, higher=False,
     ),

@@ -11,8 +11,6 @@ from functools import partial
 from workloads.networks.convolutional import hepcnn, hepcnn_rehearsal
 from workloads.networks.resnet import resnet_hep, resnet_hep_rehearsal
 from workloads.science.contract import (
-    FORWARD,
-    FORWARD_AND_BACKWARD,
     DataNeeds,
     Schedule,
     ScienceWorkload,
@@ -44,14 +42,13 @@ RESNET_HEP = ScienceWorkload(
     title="ResNet-50 on jet images",
     # Target: a small network reaches 0.9834 on the test set (cori-intml-examples); provisional.
     official=WorkloadSize(
-        networks=one_network(resnet_hep), training=FORWARD_AND_BACKWARD, evaluation=FORWARD, task="classification",
+        **one_network(resnet_hep), task="classification",
         data=_HEP_64, batch_size=256, epochs=30,
         schedule=Schedule(optimiser="sgd", learning_rate=0.1, decay="linear"),
         target={"accuracy": 0.980}, higher=True,
     ),
     rehearsal=WorkloadSize(
-        networks=one_network(resnet_hep_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
-        task="classification", data=_HEP_32, batch_size=64, epochs=4,
+        **one_network(resnet_hep_rehearsal), task="classification", data=_HEP_32, batch_size=64, epochs=4,
         schedule=Schedule(optimiser="sgd", learning_rate=0.025, decay="linear"),
         target={"accuracy": 0.85}, higher=True,
     ),
@@ -63,14 +60,12 @@ HEPCNN = ScienceWorkload(
     # Optimiser and batch: NERSC/hep_cnn_benchmark, cori_knl_224_adam.json. The target is that of
     # the abstract, "exceeding selections on high-level features"; its number is provisional.
     official=WorkloadSize(
-        networks=one_network(partial(hepcnn, 224)), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
-        task="classification", data=_HEP_224, batch_size=128, epochs=30,
+        **one_network(partial(hepcnn, 224)), task="classification", data=_HEP_224, batch_size=128, epochs=30,
         schedule=Schedule(optimiser="adam", learning_rate=0.001),
         target={"signal_over_selection": 1.2}, higher=True,
     ),
     rehearsal=WorkloadSize(
-        networks=one_network(hepcnn_rehearsal), training=FORWARD_AND_BACKWARD, evaluation=FORWARD,
-        task="classification", data=_HEP_32, batch_size=64, epochs=8,
+        **one_network(hepcnn_rehearsal), task="classification", data=_HEP_32, batch_size=64, epochs=8,
         schedule=Schedule(optimiser="adam", learning_rate=0.001),
         target={"accuracy": 0.88}, higher=True,
     ),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self, get_args
 
 from aiperf.clock import parse_utc
-from aiperf.history.ranges import LAST_MS
+from aiperf.history.decoding.ranges import LAST_MS
 from aiperf.messages import Phase
 
 PHASES: tuple[str, ...] = get_args(Phase)

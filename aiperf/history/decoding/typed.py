@@ -19,7 +19,7 @@ import msgspec
 
 from aiperf.clock import parse_utc
 from aiperf.history.bodies import AnyBody
-from aiperf.history.ranges import LAST_MS, LONGEST_NAME, NAMES, OF_FIELD
+from aiperf.history.decoding.ranges import LAST_MS, LONGEST_NAME, NAMES, OF_FIELD
 
 _FIRST_HUGE = 10**18
 """Least number with 19 digits, which no whole number of a record may have: fractions that are as

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from aiperf.history.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.history.damage import Damage
-from aiperf.history.ranges import LAST_MS
+from aiperf.history.decoding.ranges import LAST_MS
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.cursor import Cursor
+from aiperf.history.entries import TrialLedger
 from aiperf.history.files import Batch
-from aiperf.history.ledger import Ledger, TrialLedger
+from aiperf.history.ledger import Ledger
 from aiperf.history.lineage import epochs_of_training
 from replica.search.initial import is_due
 from replica.search.outcomes import Outcomes, OutcomeTable, Start

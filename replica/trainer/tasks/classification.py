@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -10,8 +9,10 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from replica.trainer.model.objectives import logits_of
 from replica.trainer.tasks.contract import Measures
 from replica.trainer.tasks.single import SingleNetwork
+from workloads.settings.single import OneNetwork
 
 
 class SignalClassification(SingleNetwork):
@@ -23,27 +24,28 @@ class SignalClassification(SingleNetwork):
     columns = 5
     target_shape = (3,)
 
-    def __init__(self, networks: Mapping[str, Any], seed: int = 0) -> None:
-        super().__init__(networks, seed)
+    def __init__(self, settings: OneNetwork) -> None:
+        super().__init__(settings)
+        self._logits = logits_of(self.network)
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
         """Categorical cross-entropy."""
-        outputs = self.network(inputs, training=True)
-        return (keras.losses.categorical_crossentropy(targets[:, :2], outputs),)
+        logits = self._logits(inputs, training=True)
+        return (keras.losses.categorical_crossentropy(targets[:, :2], logits, from_logits=True),)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
         """Probability of signal, is it the larger one, is it signal, is it selected, loss."""
-        outputs = ops.cast(self.network(inputs, training=False), "float32")
-        loss = keras.losses.categorical_crossentropy(targets[:, :2], outputs)
-        larger = ops.cast(outputs[:, 1] > outputs[:, 0], "float32")
-        return ops.stack([outputs[:, 1], larger, targets[:, 1], targets[:, 2], loss], axis=1)
+        logits = self._logits(inputs, training=False)
+        loss = keras.losses.categorical_crossentropy(targets[:, :2], logits, from_logits=True)
+        larger = ops.cast(logits[:, 1] > logits[:, 0], "float32")
+        return ops.stack([ops.softmax(logits)[:, 1], larger, targets[:, 1], targets[:, 2], loss], axis=1)
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
         """Accuracy, AUC, and the share of the signal found at the false alarms of the selection.
 
-        `signal_over_selection` divides that share by the selection's own (Kurth et al. 2017: results
-        "exceeding that achieved by selections on high-level physics-motivated features"). It is 0,
-        as all that needs both classes, where one is missing.
+        `signal_over_selection` divides that share by the selection's own (Kurth et al. 2017 report
+        results "exceeding that achieved by selections on high-level physics-motivated features").
+        It is 0, as all that needs both classes, where one is missing.
         """
         score, larger, label, selected, loss = rows.astype(np.float64).T
         signal, background = label == 1, label == 0

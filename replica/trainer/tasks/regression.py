@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,14 @@ from numpy.typing import NDArray
 
 from replica.trainer.tasks.contract import Measures
 from replica.trainer.tasks.single import SingleNetwork
+from workloads.settings.single import OneNetwork
 
 
 class Regression(SingleNetwork):
     """Volumes to numbers in [-1, 1]. Targets (N, P): the numbers."""
 
-    def __init__(self, networks: Mapping[str, Any], seed: int = 0) -> None:
-        super().__init__(networks, seed)
+    def __init__(self, settings: OneNetwork) -> None:
+        super().__init__(settings)
         self.target_shape = (int(self.network.output_shape[-1]),)
         self.columns = self.target_shape[0] + 1
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.tasks.contract import Part
+from workloads.settings.single import OneNetwork
 
 
 class SingleNetwork:
@@ -13,7 +12,9 @@ class SingleNetwork:
 
     target_shape: tuple[int, ...]
 
-    def __init__(self, networks: Mapping[str, Any], seed: int) -> None:
-        (self.network,) = networks.values()
+    def __init__(self, settings: OneNetwork) -> None:
+        architecture = settings.build()
+        self.network = build_model(architecture)
+        check_model(self.network, architecture)
         self.parts = (Part("network", list(self.network.trainable_variables)),)
         self.input_shape = tuple(self.network.input_shape[1:])

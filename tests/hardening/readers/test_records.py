@@ -17,8 +17,8 @@ from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
 from aiperf.history.bodies import EpochCompleted, ProgressMade, RunReleased
 from aiperf.history.cursor import parse_cursor
+from aiperf.history.decoding.ranges import LAST_MS, LONGEST_MS
 from aiperf.history.decoding.scan import Scanner
-from aiperf.history.ranges import LAST_MS, LONGEST_MS
 from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.network.json_files import from_json
 from aiperf.outside.reading import Limits, json_object, parse_outside, read_outside, shortened

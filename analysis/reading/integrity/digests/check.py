@@ -22,7 +22,7 @@ from aiperf.errors import DigestDamagedError, RecordDamagedError
 from aiperf.history.bodies import TrialClosed
 from aiperf.history.cursor import parse_cursor
 from aiperf.history.damage import Damage
-from aiperf.history.ledger import TrialLedger
+from aiperf.history.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
 from analysis.reading.integrity.view import RunView, start_of
 

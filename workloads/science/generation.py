@@ -1,0 +1,47 @@
+"""Cosmology: new matter distributions from a pair of networks (HPC AI500, Table 4: DCGAN).
+
+Constants of the training: MustafaMustafa/cosmoGAN. The targets are provisional.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from workloads.networks.generative import discriminator, generator
+from workloads.science.contract import DataNeeds, NetworkPasses, Schedule, ScienceWorkload, WorkloadSize
+from workloads.settings.generation import OFFICIAL, REHEARSAL, GenerationSettings
+
+_ADAM = Schedule(optimiser="adam", learning_rate=2e-4, momentum=0.5)
+
+
+def _data(settings: GenerationSettings, train: int, validation: int) -> DataNeeds:
+    return DataNeeds(
+        source="cos-fields", folder=f"cos-fields-{settings.size}", input_shape=(*[settings.size] * settings.axes, 1),
+        target_shape=settings.target_shape, train_examples=train, validation_examples=validation,
+    )  # fmt: skip
+
+
+def _size(settings: GenerationSettings, data: DataNeeds, target: dict[str, float], **numbers: int) -> WorkloadSize:
+    # Of one step: the generator once, the discriminator on real and generated fields, and the
+    # generator's gradient through the discriminator.
+    return WorkloadSize(
+        networks={"generator": partial(generator, settings), "discriminator": partial(discriminator, settings)},
+        training=(
+            NetworkPasses(network="generator"),
+            NetworkPasses(network="discriminator", forward=2, backward=2, input_gradient=1),
+        ),
+        evaluation=(NetworkPasses(network="generator", backward=0),),
+        task="generation", settings=settings, data=data, schedule=_ADAM, target=target, higher=False, **numbers,
+    )  # fmt: skip
+
+
+DCGAN_COS = ScienceWorkload(
+    name="dcgan-cos",
+    title="DCGAN on matter distributions",
+    official=_size(
+        OFFICIAL, _data(OFFICIAL, 524_288, 65_536), {"spectrum": 0.05, "ks": 0.05}, batch_size=64, epochs=50
+    ),
+    rehearsal=_size(
+        REHEARSAL, _data(REHEARSAL, 1_920, 480), {"spectrum": 0.25, "ks": 0.15}, batch_size=32, epochs=20
+    ),
+)  # fmt: skip
