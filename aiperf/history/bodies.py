@@ -154,6 +154,9 @@ class WorkloadStarted:
     """Of an image that is trained."""
     evaluation_passes: tuple[dict[str, str | int], ...]
     """Of an image that is evaluated."""
+    further_training: int
+    """Operations outside of networks, of an image that is trained: RoI-align."""
+    further_evaluation: int
     target: dict[str, float]
     """Values that the measures of one epoch must reach together."""
     higher: bool

@@ -31,11 +31,18 @@ def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:
     """A trial, the trial that it resumes, and so on, as long as the architecture is the same."""
     chain: list[TrialLedger] = []
     number: int | None = trial
-    while number is not None and (entry := ledger.trials.get(number)) is not None and entry.started is not None:
-        if chain and (chain[0].started is None or entry.started.architecture != chain[0].started.architecture):
+    while number is not None and (entry := ledger.trials.get(number)) is not None and entry.begun is not None:
+        if chain and _trained_by(entry) != _trained_by(chain[0]):
             break
         chain.append(entry)
-        earlier = entry.started.resumes
+        earlier = entry.begun.resumes
         # Ids grow; records that contradict this must not lead around in a circle.
         number = earlier if earlier is not None and earlier < number else None
     return chain
+
+
+def _trained_by(entry: TrialLedger) -> tuple[object, ...]:
+    """What a trial trains: an architecture, or one model of a workload."""
+    if entry.workload is not None:
+        return entry.workload.workload, entry.workload.instance
+    return (entry.started.architecture if entry.started is not None else None,)

@@ -81,6 +81,10 @@ class WorkloadSize:
     """Passes of an image that is trained."""
     evaluation: tuple[NetworkPasses, ...]
     """Passes of an image that is evaluated."""
+    further_training: int = 0
+    """Operations of an image outside of networks when it is trained: RoI-align."""
+    further_evaluation: int = 0
+    """The same when it is evaluated."""
     task: str
     """Name of what a step computes (`replica.trainer.tasks`)."""
     settings: object
@@ -98,11 +102,11 @@ class WorkloadSize:
 
     def training_operations(self) -> int:
         """Operations to train one image, by rule set `science-1`."""
-        return self._operations(self.training)
+        return self._operations(self.training) + self.further_training
 
     def evaluation_operations(self) -> int:
         """Operations to evaluate one image, by rule set `science-1`."""
-        return self._operations(self.evaluation)
+        return self._operations(self.evaluation) + self.further_evaluation
 
     def _operations(self, passes: tuple[NetworkPasses, ...]) -> int:
         return training_operations(

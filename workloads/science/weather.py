@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from aiperf.network.operations import LayerFacts
+from aiperf.network.science import SCIENCE_1
 from workloads.networks.climate import faster_rcnn_body, faster_rcnn_head
 from workloads.science.contract import DataNeeds, NetworkPasses, Schedule, ScienceWorkload, WorkloadSize
 from workloads.settings.detection import OFFICIAL, REHEARSAL, DetectionSettings
@@ -16,6 +18,13 @@ YEAR = 1460
 """Images of a year: four a day."""
 
 WARM_UP_STEPS, REHEARSAL_WARM_UP_STEPS = 500, 60
+
+
+def roi_align_operations(regions: int, settings: DetectionSettings) -> int:
+    """Operations to cut the regions of one image out of the pyramid, by rule set `science-1`."""
+    output = (regions, settings.bins, settings.bins, settings.pyramid)
+    facts = LayerFacts(inputs=(), output=output, window=(settings.samples, settings.samples))
+    return SCIENCE_1.count("roialign", facts).forward
 
 
 def _data(settings: DetectionSettings, train: int, validation: int) -> DataNeeds:
@@ -37,6 +46,8 @@ def _size(
         },
         training=(NetworkPasses(network="body"), NetworkPasses(network=trained)),
         evaluation=(NetworkPasses(network="body", backward=0), NetworkPasses(network=found, backward=0)),
+        further_training=roi_align_operations(settings.regions.total, settings),
+        further_evaluation=roi_align_operations(settings.proposals, settings),
         task="detection", settings=settings, data=data, schedule=schedule, target={"map@0.5": target}, higher=True,
         **numbers,
     )  # fmt: skip
