@@ -78,6 +78,8 @@ class Milestones:
         """Set at every answer; cleared by the barrier, which waits for it."""
         self.released = asyncio.Event()
         self.stopping = asyncio.Event()
+        self.complete = asyncio.Event()
+        """Set if the work list has nothing left, and nothing can come back."""
 
     def answer(self, replica: int) -> None:
         """Note that a replica is ready or lost."""

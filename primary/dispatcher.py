@@ -178,7 +178,7 @@ class Dispatcher:
         try:
             self._system.try_to_write()
             remove_temporaries(self._context.paths.root)
-            if reason == "deadline":
+            if reason in ("deadline", "completed"):
                 for checkpoint in self._context.paths.checkpoints():
                     checkpoint.unlink(missing_ok=True)
         except OSError as error:  # descriptions and disk space, not correctness
@@ -225,14 +225,18 @@ class Dispatcher:
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
         everyone = asyncio.ensure_future(asyncio.wait(replicas))
         stop = asyncio.ensure_future(self._milestones.stopping.wait())
+        complete = asyncio.ensure_future(self._milestones.complete.wait())
+        waiting = (everyone, stop, complete)
         try:
-            done, _ = await asyncio.wait((everyone, stop), timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waiting, timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
+            if complete in done:
+                return "completed"
             if stop in done:
                 return "interrupted"
             return "no_replicas" if done else "deadline"
         finally:
-            everyone.cancel()
-            stop.cancel()
+            for task in waiting:
+                task.cancel()
 
     def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()

@@ -31,6 +31,9 @@ from primary.witness import Witness
 log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
+IDLE_LOOK_S = 1.0
+"""Seconds between two looks of a replica without a job at the work list."""
+
 MAX_PAUSE_S = 60.0
 MAX_REASON_LENGTH = 4000
 
@@ -58,6 +61,9 @@ def agent_command(context: RunContext, replica: int, released: bool = False) -> 
 
 def title_of(job: Job) -> str:
     """A job in a few words, for people."""
+    if job.workload is not None:
+        resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
+        return f"trial {job.trial} ({job.workload}, model {job.instance}{resumed})"
     point = f", point {job.point}" if job.point else ""
     resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
     return f"trial {job.trial} (round {job.round}{point}{resumed})"
@@ -134,16 +140,23 @@ class _Jobs:
             if failures:
                 await _pause(self._context, self._milestones, failures - 1)
             await self._milestones.or_end(self._context.manager.turn(self._replica))
-            if not self._milestones.stopping.is_set():
-                finished = await self._training(link)
+            if not self._milestones.stopping.is_set() and (job := await self._next_job()) is not None:
+                finished = await self._training(link, job)
                 if finished.kind == UNFIT:
                     raise ReplicaGoneError(finished.reason.removeprefix(f"{UNFIT}: "), restart=False)
                 failures = 0 if finished.completed else failures + (finished.kind != CANCELLED)
         await self._witness.hear_out(link)
         self._view.state = "finished"
 
-    async def _training(self, link: ReplicaLink) -> Finished:
-        job = self._context.work.next_job(self._replica)
+    async def _next_job(self) -> Job | None:
+        """The next job, perhaps one that another replica hands back; None at the end of the run."""
+        while (job := self._context.work.next_job(self._replica)) is None and not self._milestones.stopping.is_set():
+            if self._context.work.complete:
+                self._milestones.complete.set()
+            await self._milestones.or_end(self._context.clock.sleep(IDLE_LOOK_S))
+        return job
+
+    async def _training(self, link: ReplicaLink, job: Job) -> Finished:
         self._job = job = job.model_copy(update={"claim": self._context.claim.number})
         self._view.round = job.round
         self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type", "digest"})))

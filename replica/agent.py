@@ -57,10 +57,13 @@ from replica.trainer.settings import TelemetrySettings
 from replica.trial.context import ReplicaContext
 from replica.trial.devices import why_unseen_by_framework
 from replica.trial.lifecycle import Trial
+from replica.trial.science import WorkloadTrial
 from replica.trial.standby import Standby
 from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
+
+AnyTrial = Trial | WorkloadTrial
 
 HEARTBEATS_PER_SILENCE = 6
 """Heartbeats per `run.replica_silence`, after which the primary takes a replica for lost."""
@@ -73,7 +76,7 @@ class Agent:
         self._context = context
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
-        self._trial: Trial | None = None
+        self._trial: AnyTrial | None = None
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
         """Set if nothing can be recorded any more: then nothing may be trained either."""
@@ -181,7 +184,7 @@ class Agent:
             self.break_off(error)
 
     async def _attempt(self, job: Job) -> None:
-        self._trial = trial = Trial(self._context, job, self._standby)
+        self._trial = trial = self._trial_of(job)
         trial.log.wait_for_storage(bool(self._waits_for))
         try:
             await trial.run()
@@ -203,20 +206,25 @@ class Agent:
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
-    def _end_cancelled(self, job: Job, trial: Trial, reason: str) -> None:
+    def _trial_of(self, job: Job) -> AnyTrial:
+        if job.workload is not None:
+            return WorkloadTrial(self._context, job)
+        return Trial(self._context, job, self._standby)
+
+    def _end_cancelled(self, job: Job, trial: AnyTrial, reason: str) -> None:
         if trial.log.end_record is not None:
             self._finish(job, trial)
         else:
             self._fail(job, trial, CANCELLED, reason)
 
-    def _fail(self, job: Job, trial: Trial, kind: str, reason: str) -> None:
+    def _fail(self, job: Job, trial: AnyTrial, kind: str, reason: str) -> None:
         check_root(self._context.paths.root, self._context.paths.run)
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
         body = TrialFailed(trial=job.trial, replica=self._context.replica, kind=kind, reason=reason[:2000])
         self._context.writer.append(body)
         self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
-    def _finish(self, job: Job, trial: Trial, reason: str = "", kind: str = "") -> None:
+    def _finish(self, job: Job, trial: AnyTrial, reason: str = "", kind: str = "") -> None:
         self._trial = None
         trial.log.idle()
         if self._waits_for:

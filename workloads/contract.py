@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,23 @@ class Sums:
         return cls(round(examples), loss, tuple(metrics))
 
 
-class Workload(Protocol):
+class TrainedWorkload(Protocol):
+    """A workload as the training loop sees it."""
+
+    def blank(self, examples: int, dataset: Any) -> Batch:
+        """A batch of this many blank examples with valid labels: to warm up with, or empty."""
+
+    def reached(self, facts: EpochFacts) -> bool:
+        """True if an epoch reaches the target."""
+
+    def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
+        """The facts of a completed epoch; the losses become means per example.
+
+        Without training, as in an evaluation alone, the loss is 0.
+        """
+
+
+class Workload(TrainedWorkload, Protocol):
     """One kind of training."""
 
     @property
@@ -73,16 +89,4 @@ class Workload(Protocol):
 
         Raises ArchitectureError, and TrialFailedError ("build") if it does not fit the data set or
         its hash is not the request's.
-        """
-
-    def blank(self, examples: int, dataset: Dataset) -> Batch:
-        """A batch of this many blank examples with valid labels: to warm up with, or empty."""
-
-    def reached(self, facts: EpochFacts) -> bool:
-        """True if an epoch reaches the target."""
-
-    def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
-        """The facts of a completed epoch; the losses become means per example.
-
-        Without training, as in an evaluation alone, the loss is 0.
         """

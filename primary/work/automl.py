@@ -9,12 +9,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
 from aiperf.rules.schedule import Assignment, next_assignment
-
-MAX_RESUMPTIONS = 2
-"""A training that is interrupted once more after this many resumptions is given up."""
-
-RESUMABLE = frozenset({"crash", "hang", "rank_lost", "start", "ranks"})
-"""Failures that the training did not cause; others (nan, out_of_memory, ...) would recur."""
+from primary.work.resumable import MAX_RESUMPTIONS, RESUMABLE, job_of
 
 
 class AutomlRounds:
@@ -29,6 +24,8 @@ class AutomlRounds:
         """To be resumed by the next free replica."""
         self._resumptions: dict[int, int] = {}
         """Earlier attempts of a resumed training, by trial."""
+
+    complete = False
 
     def next_job(self, replica: int) -> Job:
         """Issue an interrupted training if there is one, else the replica's next assignment."""
@@ -79,5 +76,4 @@ def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment
 def _interrupted_jobs(ledger: Ledger) -> Iterator[Job]:
     for trial in ledger.interrupted():
         if trial.issued is not None:
-            issued = trial.issued
-            yield Job(trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base)
+            yield job_of(trial.issued)

@@ -17,8 +17,12 @@ class WorkList(Protocol):
     resumptions it is given up.
     """
 
-    def next_job(self, replica: int) -> Job:
-        """Issue a job with a new id to a free replica."""
+    def next_job(self, replica: int) -> Job | None:
+        """Issue a job with a new id to a free replica; None if there is nothing to do now."""
+
+    @property
+    def complete(self) -> bool:
+        """True if all work is done, and none can come back; work without an end never is."""
 
     def finished(self, replica: int, job: Job, result: Finished) -> None:
         """Note how a job ended."""

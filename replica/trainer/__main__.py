@@ -10,18 +10,20 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.message_lines import decode_begin, decode_train_request
-from aiperf.messages import UNFIT
+from aiperf.messages import UNFIT, TrainRequest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE
 from replica.machine.accelerators import why_unseen
 from replica.machine.memory import die_first
 from replica.machine.telemetry import start_telemetry
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.settings import (
@@ -34,6 +36,10 @@ from replica.trainer.settings import (
 )
 from replica.trainer.temporary import temporary_files_of_its_own
 from workloads import DEFAULT_WORKLOAD, WORKLOADS
+
+if TYPE_CHECKING:
+    from replica.trainer.ready import ReadyTraining
+    from replica.trainer.science.ready import ReadyScience
 
 FAILED_EXIT = 1
 
@@ -84,8 +90,6 @@ class Rank:
         self._channel.phase("start")
         # Frameworks take seconds to import: only after the agent knows that something happens.
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
-        from replica.trainer.ready import ReadyTraining  # noqa: PLC0415
-
         settings = self._settings
         collective = framework.open_collective(settings.ranks)
         # Before anything looks at a device: frameworks read their settings when they first do.
@@ -100,13 +104,26 @@ class Rank:
 
         request = decode_train_request(receive())
         self._channel.phase("build")
-        training = ReadyTraining(framework, WORKLOADS.load(DEFAULT_WORKLOAD), request, collective, self._clock)
+        training = _ready(framework, request, collective, self._clock)
         self._channel.ready(training.built)
         begin = decode_begin(receive())
         yield_to_warm_up()
         early = training.run(begin, self._channel)
         collective.close()
         return early
+
+
+def _ready(
+    framework: Framework, request: TrainRequest, collective: Collective, clock: Clock
+) -> ReadyTraining | ReadyScience:
+    """What a request asks for, built and warm; only now Keras is imported."""
+    if request.workload is not None:
+        from replica.trainer.science.ready import ReadyScience  # noqa: PLC0415
+
+        return ReadyScience(framework, request, collective, clock)
+    from replica.trainer.ready import ReadyTraining  # noqa: PLC0415
+
+    return ReadyTraining(framework, WORKLOADS.load(DEFAULT_WORKLOAD), request, collective, clock)
 
 
 def kind_of(error: Exception, framework: Framework | None) -> str:

@@ -25,7 +25,7 @@ from replica.trainer.data.epochs import Epochs
 from replica.trainer.evidence import Evidence
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.model.kept import BestWeights
-from workloads.contract import Sums, Workload
+from workloads.contract import Sums, TrainedWorkload
 
 
 def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
@@ -37,7 +37,7 @@ def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
 class TrainingInputs:
     """A training's parts: what is trained, on which images, by which ranks."""
 
-    workload: Workload
+    workload: TrainedWorkload
     source: DataSource
     collective: Collective
     request: TrainRequest

@@ -46,3 +46,42 @@ def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -
         xla=config.training.xla,
         progress_interval_s=config.replica.progress_interval,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceTraining:
+    """One model of a scientific workload, and all that distinguishes its training."""
+
+    workload: str
+    hyperparameters: Mapping[str, int | float | str]
+    seed: int
+    """Of the job."""
+    precision: str
+    data_dir: str
+
+
+def science_request(config: RunConfig, training: ScienceTraining) -> TrainRequest:
+    """The request for the training of a scientific workload in a run of this configuration."""
+    hyperparameters = training.hyperparameters
+    return TrainRequest(
+        architecture_path="",
+        dataset=training.workload,
+        data_dir=training.data_dir,
+        parallel_decode=config.training.parallel_decode,
+        shuffle_buffer=config.training.shuffle_buffer,
+        batch_size=int(hyperparameters["batch_size"]),
+        epochs=int(hyperparameters["max_epochs"]),
+        max_epochs=int(hyperparameters["max_epochs"]),
+        # Only the target and the last epoch end it.
+        patience=int(hyperparameters["max_epochs"]) + 1,
+        seed=training.seed,
+        learning_rate=float(hyperparameters["learning_rate"]),
+        momentum=0.0,
+        label_smoothing=0.0,
+        precision=training.precision,
+        xla=config.training.xla,
+        progress_interval_s=config.replica.progress_interval,
+        workload=training.workload,
+        size=config.science.size,
+        stops_at_target=config.science.stop == "quality",
+    )

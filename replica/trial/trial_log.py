@@ -14,6 +14,7 @@ from aiperf.history.bodies import (
     TrialBuilt,
     TrialEnded,
     TrialStarted,
+    WorkloadStarted,
 )
 from aiperf.messages import (
     Job,
@@ -44,7 +45,7 @@ class TrialLog:
         """The end of the training, once it is recorded."""
         self._context = context
         self._job = job
-        self._round = plan_round(job.round, context.config.max_epochs)
+        self._epochs = 0
         self._qualities: dict[int, float] = {}
         """By epoch, with those of the trials that this one resumes."""
         self._own: set[int] = set()
@@ -99,11 +100,20 @@ class TrialLog:
         self._context.writer.append(body, at_monotonic_ms=at_ms)
         self._report()
 
+    def start_workload(self, body: WorkloadStarted, cost: Operations) -> None:
+        """Record which model of a scientific workload the trial trains.
+
+        `cost`: forward is what evaluating an image takes, backward what training it takes beyond.
+        """
+        self._cost, self._epochs = cost, body.epochs
+        self._context.writer.append(body)
+
     def start(self, plan: Plan, weights: KeptWeights | None) -> None:
         """Record what the trial trains, and from which weights it starts."""
         proposal, architecture = plan.proposal, plan.proposal.architecture
-        self._cost = count(architecture).operations
         config = self._context.config
+        self._epochs = plan_round(self._job.round, config.max_epochs).epochs
+        self._cost = count(architecture).operations
         self._context.writer.append(
             TrialStarted(
                 trial=self._job.trial,
@@ -116,7 +126,7 @@ class TrialLog:
                 base=self._job.base,
                 weights_from=weights.trial if weights else None,
                 hyperparameters=plan.hyperparameters,
-                epochs=self._round.epochs,
+                epochs=self._epochs,
                 precision=self._context.precision,
                 resumes=self._job.resumes,
                 trainer=config.training.trainer,
@@ -128,7 +138,7 @@ class TrialLog:
                 cursor_hash=plan.cursor.hash,
             )
         )
-        self._context.report(start_of(self._job.trial, plan, self._round.epochs, self._cost))
+        self._context.report(start_of(self._job.trial, plan, self._epochs, self._cost))
 
     def built(self, facts: BuiltFacts) -> None:
         """Record what the trainer has built for the trial."""
@@ -171,11 +181,16 @@ class TrialLog:
 
     def end(self, reason: Literal["completed", "early_stop"]) -> None:
         """Record the end of the training, with the accuracy predicted from it in warm-up rounds."""
-        maximum = self._context.config.max_epochs
-        predicted = predicted_accuracy(self._qualities, maximum) if self._round.predicts else None
-        body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=predicted)
+        body = TrialEnded(trial=self._job.trial, reason=reason, predicted_accuracy=self._predicted())
         self._context.writer.append(body)
         self.end_record = body
+
+    def _predicted(self) -> float | None:
+        if self._job.workload is not None:
+            return None
+        maximum = self._context.config.max_epochs
+        predicts = plan_round(self._job.round, maximum).predicts
+        return predicted_accuracy(self._qualities, maximum) if predicts else None
 
     def stop(self) -> None:
         """Record that the run ended this trial, unless it had ended by itself."""
@@ -188,7 +203,7 @@ class TrialLog:
                 trial=self._job.trial,
                 phase=self._phase,
                 epoch=self._epoch,
-                epochs=self._round.epochs,
+                epochs=self._epochs,
                 accuracy=max(self.accuracies, default=None),
                 operations=self._done_operations + self._open_operations,
             )

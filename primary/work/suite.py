@@ -1,0 +1,93 @@
+"""A scientific suite: every model of every workload once; free replicas take the next one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from aiperf.config.settings import RunConfig
+from aiperf.history.entries import TrialLedger
+from aiperf.history.ledger import Ledger
+from aiperf.messages import Finished, Job
+from aiperf.seeds import fold_seed
+from primary.work.resumable import MAX_RESUMPTIONS, RESUMABLE, job_of
+
+Model = tuple[str, int]
+"""A workload and the number of an instance."""
+
+
+class Suite:
+    """The models that are left to train, continued from what a ledger records of them."""
+
+    def __init__(self, config: RunConfig, ledger: Ledger) -> None:
+        self._seed = config.run.seed
+        self._last_trial = max((ledger.fences.last_trial, *ledger.trials))
+        attempts = _attempts(ledger)
+        self._left = deque(model for model in _models(config) if model not in attempts)
+        self._interrupted: deque[Job] = deque()
+        """To be resumed by the next free replica."""
+        self._resumptions: dict[int, int] = {}
+        """Earlier attempts of a resumed training, by trial."""
+        self._in_progress: set[int] = set()
+        for trials in attempts.values():
+            if trials[-1].issued is not None and _may_go_on(trials[-1]):
+                self._resumptions[trials[-1].trial] = len(trials) - 1
+                self._hand_back(job_of(trials[-1].issued))
+
+    @property
+    def complete(self) -> bool:
+        """True if every model is trained, or given up."""
+        return not (self._left or self._interrupted or self._in_progress)
+
+    def next_job(self, replica: int) -> Job | None:
+        """Issue an interrupted training if there is one, else the next model."""
+        if not self._left and not self._interrupted:
+            return None
+        self._last_trial += 1
+        self._in_progress.add(self._last_trial)
+        if self._interrupted:
+            old = self._interrupted.popleft()
+            self._resumptions[self._last_trial] = self._resumptions.get(old.trial, 0) + 1
+            return old.model_copy(update={"trial": self._last_trial, "resumes": old.trial})
+        workload, instance = self._left.popleft()
+        seed = fold_seed(self._seed, workload, instance, 0)
+        return Job(trial=self._last_trial, round=1, seed=seed, workload=workload, instance=instance)
+
+    def finished(self, replica: int, job: Job, result: Finished) -> None:
+        """Take the model off the list, or hand it back if it failed by no fault of its own."""
+        self._in_progress.discard(job.trial)
+        if not result.completed and result.kind in RESUMABLE:
+            self._hand_back(job)
+
+    def lost(self, replica: int, job: Job) -> None:
+        """Hand the model back."""
+        self._in_progress.discard(job.trial)
+        self._hand_back(job)
+
+    def _hand_back(self, job: Job) -> None:
+        if self._resumptions.get(job.trial, 0) < MAX_RESUMPTIONS:
+            self._interrupted.append(job)
+
+
+def _models(config: RunConfig) -> Iterator[Model]:
+    """All models, one of each workload after another, so that each workload begins early."""
+    for instance in range(config.science.instances):
+        for workload in config.science.workloads:
+            yield workload, instance
+
+
+def _attempts(ledger: Ledger) -> dict[Model, list[TrialLedger]]:
+    """The trials of every model that was issued, in the order of their ids."""
+    found: dict[Model, list[TrialLedger]] = {}
+    for _, trial in sorted(ledger.trials.items()):
+        issued = trial.issued
+        if issued is not None and issued.workload is not None:
+            found.setdefault((issued.workload, issued.instance or 0), []).append(trial)
+    return found
+
+
+def _may_go_on(trial: TrialLedger) -> bool:
+    """True if the last trial of a model did not end it."""
+    if trial.failed is not None:
+        return trial.failed.body.kind in RESUMABLE
+    return trial.ended is None or trial.ended.body.reason == "stopped"
