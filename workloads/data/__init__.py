@@ -1,0 +1,1 @@
+"""Scientific data: real file formats, generated samples of the same schema, and descriptions."""
