@@ -25,8 +25,8 @@ LEAST_ENERGY, SPECTRAL_INDEX = 900.0, 4.0
 CONSTITUENTS, ENERGY_SCALE = 4.0, 20.0
 """A jet of energy E has 4 + Poisson(4 ln(1 + E / 20 GeV)) particles."""
 
-CONE, CONE_ENERGY = 0.12, 10.0
-"""Angles from the jet's axis: Cauchy of scale 0.12 rad x sqrt(10 GeV / E) of a particle."""
+CONE_ENERGY = 10.0
+"""Angles from a jet's axis are smaller by sqrt(10 GeV / E) for particles of energy E, in GeV."""
 
 SOFT_PARTICLES, SOFT_ENERGY = 90, 1.0
 """Particles of the underlying event: number, and mean energy in GeV."""
@@ -56,10 +56,12 @@ class Process:
     """Standard deviation of the jets' pseudorapidities."""
     phi_spread: float
     """Standard deviation of their azimuths from two opposite directions, in radians."""
+    cone: float
+    """Scale of the Cauchy distribution of angles from a jet's axis, in radians, at 10 GeV."""
 
 
-BACKGROUND = Process(1.2, 1.3, 1.1, 0.5)
-SIGNAL = Process(3.0, 3.0, 0.8, 1.3)
+BACKGROUND = Process(1.2, 1.3, 1.1, 0.5, 0.115)
+SIGNAL = Process(3.0, 3.0, 0.8, 1.3, 0.15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def collide(rng: np.random.Generator, process: Process) -> Particles:
     jet = np.repeat(np.arange(jets), counts.astype(np.int64))
     weights = rng.exponential(size=len(jet))
     energy = energies[jet] * weights / np.bincount(jet, weights, jets)[jet]
-    angle = np.abs(CONE * np.sqrt(CONE_ENERGY / energy) * rng.standard_cauchy(len(jet)))
+    angle = np.abs(process.cone * np.sqrt(CONE_ENERGY / energy) * rng.standard_cauchy(len(jet)))
     around = rng.uniform(0, 2 * np.pi, len(jet))
     soft = SOFT_PARTICLES
     particles = len(jet) + soft
