@@ -1,4 +1,4 @@
-"""The verb `aiperf dataset`: make and check directories of images."""
+"""The verb `aiperf dataset`: make and check directories of images and of scientific data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from replica.datasets.progress import shown_progress
+from replica.datasets.science import cli as science
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
 """The usual numbers for ImageNet."""
@@ -26,17 +27,22 @@ COUNT = whole_number(1)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="prepare|check|synthesize")
+    parsers = science.kind_parser(type(parser))
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="prepare|check|synthesize", parser_class=parsers
+    )  # fmt: skip
     prepare = actions.add_parser("prepare", help="make TFRecord shards from ILSVRC2012's archives or image folders")
-    prepare.add_argument("source", type=Path, help="folder with the three archives, or with train/ and validation/")
+    prepare.add_argument(
+        "source",
+        type=Path,
+        help="folder with the archives, with train/ and validation/, or with universes",
+    )
     prepare.add_argument("output", type=Path, help="folder for the shards; an interrupted preparation there is resumed")
     _sharding(prepare, TRAIN_SHARDS, VALIDATION_SHARDS)
     check = actions.add_parser("check", help="read every image and list all problems")
     check.add_argument("directory", type=Path, help="directory of the data set")
-    check.add_argument(
-        "--write-manifest", action="store_true", help="describe shards or folders that another tool made"
-    )
-    synthesize = actions.add_parser("synthesize", help="draw JPEG images of invented classes, for rehearsals")
+    check.add_argument("--write-manifest", action="store_true", help="describe files that another tool made")
+    synthesize = actions.add_parser("synthesize", help="draw JPEG images of invented classes, or scientific data")
     synthesize.add_argument("output", type=Path, help="new folder for the shards")
     synthesize.add_argument("--train", type=COUNT, default=2048, metavar="N", help="training images (%(default)s)")
     synthesize.add_argument("--validation", type=COUNT, default=256, metavar="N", help="validation (%(default)s)")
@@ -45,6 +51,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     synthesize.add_argument("--width", type=COUNT, default=500, metavar="N", help="of the images (%(default)s)")
     synthesize.add_argument("--seed", type=int, default=1, metavar="N", help="of all randomness (%(default)s)")
     _sharding(synthesize, 8, 2)
+    synthesize.set_defaults(kind=None)
+    science.add_kinds(synthesize)
     for action in (prepare, synthesize):
         action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
     check.add_argument("--image-size", type=COUNT, metavar="N", help="trained crop (as described, else 224)")
@@ -68,6 +76,8 @@ def _shards(arguments: argparse.Namespace) -> dict[Split, int]:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
+    if science.prepares(arguments.source):
+        return science.prepare(arguments)
     from replica.datasets.prepare import prepare  # noqa: PLC0415
     from replica.datasets.sources import open_source  # noqa: PLC0415
 
@@ -79,6 +89,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _synthesize(arguments: argparse.Namespace) -> int:
+    if arguments.kind is not None:
+        return science.synthesize(arguments)
     from replica.datasets.synthesize import Recipe, synthesize  # noqa: PLC0415
 
     images: dict[Split, int] = {"train": arguments.train, "validation": arguments.validation}
@@ -96,6 +108,10 @@ def _synthesize(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.write_manifest and science.describes(arguments.directory):
+        return science.describe(arguments)
+    if science.checks(arguments.directory):
+        return science.check(arguments)
     from replica.datasets.check import check, describe, stray_files  # noqa: PLC0415
 
     if arguments.write_manifest:
@@ -123,7 +139,7 @@ def _made(manifest: DatasetManifest, output: Path) -> int:
 
 
 DATASET = Command(
-    description="Make TFRecord shards of ImageNet or other images, check them, or draw images for rehearsals.",
+    description="Make, check or draw data sets: TFRecord shards of images, and scientific data (hep, ewa, cos).",
     example="aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet",
     configure=_configure,
     execute=_execute,

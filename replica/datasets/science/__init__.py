@@ -1,0 +1,1 @@
+"""Directories of scientific data: generated, cut from simulations, described and checked."""

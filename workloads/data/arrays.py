@@ -1,0 +1,67 @@
+"""Samples in memory as their files have them, and the moments of their channels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = tuple[NDArray[Any], NDArray[Any]]
+"""Inputs and targets of samples, the first axis being the samples; of one sample, without it.
+
+hep: (N, S, S, 3) float32, GeV, fraction and tracks; (N, 2) float32, signal and selected.
+ewa: (N, 16, H, W) float32; (N, 15, 5) int32, ymin, xmin, ymax, xmax, class.
+cos: (N, n, n, n, 4) int16 counts; (N, 4) float32 parameters from -1 to 1.
+"""
+
+ENTRY_BYTES = 32
+
+
+def stacked(samples: Sequence[Rows]) -> Rows:
+    """Samples on a new first axis."""
+    inputs, targets = zip(*samples, strict=True)
+    return np.stack(inputs), np.stack(targets)
+
+
+def entries_of(rows: Rows) -> bytes:
+    """The SHA-256 of each sample's values, 32 bytes each: inputs and targets, little-endian."""
+    inputs, targets = (np.ascontiguousarray(part, part.dtype.newbyteorder("<")) for part in rows)
+    return b"".join(
+        hashlib.sha256(one.tobytes() + other.tobytes()).digest() for one, other in zip(inputs, targets, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Number of values, mean and sum of squared deviations of each channel."""
+
+    count: int
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: NDArray[Any], channel_axis: int) -> Moments:
+        """Of an array with channels along one axis."""
+        others = tuple(axis for axis in range(values.ndim) if axis != channel_axis % values.ndim)
+        exact = values.astype(np.float64)
+        mean = exact.mean(axis=others, keepdims=True)
+        count = exact.size // exact.shape[channel_axis]
+        return cls(count, mean.ravel(), np.square(exact - mean).sum(axis=others).ravel())
+
+    def joined(self, other: Moments) -> Moments:
+        """Of both parts together (Chan, Golub and LeVeque 1983)."""
+        count = self.count + other.count
+        distance = other.mean - self.mean
+        mean = self.mean + distance * (other.count / count)
+        squares = self.squares + other.squares + distance**2 * (self.count * other.count / count)
+        return Moments(count, mean, squares)
+
+    @property
+    def deviation(self) -> NDArray[np.float64]:
+        """Standard deviation of each channel."""
+        found: NDArray[np.float64] = np.sqrt(self.squares / self.count)
+        return found

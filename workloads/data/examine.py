@@ -1,0 +1,153 @@
+"""Everything that a file of samples holds: its problems, and what a description says of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.errors import DatasetError
+from workloads.data.arrays import Moments, Rows, entries_of
+from workloads.data.formats import FORMATS, FileLayout, OpenFile
+from workloads.data.generators import cosmology, hep, weather
+from workloads.data.manifest import Channel
+
+BLOCK_BYTES = 32 << 20
+"""Samples that are read at a time."""
+
+NAMED_PROBLEMS = 5
+"""This many problems of a kind are named in a file; the others are counted."""
+
+CHANNEL_NAMES = {"hep": hep.CHANNELS, "ewa": weather.CHANNELS, "cos": cosmology.CHANNELS}
+
+DIGITS = 7
+"""Of the statistics: fewer than two orders of summation agree on."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFindings:
+    """Contents and problems of one file; without a layout if it cannot be opened."""
+
+    layout: FileLayout | None
+    entries: bytes
+    """Of the samples that can be read, in order."""
+    moments: Moments | None
+    log_moments: Moments | None
+    """Of log(1 + x); of counts alone."""
+    size_bytes: int
+    sha256: str
+    problems: tuple[str, ...]
+
+
+def examine_file(data_dir: Path, name: str, form: str) -> FileFindings:
+    """Read all of a file."""
+    path = data_dir / name
+    try:
+        size, digest = path.stat().st_size, sha256_of(path)
+        opened = FORMATS.load(form).open(path)
+    except OSError as error:
+        return FileFindings(None, b"", None, None, 0, "", (f"{name}: {error.strerror or error}",))
+    except DatasetError as error:
+        return FileFindings(
+            None, b"", None, None, size, digest, shortened(name, [_without(line, path) for line in error.lines])
+        )
+    science = FORMATS.load(form).science
+    problems: list[str] = []
+    entries = bytearray()
+    moments: list[Moments | None] = [None, None]
+    try:
+        for start, rows in blocks(opened, problems):
+            with np.errstate(invalid="ignore", over="ignore"):
+                problems += opened.problems(start, rows)
+                entries += entries_of(rows)
+                moments = [_joined(old, new) for old, new in zip(moments, _moments(rows, science), strict=True)]
+    finally:
+        opened.close()
+    return FileFindings(opened.layout, bytes(entries), moments[0], moments[1], size, digest, shortened(name, problems))
+
+
+def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
+    """The samples of a file in blocks; those that cannot be read are added to `problems`."""
+    total = opened.layout.samples
+    start, count = 0, 1
+    while start < total:
+        stop = min(total, start + count)
+        try:
+            rows = opened.read(start, stop)
+        except ValueError as error:
+            if stop - start > 1:
+                count = 1
+                continue
+            problems.append(str(error))
+        else:
+            yield start, rows
+            count = max(1, min(2 * count, BLOCK_BYTES // max(1, rows[0].nbytes // len(rows[0]))))
+        start = stop
+
+
+def channels_of(findings: Sequence[FileFindings], science: str) -> tuple[Channel, ...]:
+    """The statistics of files together, in order."""
+    plain, logarithm = (
+        _all([getattr(found, name) for found in findings]) for name in ("moments", "log_moments")
+    )  # fmt: skip
+    assert plain is not None
+    channels = []
+    for number, name in enumerate(CHANNEL_NAMES[science]):
+        mean, std = _rounded(plain.mean[number]), _rounded(plain.deviation[number])
+        if logarithm is None:
+            channels.append(Channel(name=name, mean=mean, std=std))
+            continue
+        log_mean, log_std = _rounded(logarithm.mean[number]), _rounded(logarithm.deviation[number])
+        channels.append(Channel(name=name, mean=mean, std=std, log_mean=log_mean, log_std=log_std))
+    return tuple(channels)
+
+
+def shortened(name: str, problems: Sequence[str]) -> tuple[str, ...]:
+    """A few problems of each kind, each with the file's name, and the number of the others."""
+    seen: Counter[str] = Counter()
+    shown = []
+    for problem in problems:
+        kind = re.sub(r"\d+", "", problem)
+        seen[kind] += 1
+        if seen[kind] <= NAMED_PROBLEMS:
+            shown.append(f"{name}: {problem}")
+    rest = len(problems) - len(shown)
+    return (*shown, *((f"{name}: and {rest} more problems",) if rest else ()))
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file. Raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _without(line: str, path: Path) -> str:
+    """A problem of a file without its name, which comes before it anyway."""
+    return line.removeprefix(f"{path}: ").removeprefix(f"{path.name}: ")
+
+
+def _moments(rows: Rows, science: str) -> tuple[Moments, Moments | None]:
+    inputs = rows[0]
+    if science == "cos":
+        return Moments.of(inputs, -1), Moments.of(np.log1p(np.maximum(inputs, 0), dtype=np.float64), -1)
+    return Moments.of(inputs, 1 if science == "ewa" else -1), None
+
+
+def _joined(old: Moments | None, new: Moments | None) -> Moments | None:
+    return new if old is None or new is None else old.joined(new)
+
+
+def _all(parts: Sequence[Moments | None]) -> Moments | None:
+    total: Moments | None = None
+    for part in parts:
+        total = _joined(total, part)
+    return total
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,68 @@
+"""The contract of a file format of scientific data.
+
+Files come from other people: nothing is read before its size is known and bounded, and whatever is
+wrong becomes a DatasetError or a line of text, never a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from aiperf.config.dataset_manifest import Split
+from workloads.data.arrays import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """Number of samples of a file, and the sizes of their grid without channels."""
+
+    samples: int
+    grid: tuple[int, ...]
+
+
+class OpenFile(Protocol):
+    """A file that is open for reading."""
+
+    @property
+    def layout(self) -> FileLayout:
+        """Samples and grid."""
+
+    def read(self, start: int, stop: int) -> Rows:
+        """The samples from `start` to `stop`. Raises OSError or ValueError if they are damaged."""
+
+    def problems(self, start: int, rows: Rows) -> Iterator[str]:
+        """What is wrong with values that were read from `start` on, by dataset and index."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Format(Protocol):
+    """One file format."""
+
+    @property
+    def name(self) -> str:
+        """As in dataset.json."""
+
+    @property
+    def science(self) -> str:
+        """The kind of the samples (`workloads.data.arrays.Rows`): hep, ewa or cos."""
+
+    @property
+    def block(self) -> int:
+        """Neighbouring samples that are read together."""
+
+    def find(self, folder: Path) -> Mapping[Split, Sequence[str]]:
+        """The files of each split in a folder, by their usual names, in order."""
+
+    def new_files(self, split: Split, samples: int) -> list[tuple[str, int]]:
+        """Names and numbers of samples of new files. Raises UsageError if they are too many."""
+
+    def open(self, path: Path) -> OpenFile:
+        """Open a file. Raises DatasetError that lists everything that is wrong with its layout."""
+
+    def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
+        """Write a new file of samples that come in blocks. Raises OSError."""

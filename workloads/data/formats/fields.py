@@ -1,0 +1,127 @@
+"""The datasets of an HDF5 file: their shapes, types, limits, and the values that they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.outside.reading import shortened
+
+MOST_SAMPLES = 10**8
+MOST_SAMPLE_BYTES = 1 << 30
+"""Of one sample in one dataset, and of a chunk: four times CosmoFlow's whole universe a channel."""
+
+MOST_RATIO, UNPACKED_BYTES = 1100, 1 << 20
+"""Deflate packs at most 1032 bytes into one; small datasets may be larger by their header."""
+
+FILTERS = ("gzip", "shuffle", "fletcher32", "szip", "lzf")
+"""Filters of HDF5 that are read; others would load plugins."""
+
+Values = NDArray[Any]
+Sizes = Mapping[str, int]
+
+NUMBERS = ("int32", "int64", "int8", "uint8", "int16", "float32", "float64")
+"""Types of labels."""
+
+Rule = tuple[str, Callable[[Values, Sizes], NDArray[np.bool_]]]
+"""Words for bad samples, and True for each that is one, (N,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A dataset: its place in the file, and its shape, in which a letter is any size.
+
+    N is the number of samples; the same letter has the same size in all datasets of a file.
+    """
+
+    path: str
+    shape: tuple[int | str, ...]
+    types: tuple[str, ...] = ("float32", "float64")
+    """Names of NumPy's types that it may have; the first one is written."""
+    rules: tuple[Rule, ...] = ()
+    needed: bool = True
+    """False if files may lack it."""
+
+
+def negative(values: Values, sizes: Sizes) -> NDArray[np.bool_]:
+    """Samples with a value below 0."""
+    return any_of(values < 0)
+
+
+def neither_0_nor_1(values: Values, sizes: Sizes) -> NDArray[np.bool_]:
+    """Labels of more than two classes."""
+    return any_of((values != 0) & (values != 1))
+
+
+def any_of(flags: Values) -> NDArray[np.bool_]:
+    """True for each sample that has a flag, (N,)."""
+    return np.asarray(flags.reshape(len(flags), -1).any(axis=1))
+
+
+def dataset_of(file: h5py.File, field: Field) -> h5py.Dataset:
+    """The dataset of a field. Raises ValueError with the reason if it cannot be read safely."""
+    place: Any = file
+    for part in field.path.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            raise ValueError("is missing")
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError("is a link to elsewhere")
+        place = place[part]
+    if not isinstance(place, h5py.Dataset):
+        raise ValueError("is not a dataset")
+    _check_storage(place)
+    return place
+
+
+def _check_storage(found: h5py.Dataset) -> None:
+    """Raise ValueError unless the values lie in the file, and are no more than it can hold."""
+    if found.external is not None or found.is_virtual:
+        raise ValueError("keeps its values in other files")
+    unknown = [name for name in found._filters if name not in FILTERS]
+    if unknown:
+        raise ValueError(f"is packed by an unknown filter: {shortened(', '.join(unknown), 40)}")
+    if found.shape is None or found.dtype.kind not in "fiu":
+        raise ValueError("does not hold numbers")
+    samples, *sizes = found.shape or (0,)
+    sample = found.dtype.itemsize * int(np.prod([float(size) for size in sizes]))
+    chunk = found.dtype.itemsize * int(np.prod([float(size) for size in found.chunks or ()]))
+    if samples > MOST_SAMPLES or sample > MOST_SAMPLE_BYTES or chunk > MOST_SAMPLE_BYTES:
+        raise ValueError(f"is too large: its shape is {found.shape}")
+    stored = found.id.get_storage_size()
+    if samples * sample > MOST_RATIO * stored + UNPACKED_BYTES:
+        raise ValueError(f"has the shape {found.shape}, but only {stored:,} bytes are stored")
+
+
+def shape_problem(found: h5py.Dataset, field: Field, sizes: dict[str, int]) -> str | None:
+    """What is wrong with shape or type of a dataset; letters that are new go into `sizes`."""
+    if found.dtype.name not in field.types:
+        return f"has the type {found.dtype.name}, not {' or '.join(field.types)}"
+    wanted = [sizes.get(size, size) if isinstance(size, str) else size for size in field.shape]
+    fits = len(found.shape) == len(wanted)
+    named = dict(sizes)
+    for size, want in zip(found.shape, wanted, strict=False):
+        if isinstance(want, str):
+            fits = fits and size == named.setdefault(want, size) and (size > 0 or want == "N")
+        else:
+            fits = fits and size == want
+    if not fits:
+        return f"has the shape {found.shape}, not ({', '.join(map(str, wanted))})"
+    sizes.update(named)
+    return None
+
+
+def value_problems(field: Field, values: Values, sizes: Sizes, start: int) -> Iterator[tuple[int, str]]:
+    """Index and words of every sample that is wrong."""
+    if values.dtype.kind == "f":
+        wrong = np.flatnonzero(any_of(~np.isfinite(values)))
+        yield from ((start + int(index), "is not finite") for index in wrong)
+    for words, rule in field.rules:
+        with np.errstate(invalid="ignore"):
+            bad = rule(values, sizes)
+        yield from ((start + int(index), words) for index in np.flatnonzero(bad))

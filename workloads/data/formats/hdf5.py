@@ -1,0 +1,146 @@
+"""Files of HDF5 (The HDF Group) that hold samples along the first axis of their datasets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from aiperf.config.dataset_manifest import Split
+from aiperf.errors import DatasetError
+from aiperf.outside.reading import reason_of
+from workloads.data.arrays import Rows
+from workloads.data.formats.contract import FileLayout
+from workloads.data.formats.fields import Field, Sizes, Values, dataset_of, shape_problem, value_problems
+
+CACHE_BYTES = 64 << 20
+"""HDF5's own cache of unpacked chunks, per dataset."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """The usual names of a format's files."""
+
+    find: Callable[[Path], Mapping[Split, Sequence[str]]]
+    new: Callable[[Split, int], list[tuple[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class HDF5Format:
+    """A format whose files are HDF5; a `Format`."""
+
+    name: str
+    science: str
+    fields: tuple[Field, ...]
+    grid: tuple[str, ...]
+    """The letters of the shapes that are the grid."""
+    names: FileNames
+    to_rows: Callable[[Mapping[str, Values]], Rows]
+    to_fields: Callable[[Rows], Mapping[str, Values]]
+    block: int = 1
+    """Samples of a chunk in new files, and of a read."""
+
+    def find(self, folder: Path) -> Mapping[Split, Sequence[str]]:
+        """The files of each split, by their usual names, in order."""
+        return self.names.find(folder)
+
+    def new_files(self, split: Split, samples: int) -> list[tuple[str, int]]:
+        """Names and numbers of samples of new files. Raises UsageError if they are too many."""
+        return self.names.new(split, samples)
+
+    def open(self, path: Path) -> HDF5File:
+        """Open a file. Raises DatasetError that lists everything that is wrong with its layout."""
+        return HDF5File(self, path)
+
+    def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
+        """Write a new file, whole or not at all. Raises OSError."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with h5py.File(temporary, "w") as file:
+                self._fill(file, layout, blocks)
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _fill(self, file: h5py.File, layout: FileLayout, blocks: Iterable[Rows]) -> None:
+        sizes = {"N": layout.samples, **dict(zip(self.grid, layout.grid, strict=True))}
+        for field in self.fields:
+            shape = tuple(sizes[size] if isinstance(size, str) else size for size in field.shape)
+            packed: dict[str, Any] = {}
+            if len(shape) > 2:
+                packed = {"chunks": (min(self.block, shape[0]), *shape[1:]), "compression": 1, "shuffle": True}
+            file.create_dataset(field.path, shape, field.types[0], **packed)
+        start = 0
+        for rows in blocks:
+            stop = start + len(rows[0])
+            for path, values in self.to_fields(rows).items():
+                file[path][start:stop] = values
+            start = stop
+
+
+class HDF5File:
+    """A file of a format, open for reading."""
+
+    def __init__(self, form: HDF5Format, path: Path) -> None:
+        self._form, self._path = form, path
+        try:
+            self._file = h5py.File(path, "r", locking=False, rdcc_nbytes=CACHE_BYTES)
+        except Exception as error:  # of any kind: h5py raises what it comes across
+            raise DatasetError(f"{path}: cannot be opened as HDF5: {reason_of(error)}") from None
+        self._datasets: dict[str, h5py.Dataset] = {}
+        sizes: dict[str, int] = {}
+        problems = list(self._layout_problems(sizes))
+        if problems:
+            self.close()
+            raise DatasetError(*problems)
+        self._sizes: Sizes = sizes
+        self.layout = FileLayout(sizes["N"], tuple(sizes[letter] for letter in form.grid))
+
+    def _layout_problems(self, sizes: dict[str, int]) -> Iterator[str]:
+        for field in self._form.fields:
+            try:
+                found = dataset_of(self._file, field)
+                problem = shape_problem(found, field, sizes)
+            except Exception as error:  # of any kind: h5py raises what it comes across
+                problem = reason_of(error)
+                if not field.needed and problem == "is missing":
+                    continue
+            if problem is not None:
+                yield f"{self._path.name}: {field.path} {problem}"
+            elif field.needed:
+                self._datasets[field.path] = found
+
+    def read(self, start: int, stop: int) -> Rows:
+        """The samples from `start` to `stop`.
+
+        Raises ValueError naming dataset and samples if they cannot be unpacked.
+        """
+        values = {}
+        for path, dataset in self._datasets.items():
+            try:
+                values[path] = dataset[start:stop]
+            except Exception as error:  # of any kind: h5py raises what it comes across
+                place = f"index {start}" if stop - start == 1 else f"indices {start} to {stop - 1}"
+                raise ValueError(f"{path}, {place}: cannot be read: {reason_of(error)}") from None
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._form.to_rows(values)
+
+    def problems(self, start: int, rows: Rows) -> Iterator[str]:
+        """What is wrong with values that were read from `start` on, by dataset and index."""
+        values = self._form.to_fields(rows)
+        for field in self._form.fields:
+            if field.path in self._datasets:
+                for index, words in value_problems(field, values[field.path], self._sizes, start):
+                    yield f"{field.path}, index {index}: {words}"
+
+    def close(self) -> None:
+        """Close the file."""
+        with contextlib.suppress(Exception):  # of any kind, of a damaged file
+            self._file.close()

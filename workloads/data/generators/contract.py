@@ -1,0 +1,39 @@
+"""The kinds of generated data, and the files that they go into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.config.dataset_manifest import Split
+from workloads.data.arrays import Rows, stacked
+from workloads.data.generators import cosmology, hep, weather
+from workloads.data.generators.streams import VALIDATION_START
+
+Sampler = Callable[[int, int, int], Rows]
+"""Seed, number and size of a sample, to its inputs and targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedData:
+    """One kind of generated data."""
+
+    name: str
+    sample: Sampler
+    size: int
+    """Of the rehearsals: rows of the grid."""
+    sizes: range
+    """Sizes that make sense."""
+    form: Callable[[int], str]
+    """The name of the format, by size."""
+
+    def rows(self, seed: int, split: Split, numbers: range, size: int) -> Rows:
+        """The samples of these numbers of a split."""
+        first = 0 if split == "train" else VALIDATION_START
+        return stacked([self.sample(seed, first + number, size) for number in numbers])
+
+
+HEP = GeneratedData("hep", hep.sample, 32, range(16, 513), lambda size: "hep-224" if size >= 224 else "hep-64")
+EWA = GeneratedData("ewa", weather.sample, 96, range(48, 1537, 2), lambda size: "ewa")
+COS = GeneratedData("cos", cosmology.sample, 16, range(8, 257), lambda size: "cosmoflow")
+COS_FIELDS = GeneratedData("cos-fields", cosmology.field_sample, 32, range(8, 257, 2), lambda size: "cosmoflow")

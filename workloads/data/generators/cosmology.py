@@ -1,0 +1,91 @@
+"""Cubes of dark matter: particles counted in voxels, at four redshifts of one universe.
+
+A lognormal model (Coles and Jones 1991) in place of the N-body simulations of CosmoFlow (Mathuriya
+et al. 2018), whose schema it has: the four channels are redshifts, the targets four parameters.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from workloads.data.generators.spectrum import Cosmology, growth, power
+from workloads.data.generators.streams import stream
+
+REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
+CHANNELS = tuple(f"z = {redshift:g}" for redshift in REDSHIFTS)
+
+LOWEST = Cosmology(0.25, 0.78, 0.9, 0.6)
+HIGHEST = Cosmology(0.35, 0.95, 1.0, 0.8)
+MIDDLE = Cosmology(0.3, 0.865, 0.95, 0.7)
+"""Parameters are uniform between the lowest and the highest, as in CosmoFlow's data of 2019."""
+
+SMOOTHING = 2.0
+"""The field is smoothed by a Gaussian of this radius, in Mpc/h."""
+
+BOXES = {16: 128.0, 32: 256.0, 128: 128.0}
+"""Side of the box in Mpc/h by voxels a side; for other sizes 128. CosmoFlow's cubes have 128 voxels
+in 128 Mpc/h: 512^3 particles in a box of 512 Mpc/h, cut into 64."""
+
+FIELD_BOX = 128.0
+"""Of the cubes from which fields for generation are cut."""
+
+MOST_COUNT = 32_767
+"""Counts are 16-bit integers."""
+
+
+def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """A cube of counts (n, n, n, 4), and its parameters (4,), each scaled to -1 to 1.
+
+    The parameters are Omega_m, sigma_8, n_s and h.
+    """
+    rng = stream(seed, number)
+    targets = rng.uniform(-1, 1, 4).astype(np.float32)
+    return counts(rng, scaled(targets), size, BOXES.get(size, FIELD_BOX)), targets
+
+
+def field_sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """As `sample`, all of the middle parameters, in a box of 128 Mpc/h: to learn their fields."""
+    return counts(stream(seed, number), MIDDLE, size, FIELD_BOX), np.zeros(4, np.float32)
+
+
+def scaled(targets: NDArray[np.float32]) -> Cosmology:
+    """The cosmology of four numbers from -1 to 1."""
+    lowest, highest = (
+        np.array([ends.omega_m, ends.sigma_8, ends.n_s, ends.h]) for ends in (LOWEST, HIGHEST)
+    )  # fmt: skip
+    omega_m, sigma_8, n_s, h = (lowest + (targets.astype(np.float64) + 1) / 2 * (highest - lowest)).tolist()
+    return Cosmology(omega_m, sigma_8, n_s, h)
+
+
+def counts(rng: np.random.Generator, cosmology: Cosmology, size: int, box: float) -> NDArray[np.int16]:
+    """Numbers of particles in each voxel, (n, n, n, 4): one a (Mpc/h)^3 on average.
+
+    The Gaussian field g of the linear power spectrum grows by D(z); the density is
+    exp(D g - D^2 sigma^2 / 2) of its mean, and the counts are Poisson numbers of it.
+    """
+    field = gaussian_field(rng, cosmology, size, box)
+    variance = float(np.mean(np.square(field)))
+    mean = (box / size) ** 3
+    found = np.empty((size, size, size, len(REDSHIFTS)), np.int16)
+    for channel, redshift in enumerate(REDSHIFTS):
+        factor = growth(redshift, cosmology)
+        density = mean * np.exp(factor * field - factor**2 * variance / 2)
+        found[..., channel] = np.minimum(rng.poisson(density), MOST_COUNT)
+    return found
+
+
+def gaussian_field(rng: np.random.Generator, cosmology: Cosmology, size: int, box: float) -> NDArray[np.float64]:
+    """A Gaussian field (n, n, n) of the smoothed linear power spectrum, periodic in the box.
+
+    White noise is multiplied by sqrt(P(k) / V) in Fourier space, V being a voxel's volume.
+    """
+    noise = scipy.fft.rfftn(rng.standard_normal((size, size, size)))
+    along = 2 * np.pi * scipy.fft.fftfreq(size, box / size)
+    last = 2 * np.pi * scipy.fft.rfftfreq(size, box / size)
+    squares = along[:, None, None] ** 2 + along[None, :, None] ** 2 + last[None, None, :] ** 2
+    amplitude = np.sqrt(power(np.sqrt(squares), cosmology) / (box / size) ** 3)
+    amplitude *= np.exp(-squares * SMOOTHING**2 / 2)
+    field: NDArray[np.float64] = scipy.fft.irfftn(noise * amplitude, s=(size, size, size))
+    return field

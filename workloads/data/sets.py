@@ -1,0 +1,87 @@
+"""Sets of scientific data that are trained: their names, sizes and shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import DatasetError
+from workloads.data.manifest import ScienceManifest, file_problems, read_science_manifest
+
+NOISE = 64
+"""Numbers that a generator of fields starts from; section 3.2 of cosmoGAN's layers."""
+
+CUBES_A_CUBE = SLICES_A_CUBE = 8
+"""Fields that are cut from one cube: its octants, or planes of equal distances."""
+
+MOST_SHOWN = 5
+
+KINDS: dict[str, str] = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos"}
+"""Names of sets, and the kind of samples that they read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceSet:
+    """An opened directory of scientific data."""
+
+    name: str
+    train_images: int
+    validation_images: int
+    input_shape: tuple[int, ...]
+    """Of one example."""
+    target_shape: tuple[int, ...]
+    """Of one example."""
+    fingerprint: str
+    generated: bool
+    """False for real data."""
+
+
+def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
+    """The set of that name in a directory.
+
+    Raises DatasetError naming everything that is wrong with the directory, without a look into its
+    files (`aiperf dataset check` has one).
+    """
+    if name not in KINDS:
+        raise DatasetError(f"unknown scientific data {name!r}; known: {', '.join(KINDS)}")
+    if data_dir is None:
+        raise DatasetError(f"data set {name!r} needs a directory; generate one with: aiperf dataset synthesize {name}")
+    folder = Path(data_dir)
+    manifest = read_science_manifest(folder)
+    kind = kind_of(manifest)
+    if kind != KINDS[name]:
+        raise DatasetError(f"{folder}: holds {kind}, as its format {manifest.format} says, and not {name}")
+    problems = file_problems(folder, manifest)
+    if problems:
+        rest = len(problems) - MOST_SHOWN
+        more = (f"and {rest} more; list them with: aiperf dataset check {folder}",) if rest > 0 else ()
+        raise DatasetError(*(f"{folder}: {problem}" for problem in problems[:MOST_SHOWN]), *more)
+    fields = {"cos-fields": CUBES_A_CUBE, "cos-slices": SLICES_A_CUBE}.get(name, 1)
+    inputs, targets = shapes(name, manifest.grid)
+    return ScienceSet(
+        name,
+        manifest.train.images * fields,
+        manifest.validation.images * fields,
+        inputs,
+        targets,
+        manifest.fingerprint,
+        manifest.generated is not None,
+    )
+
+
+def kind_of(manifest: ScienceManifest) -> str:
+    """The kind of samples: hep, ewa or cos."""
+    return manifest.format.partition("-")[0].replace("cosmoflow", "cos")
+
+
+def shapes(name: str, grid: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of an example's inputs and targets, by the grid of the files."""
+    if name == "hep":
+        return (*grid, 3), (3,)
+    if name == "ewa":
+        return (*grid, 16), (15, 5)
+    if name == "cos":
+        return (*grid, 4), (4,)
+    if name == "cos-fields":
+        return (*(size // 2 for size in grid), 1), (NOISE + 1,)
+    return (*grid[1:], 1), (NOISE + 1,)
