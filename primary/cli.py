@@ -24,6 +24,7 @@ from primary.background.outputs import ignore_hangups, replace_dead_outputs
 from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
 from primary.resumption import START_PATIENCE_S
+from primary.work.data import with_data
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         arguments.output = preflight.default_output(config, clock)
     preflight.check(config, arguments.output)
+    config = with_data(config)
     paths = RunPaths(arguments.output)
     try:
         with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
@@ -83,7 +85,7 @@ def _conduct(
         reason = action(MANAGERS.load(config.run.manager)(config, paths, clock))
     finally:
         replace_dead_outputs(paths.run_output)
-    return EXIT_DONE if reason == "deadline" else EXIT_FAILED
+    return EXIT_DONE if reason in ("deadline", "completed") else EXIT_FAILED
 
 
 def _add_detach(parser: argparse.ArgumentParser) -> None:

@@ -223,20 +223,17 @@ class Dispatcher:
         return self._config.run.duration - self._upkeep.elapsed_s()
 
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
-        everyone = asyncio.ensure_future(asyncio.wait(replicas))
-        stop = asyncio.ensure_future(self._milestones.stopping.wait())
-        complete = asyncio.ensure_future(self._milestones.complete.wait())
-        waiting = (everyone, stop, complete)
+        ends: dict[asyncio.Future[Any], EndReason] = {
+            asyncio.ensure_future(self._milestones.complete.wait()): "completed",
+            asyncio.ensure_future(self._milestones.stopping.wait()): "interrupted",
+            asyncio.ensure_future(asyncio.wait(replicas)): "no_replicas",
+        }
         try:
-            done, _ = await asyncio.wait(waiting, timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
-            if complete in done:
-                return "completed"
-            if stop in done:
-                return "interrupted"
-            return "no_replicas" if done else "deadline"
+            done, _ = await asyncio.wait(ends, timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
+            return next((reason for end, reason in ends.items() if end in done), "deadline")
         finally:
-            for task in waiting:
-                task.cancel()
+            for end in ends:
+                end.cancel()
 
     def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()

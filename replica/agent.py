@@ -54,16 +54,13 @@ from replica.search.planner import Planner
 from replica.share import own_accelerators, share_of_node
 from replica.storage import StorageReports, close_writer, open_writer
 from replica.trainer.settings import TelemetrySettings
+from replica.trial.automl.standby import Standby
 from replica.trial.context import ReplicaContext
 from replica.trial.devices import why_unseen_by_framework
-from replica.trial.lifecycle import Trial
-from replica.trial.science import WorkloadTrial
-from replica.trial.standby import Standby
+from replica.trial.kinds import AnyTrial, trial_of
 from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
-
-AnyTrial = Trial | WorkloadTrial
 
 HEARTBEATS_PER_SILENCE = 6
 """Heartbeats per `run.replica_silence`, after which the primary takes a replica for lost."""
@@ -184,7 +181,7 @@ class Agent:
             self.break_off(error)
 
     async def _attempt(self, job: Job) -> None:
-        self._trial = trial = self._trial_of(job)
+        self._trial = trial = trial_of(self._context, job, self._standby)
         trial.log.wait_for_storage(bool(self._waits_for))
         try:
             await trial.run()
@@ -205,11 +202,6 @@ class Agent:
                 raise StorageError([f"the run directory refuses: {error}"]) from error
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
-
-    def _trial_of(self, job: Job) -> AnyTrial:
-        if job.workload is not None:
-            return WorkloadTrial(self._context, job)
-        return Trial(self._context, job, self._standby)
 
     def _end_cancelled(self, job: Job, trial: AnyTrial, reason: str) -> None:
         if trial.log.end_record is not None:

@@ -27,6 +27,9 @@ SHORTHANDS = {
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),
     "framework": ("training.framework", "NAME", "framework that trains: tensorflow, jax or torch"),
+    "suite": ("run.suite", "NAME", "automl, or science: scientific workloads (docs/science.md)"),
+    "workload": ("science.workloads", "NAME[,NAME]", "workloads of the scientific suite"),
+    "instances": ("science.instances", "N", "models of each scientific workload"),
     "seed": ("run.seed", "N", "seed of all random streams"),
     "name": ("run.name", "TEXT", "name of the run, for reports"),
 }
@@ -34,10 +37,18 @@ SHORTHANDS = {
 
 LAUNCHERS = ("local", "ray", "scheduler", "slurm", "ssh")
 FRAMEWORKS = ("tensorflow", "jax", "torch")
-SUGGESTED = {"launcher": LAUNCHERS, "manager": ("native", "nni"), "dataset": DATASETS, "framework": FRAMEWORKS}
+SUITES = ("automl", "science")
+SUGGESTED = {
+    "suite": SUITES,
+    "launcher": LAUNCHERS,
+    "manager": ("native", "nni"),
+    "dataset": DATASETS,
+    "framework": FRAMEWORKS,
+}
 """Values that the shell completes."""
 
-NUMBERS = frozenset({"replicas", "seed"})
+NUMBERS = frozenset({"replicas", "seed", "instances"})
+LISTS = frozenset({"workload"})
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +58,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     preset = parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset, not the defaults")
     suggest(preset, PRESETS)
     for name, (_, placeholder, meaning) in SHORTHANDS.items():
-        kind = _number if name in NUMBERS else str
+        kind = _number if name in NUMBERS else _list if name in LISTS else str
         option = parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=placeholder, help=meaning)
         suggest(option, SUGGESTED.get(name, ()))
+    parser.add_argument("--rehearsal", action="store_true",
+                        help="scientific workloads at a size for a laptop, on generated data; unofficial")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="any key of the configuration, such as training.batch_size=64; repeatable")  # fmt: skip
 
@@ -60,6 +73,10 @@ def _number(text: str) -> int | str:
         return int(text)
     except ValueError:
         return text
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
 def read_run_options(arguments: argparse.Namespace) -> RunConfig:
@@ -81,6 +98,8 @@ def read_run_layers(arguments: argparse.Namespace, problems: list[str]) -> list[
     for name, (key, _, _) in SHORTHANDS.items():
         if getattr(arguments, name) is not None:
             layers += override_layers(f"--{name.replace('_', '-')}", key, getattr(arguments, name), problems)
+    if arguments.rehearsal:
+        layers += override_layers("--rehearsal", "science.size", "rehearsal", problems)
     return layers
 
 
@@ -92,5 +111,12 @@ def words_of(arguments: argparse.Namespace) -> tuple[str, ...]:
     for name in SHORTHANDS:
         value = getattr(arguments, name)
         if value is not None and name != "launcher":
-            words += [f"--{name.replace('_', '-')}", str(Path(value).absolute() if name == "data_dir" else value)]
+            words += [f"--{name.replace('_', '-')}", _word(name, value)]
+    words += ["--rehearsal"] if arguments.rehearsal else []
     return (*words, *(word for text in arguments.overrides for word in ("--set", text)))
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(Path(str(value)).absolute() if name == "data_dir" else value)

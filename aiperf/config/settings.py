@@ -70,14 +70,16 @@ class RunConfig(Section):
 
     @property
     def needs_data(self) -> bool:
-        """True if trainers read the data set's files; imitations of known data sets need none."""
+        """True if trainers read the files of `run.dataset`; imitations of known ones need none."""
+        if self.run.suite != "automl":
+            return False
         imitated = self.training.trainer == "simulated" or self.training.input == "synthetic"
         return not imitated or self.run.dataset == IMAGES
 
     @property
     def fingerprint(self) -> str | None:
         """Fingerprint of the trained images; None if they are imitated, or it is unknown."""
-        if self.training.trainer == "simulated" or self.training.input == "synthetic":
+        if self.run.suite != "automl" or self.training.trainer == "simulated" or self.training.input == "synthetic":
             return None
         return known_fingerprint(self.run.dataset, self.run.data_dir)
 
@@ -159,7 +161,7 @@ def config_of(layers: Sequence[Layer], problems: Sequence[str] = ()) -> RunConfi
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError([*found, *describe_problems(error, RunConfig)]) from None
-    if found := [*found, *_space_problems(config), *_framework_problems(config)]:
+    if found := [*found, *_space_problems(config), *_framework_problems(config), *_science_problems(config)]:
         raise ConfigError(found)
     return config
 
@@ -187,6 +189,27 @@ def _framework_problems(config: RunConfig) -> list[str]:
     if config.training.framework == "torch" and config.training.xla:
         return ["training.xla: true; PyTorch does not compile with XLA: leave it out, or choose tensorflow or jax"]
     return []
+
+
+def _science_problems(config: RunConfig) -> Iterator[str]:
+    """Why these settings make no run of the scientific suite; nothing for other runs."""
+    science = config.science
+    if config.run.suite != "science":
+        if science.workloads:
+            yield "science.workloads: is of the scientific suite: add --suite science"
+        return
+    if not science.workloads:
+        yield "science.workloads: names none; a scientific suite needs --workload NAME[,NAME]"
+    if len(set(science.workloads)) < len(science.workloads):
+        yield "science.workloads: names one twice; science.instances is the number of models of each"
+    if science.size == "official" and science.data_dir is None:
+        yield "science.data_dir: the official size needs the folder of its data sets; or add --rehearsal"
+    if config.training.framework == "jax":
+        yield "training.framework: 'jax' trains no scientific workload; tensorflow and torch do"
+    if config.training.trainer == "simulated":
+        yield "training.trainer: 'simulated' trains no scientific workload"
+    if config.run.manager != "native":
+        yield "run.manager: 'nni' has trials of AutoML only; leave it out"
 
 
 def deviations_from_defaults(config: RunConfig) -> Iterator[tuple[str, Any, Any]]:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import singledispatchmethod
 from pathlib import Path
 
-from workloads.data import find_set
-
 from aiperf.errors import TrialFailedError
 from aiperf.files import move, remove
 from aiperf.history.bodies import WorkloadStarted
@@ -24,6 +22,7 @@ from replica.trial.requests import ScienceTraining, science_request
 from replica.trial.trainer import Trainer
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
+from workloads.data import find_set
 from workloads.science import SCIENCE
 from workloads.science.contract import WorkloadSize
 

@@ -110,34 +110,9 @@ class TrialLog:
 
     def start(self, plan: Plan, weights: KeptWeights | None) -> None:
         """Record what the trial trains, and from which weights it starts."""
-        proposal, architecture = plan.proposal, plan.proposal.architecture
-        config = self._context.config
-        self._epochs = plan_round(self._job.round, config.max_epochs).epochs
-        self._cost = count(architecture).operations
-        self._context.writer.append(
-            TrialStarted(
-                trial=self._job.trial,
-                replica=self._context.replica,
-                round=self._job.round,
-                architecture=architecture.hash,
-                parent=proposal.parent,
-                morphs=tuple(morph_data(morph) for morph in proposal.morphs),
-                point=self._job.point,
-                base=self._job.base,
-                weights_from=weights.trial if weights else None,
-                hyperparameters=plan.hyperparameters,
-                epochs=self._epochs,
-                precision=self._context.precision,
-                resumes=self._job.resumes,
-                trainer=config.training.trainer,
-                input=config.training.input,
-                dataset=config.run.dataset,
-                fingerprint=config.fingerprint,
-                memory_bytes=self._context.planner.memory_bytes,
-                cursor=plan.cursor.text,
-                cursor_hash=plan.cursor.hash,
-            )
-        )
+        self._epochs = plan_round(self._job.round, self._context.config.max_epochs).epochs
+        self._cost = count(plan.proposal.architecture).operations
+        self._context.writer.append(_start_record(self._context, self._job, plan, weights, self._epochs))
         self._context.report(start_of(self._job.trial, plan, self._epochs, self._cost))
 
     def built(self, facts: BuiltFacts) -> None:
@@ -223,4 +198,32 @@ def start_of(trial: int, plan: Plan, epochs: int, cost: Operations) -> Started:
         operations_per_image=cost.total,
         depth=architecture.depth,
         weights=architecture.parameter_count,
+    )
+
+
+def _start_record(
+    context: ReplicaContext, job: Job, plan: Plan, weights: KeptWeights | None, epochs: int
+) -> TrialStarted:
+    config, proposal = context.config, plan.proposal
+    return TrialStarted(
+        trial=job.trial,
+        replica=context.replica,
+        round=job.round,
+        architecture=proposal.architecture.hash,
+        parent=proposal.parent,
+        morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+        point=job.point,
+        base=job.base,
+        weights_from=weights.trial if weights else None,
+        hyperparameters=plan.hyperparameters,
+        epochs=epochs,
+        precision=context.precision,
+        resumes=job.resumes,
+        trainer=config.training.trainer,
+        input=config.training.input,
+        dataset=config.run.dataset,
+        fingerprint=config.fingerprint,
+        memory_bytes=context.planner.memory_bytes,
+        cursor=plan.cursor.text,
+        cursor_hash=plan.cursor.hash,
     )

@@ -14,9 +14,9 @@ from workloads.settings.generation import OFFICIAL, REHEARSAL, GenerationSetting
 _ADAM = Schedule(optimiser="adam", learning_rate=2e-4, momentum=0.5)
 
 
-def _data(settings: GenerationSettings, train: int, validation: int) -> DataNeeds:
+def _data(settings: GenerationSettings, folder: str, train: int, validation: int) -> DataNeeds:
     return DataNeeds(
-        source="cos-fields", folder=f"cos-fields-{settings.size}", input_shape=(*[settings.size] * settings.axes, 1),
+        source="cos-fields", folder=folder, input_shape=(*[settings.size] * settings.axes, 1),
         target_shape=settings.target_shape, train_examples=train, validation_examples=validation,
     )  # fmt: skip
 
@@ -39,9 +39,11 @@ DCGAN_COS = ScienceWorkload(
     name="dcgan-cos",
     title="DCGAN on matter distributions",
     official=_size(
-        OFFICIAL, _data(OFFICIAL, 524_288, 65_536), {"spectrum": 0.05, "ks": 0.05}, batch_size=64, epochs=50
+        OFFICIAL, _data(OFFICIAL, "cos-128", 8 * 524_288, 8 * 65_536), {"spectrum": 0.05, "ks": 0.05},
+        batch_size=64, epochs=50,
     ),
     rehearsal=_size(
-        REHEARSAL, _data(REHEARSAL, 1_920, 480), {"spectrum": 0.25, "ks": 0.15}, batch_size=32, epochs=20
+        REHEARSAL, _data(REHEARSAL, "cos-fields-32", 1_920, 480), {"spectrum": 0.25, "ks": 0.15},
+        batch_size=32, epochs=20,
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workloads.data import find_set
+from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
@@ -19,6 +19,7 @@ from replica.trainer.science.measured import MeasuredWorkload
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.training import Training, TrainingInputs, steps_for
+from workloads.data import find_set
 from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds
 
@@ -31,7 +32,8 @@ class ReadyScience:
         size = SCIENCE.load(request.workload).size(request.size)
         dataset = find_set(size.data.source, request.data_dir)
         _check_shape(size.data, dataset.input_shape)
-        source = SOURCES.load(size.data.source).open(request, dataset)
+        opener: Any = SOURCES.load(size.data.source)
+        source = opener.open(request, dataset)
         # Ranks draw different dropout masks; the weights are rank 0's.
         builder.set_up(request.precision, request.seed + collective.rank)
         task = TASKS.load(size.task)(size.settings)

@@ -10,8 +10,9 @@ from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
 from primary.work import WorkList, open_work
-from primary.work.automl import MAX_RESUMPTIONS
+from primary.work.resumable import MAX_RESUMPTIONS
 from testing.hand_made import HandMadeRun
+from testing.trainings.jobs import take
 
 CONFIG = load_config(overrides={"run.dataset": "digits"})
 
@@ -22,43 +23,43 @@ def done(job: Job, completed: bool = True, kind: str = "") -> Finished:
 
 def test_every_replica_follows_its_own_schedule() -> None:
     work = open_work(CONFIG)
-    a, b = work.next_job(0), work.next_job(1)
+    a, b = take(work, 0), take(work, 1)
     assert (a.trial, a.round, b.trial, b.round) == (1, 1, 2, 1)
     assert a.seed != b.seed
     work.finished(0, a, done(a))
-    assert work.next_job(0).round == 2
+    assert take(work, 0).round == 2
 
 
 def test_a_crashed_training_is_resumed_by_the_next_free_replica_a_limited_number_of_times() -> None:
     work = open_work(CONFIG)
-    job = work.next_job(0)
+    job = take(work, 0)
     seeds = {job.seed}
     for attempt in range(MAX_RESUMPTIONS):
         work.finished(attempt % 2, job, done(job, False, "crash"))
-        resumed = work.next_job(1 - attempt % 2)
+        resumed = take(work, 1 - attempt % 2)
         assert (resumed.resumes, resumed.round) == (job.trial, 1)
         seeds.add(resumed.seed)
         job = resumed
     assert len(seeds) == 1
     work.finished(0, job, done(job, False, "crash"))
-    following = work.next_job(0)
+    following = take(work, 0)
     assert following.resumes is None
     assert following.round == 2, "the replica moved on when its training was taken over"
 
 
 def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
     work = open_work(CONFIG)
-    job = work.next_job(0)
+    job = take(work, 0)
     work.finished(0, job, done(job, False, "out_of_memory"))
-    again = work.next_job(0)
+    again = take(work, 0)
     assert (again.resumes, again.round, again.seed != job.seed) == (None, 1, True)
 
 
 def test_a_lost_replicas_training_goes_to_another() -> None:
     work = open_work(CONFIG)
-    job = work.next_job(0)
+    job = take(work, 0)
     work.lost(0, job)
-    assert work.next_job(5).resumes == job.trial
+    assert take(work, 5).resumes == job.trial
 
 
 def ledger_of(run: HandMadeRun) -> Ledger:
@@ -77,8 +78,8 @@ def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
     ledger = ledger_of(run)
     assert [trial.trial for trial in ledger.interrupted()] == [2, 4]
     work: WorkList = open_work(CONFIG, ledger)
-    assert [work.next_job(0).resumes, work.next_job(1).resumes] == [2, 4]
-    jobs = [work.next_job(replica) for replica in range(3)]
+    assert [take(work, 0).resumes, take(work, 1).resumes] == [2, 4]
+    jobs = [take(work, replica) for replica in range(3)]
     assert [job.round for job in jobs] == [3, 2, 1]
     assert jobs[-1].trial == 9
     # The work of the interrupted epochs does not count, completed epochs do.

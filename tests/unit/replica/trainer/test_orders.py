@@ -20,9 +20,9 @@ from aiperf.messages import (
 )
 from aiperf.run_directory.paths import RunPaths
 from replica.search.planner import Memory, Planner
+from replica.trial.automl.lifecycle import Trial
+from replica.trial.automl.standby import Standby
 from replica.trial.context import ReplicaContext
-from replica.trial.lifecycle import Trial
-from replica.trial.standby import Standby
 from replica.trial.trainer import Trainer
 from testing.hand_made import HandMadeRun
 

@@ -25,9 +25,9 @@ from aiperf.messages import (
 from aiperf.rules.prediction import predicted_accuracy
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
+from replica.trial.automl.lifecycle import Trial
+from replica.trial.automl.standby import Standby
 from replica.trial.context import ReplicaContext
-from replica.trial.lifecycle import Trial
-from replica.trial.standby import Standby
 from replica.trial.trainer import Trainer
 from testing.hand_made import T0_MS, HandMadeRun
 

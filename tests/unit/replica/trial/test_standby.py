@@ -18,8 +18,8 @@ from aiperf.messages import (
     TrainRequest,
 )
 from replica.search.planner import Memory, Planner
+from replica.trial.automl.standby import Standby
 from replica.trial.context import ReplicaContext
-from replica.trial.standby import Standby
 from replica.trial.trainer import Trainer
 from testing.hand_made import HandMadeRun
 

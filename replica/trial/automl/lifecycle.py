@@ -24,10 +24,10 @@ from aiperf.rules.schedule import Assignment, next_assignment
 from replica.search.kept_weights import KeptWeights
 from replica.search.planner import Plan
 from replica.search.strategies.contract import Proposal
+from replica.trial.automl.forecast import Forecast
+from replica.trial.automl.known import until_known
+from replica.trial.automl.standby import Standby, WarmRanks
 from replica.trial.context import ReplicaContext
-from replica.trial.forecast import Forecast
-from replica.trial.known import until_known
-from replica.trial.standby import Standby, WarmRanks
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
 from search_space.morph_json import morph_data

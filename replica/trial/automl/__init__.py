@@ -1,0 +1,1 @@
+"""Trials of AutoML: planned by the search, warmed up while the one before trains."""
