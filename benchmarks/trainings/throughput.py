@@ -45,7 +45,7 @@ def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:
 
     def run() -> float:
         model.fit(batches, epochs=1, verbose=0, callbacks=[callback])
-        return facts.train_images / spent[-1]
+        return float(facts.train_images / spent[-1])
 
     return run
 

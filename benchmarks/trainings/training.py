@@ -31,6 +31,6 @@ def trainer(framework: Framework, source: DataSource, precision: str, batch: int
     def run() -> float:
         clock = TrainClock()
         training.run(Begin(trial=1), clock)
-        return facts.train_images / clock.seconds
+        return float(facts.train_images / clock.seconds)
 
     return run

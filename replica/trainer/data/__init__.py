@@ -10,6 +10,7 @@ from aiperf.errors import DatasetError
 from aiperf.messages import TrainRequest
 from aiperf.registry import Registry
 from replica.trainer.data.contract import DataSource
+from workloads.data.sets import ScienceSet
 
 SOURCES: Registry[type[DataSource]] = Registry(
     "data source",
@@ -20,16 +21,23 @@ SOURCES: Registry[type[DataSource]] = Registry(
         "portable-tfrecord": "replica.trainer.data.portable.tfrecord:PortableTFRecordSource",
         "portable-folder": "replica.trainer.data.portable.folder:PortableFolderSource",
         "synthetic": "replica.trainer.data.synthetic:SyntheticSource",
+        "hep": "replica.trainer.data.science.collisions:CollisionSource",
+        "ewa": "replica.trainer.data.science.weather:WeatherSource",
+        "cos": "replica.trainer.data.science.cubes:CubeSource",
+        "cos-fields": "replica.trainer.data.science.fields:FieldSource",
+        "cos-slices": "replica.trainer.data.science.fields:SliceSource",
     },
 )
 
 
-def choose_source(request: TrainRequest, dataset: Dataset, pipeline: str = "tensorflow") -> str:
+def choose_source(request: TrainRequest, dataset: Dataset | ScienceSet, pipeline: str = "tensorflow") -> str:
     """The name of the source: synthetic if asked for, else by data set and format of its files.
 
     `pipeline` is what decodes the files, the framework's. Raises DatasetError if the directory is
     missing or has no description.
     """
+    if isinstance(dataset, ScienceSet):
+        return dataset.name
     if request.synthetic_input:
         return "synthetic"
     if dataset.name == DIGITS.name:
@@ -45,7 +53,7 @@ def data_directory(request: TrainRequest) -> Path:
     return Path(request.data_dir)
 
 
-def open_source(request: TrainRequest, dataset: Dataset, pipeline: str = "tensorflow") -> DataSource:
+def open_source(request: TrainRequest, dataset: Dataset | ScienceSet, pipeline: str = "tensorflow") -> DataSource:
     """Open the input pipeline that a request names.
 
     Raises DatasetError if its directory is not what it should be.

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from aiperf.config.datasets import Dataset
 from aiperf.messages import TrainRequest
 
 Batches = Iterator[tuple[Any, Any]]
-"""Pairs of images (N, H, W, 3) float32, normalised, and labels (N, classes) float32, one-hot.
+"""Pairs of inputs and targets, float32: images (N, H, W, 3), normalised, and labels (N, classes).
 
-The last batch may be smaller; no image is dropped and none is repeated."""
+Labels are one-hot. Scientific data have the shapes that their sources state. The last batch may be
+smaller; no image is dropped and none is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,18 @@ class DataSource(Protocol):
     """
 
     @classmethod
-    def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
-        """Open the files that a request names.
+    def open(cls, request: TrainRequest, dataset: Any) -> Self:
+        """Open the files that a request names; `dataset` is the set that the source reads.
 
         Raises DatasetError if they are not what they should be.
         """
 
     @property
-    def dataset(self) -> Dataset:
-        """Sizes and classes; the batches of all ranks hold exactly this many images."""
+    def dataset(self) -> Any:
+        """A `Dataset` of images, or a `ScienceSet`.
+
+        The batches of all ranks hold exactly this many images.
+        """
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's training images once, in an order that depends on seed and epoch."""

@@ -16,6 +16,7 @@ from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
 from aiperf.outside.reading import reason_of
 from workloads.data.arrays import Rows
+from workloads.data.formats.chunks import sample_chunk, unpacks
 from workloads.data.formats.contract import FileLayout
 from workloads.data.formats.fields import Field, Sizes, Values, dataset_of, shape_problem, value_problems
 
@@ -101,6 +102,7 @@ class HDF5File:
             self.close()
             raise DatasetError(*problems)
         self._sizes: Sizes = sizes
+        self._direct = {path for path, dataset in self._datasets.items() if unpacks(dataset)}
         self.layout = FileLayout(sizes["N"], tuple(sizes[letter] for letter in form.grid))
 
     def _layout_problems(self, sizes: dict[str, int]) -> Iterator[str]:
@@ -125,7 +127,8 @@ class HDF5File:
         values = {}
         for path, dataset in self._datasets.items():
             try:
-                values[path] = dataset[start:stop]
+                direct = stop - start == 1 and path in self._direct
+                values[path] = sample_chunk(dataset, start)[None] if direct else dataset[start:stop]
             except Exception as error:  # of any kind: h5py raises what it comes across
                 place = f"index {start}" if stop - start == 1 else f"indices {start} to {stop - 1}"
                 raise ValueError(f"{path}, {place}: cannot be read: {reason_of(error)}") from None

@@ -60,8 +60,8 @@ class Process:
     """Scale of the Cauchy distribution of angles from a jet's axis, in radians, at 10 GeV."""
 
 
-BACKGROUND = Process(1.2, 1.3, 1.1, 0.5, 0.115)
-SIGNAL = Process(3.0, 3.0, 0.8, 1.3, 0.15)
+BACKGROUND = Process(1.2, 1.3, 1.1, 0.5, 0.105)
+SIGNAL = Process(3.0, 3.0, 0.8, 1.3, 0.21)
 
 
 @dataclass(frozen=True, slots=True)

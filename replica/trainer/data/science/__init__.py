@@ -1,0 +1,1 @@
+"""Input pipelines of scientific data: HDF5 and NumPy, no framework."""

@@ -1,0 +1,17 @@
+"""Images of collisions (hep)."""
+
+from __future__ import annotations
+
+from replica.trainer.data.science.source import ScienceSource, Turn
+from replica.trainer.data.science.transforms import Batch, collisions
+from workloads.data.arrays import Rows
+
+
+class CollisionSource(ScienceSource):
+    """Inputs (N, S, S, 3), half of logarithms; targets (N, 3): one-hot class, and `passSR`."""
+
+    name = "hep"
+
+    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
+        inputs, targets = collisions((rows[0][None], rows[1][None]))
+        return inputs[0], targets[0]
