@@ -14,6 +14,9 @@ NOISE = 64
 CUBES_A_CUBE = SLICES_A_CUBE = 8
 """Fields that are cut from one cube: its octants, or planes of equal distances."""
 
+BOXES = 15
+"""Rows for the boxes of a weather image; its target has one more, for a number that is drawn."""
+
 MOST_SHOWN = 5
 
 KINDS: dict[str, str] = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos"}
@@ -79,7 +82,7 @@ def shapes(name: str, grid: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int
     if name == "hep":
         return (*grid, 3), (3,)
     if name == "ewa":
-        return (*grid, 16), (15, 5)
+        return (*grid, 16), (BOXES + 1, 5)
     if name == "cos":
         return (*grid, 4), (4,)
     if name == "cos-fields":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts
@@ -11,7 +9,7 @@ from aiperf.messages import Begin, TrainRequest
 from aiperf.source_code import source_hash
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.data import SOURCES
+from replica.trainer.data import open_source
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder, built
 from replica.trainer.model.schedules import build_scheduled
@@ -32,8 +30,7 @@ class ReadyScience:
         size = SCIENCE.load(request.workload).size(request.size)
         dataset = find_set(size.data.source, request.data_dir)
         _check_shape(size.data, dataset.input_shape)
-        opener: Any = SOURCES.load(size.data.source)
-        source = opener.open(request, dataset)
+        source = open_source(request, dataset)
         # Ranks draw different dropout masks; the weights are rank 0's.
         builder.set_up(request.precision, request.seed + collective.rank)
         task = TASKS.load(size.task)(size.settings)

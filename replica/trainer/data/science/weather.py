@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from aiperf.messages import TrainRequest
 from replica.trainer.data.science.source import ScienceSource, Turn
 from replica.trainer.data.science.transforms import Batch, Weather
@@ -13,10 +15,11 @@ from workloads.data.sets import ScienceSet
 
 
 class WeatherSource(ScienceSource):
-    """Inputs (N, H, W, 16), standardised; targets (N, 15, 5): ymin, xmin, ymax, xmax, class.
+    """Inputs (N, H, W, 16), standardised; targets (N, 16, 5): ymin, xmin, ymax, xmax, class.
 
-    Boxes are in pixels, classes from 0 to 3, unused rows -1. In training, half of the images are
-    mirrored in longitude.
+    Boxes are in pixels, classes from 0 to 3, unused rows -1. The last row begins with a number in
+    [0, 1) drawn for the image, from which a task chooses what trains. In training, half of the
+    images are mirrored in longitude.
     """
 
     name = "ewa"
@@ -26,6 +29,10 @@ class WeatherSource(ScienceSource):
         self._inputs = Weather(manifest.channels)
 
     def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        mirror = turn.training and bool(turn.rng(number).random() < 0.5)
+        turned, drawn = turn.rng(number).random(2)
+        mirror = turn.training and bool(turned < 0.5)
         image, boxes = rows
-        return self._inputs.image(image, mirror), self._inputs.boxes(boxes, image.shape[-1], mirror)
+        draw = np.full((1, boxes.shape[-1]), -1.0, np.float32)
+        draw[0, 0] = drawn
+        placed = self._inputs.boxes(boxes, image.shape[-1], mirror)
+        return self._inputs.image(image, mirror), np.concatenate([placed, draw])
