@@ -174,6 +174,6 @@ class _AgentProgram:
 
         return ReplicaContext(
             replica=self._replica, config=cluster.config, paths=cluster.paths, writer=writer,
-            planner=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
+            search=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
             ranks=node.accelerators, start_trainer=start_trainer, precision=node.precision, send=send,
         )  # fmt: skip

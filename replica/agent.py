@@ -295,7 +295,7 @@ def make_context(
         config=config,
         paths=paths,
         writer=writer,
-        planner=Planner(arguments.replica, config, paths, share.memory),
+        search=Planner(arguments.replica, config, paths, share.memory) if config.run.suite == "automl" else None,
         ranks=share.ranks.ranks,
         start_trainer=partial(TrainerProcess.start, replace(share.ranks, telemetry=telemetry)),
         precision=share.memory.precision,

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from aiperf.config.placement import GPUS_DIVIDED
+from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
 from replica.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
 from replica.machine.node import divided_among, node_memory, shared_cpus
@@ -37,7 +38,7 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
     ranks = config.replica.ranks or nodes * (len(own) or 1)
-    precision = config.training.precision or best_precision(own)
+    precision = config.training.precision or _precision(own, config)
     memory: int | None = min(
         (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
     )
@@ -46,6 +47,15 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
     setup = RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)})
     return NodeShare(own, Memory(memory, precision), setup)
+
+
+def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:
+    """The best arithmetic that is right.
+
+    Without accelerators, scientific workloads compute in float32: oneDNN's gradient of 3-D kernels
+    in bfloat16 holds infinities for volumes of 2 x 2 x 2 (TensorFlow 2.21, docs/science.md).
+    """
+    return "float32" if config.run.suite == "science" and not own else best_precision(own)
 
 
 def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:

@@ -25,7 +25,8 @@ class ReplicaContext:
     config: RunConfig
     paths: RunPaths
     writer: HistoryWriter
-    planner: Planner
+    search: Planner | None
+    """None in a run of a scientific suite, whose trainings are fixed."""
     ranks: int
     """Ranks of a training."""
     start_trainer: StartTrainer
@@ -34,6 +35,12 @@ class ReplicaContext:
     """Sends a message to the primary."""
     measure_node: Callable[[], Awaitable[Measured]] | None = None
     """Measures the node before this replica is ready; None: that is not asked for."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of a replica that searches."""
+        assert self.search is not None
+        return self.search
 
     def report(self, message: Message) -> None:
         """Send a message as soon as all records so far are durable."""

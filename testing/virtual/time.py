@@ -101,7 +101,7 @@ class InProcessLauncher:
             with HistoryWriter(self._paths, f"replica-{spec.replica:04d}", clock) as writer:
                 context = ReplicaContext(
                     replica=spec.replica, config=self._config, paths=self._paths, writer=writer,
-                    planner=Planner(spec.replica, self._config, self._paths, machine.memory), ranks=machine.ranks,
+                    search=Planner(spec.replica, self._config, self._paths, machine.memory), ranks=machine.ranks,
                     start_trainer=start_trainer, precision=machine.memory.precision, send=send,
                 )  # fmt: skip
                 await Agent(context).serve(reader)

@@ -49,7 +49,7 @@ RESNET_HEP = ScienceWorkload(
     ),
     rehearsal=WorkloadSize(
         **one_network(resnet_hep_rehearsal), task="classification", data=_HEP_32, batch_size=64, epochs=4,
-        schedule=Schedule(optimiser="sgd", learning_rate=0.025, decay="linear"),
+        schedule=Schedule(optimiser="sgd", learning_rate=0.1, decay="linear"),
         target={"accuracy": 0.85}, higher=True,
     ),
 )  # fmt: skip

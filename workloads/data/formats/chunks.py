@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py._objects import phil
 from numpy.typing import NDArray
 
 _GZIP, _SHUFFLE = "gzip", "shuffle"
@@ -32,7 +33,9 @@ def sample_chunk(dataset: h5py.Dataset, index: int) -> NDArray[Any]:
 
     Raises ValueError if its chunk is damaged.
     """
-    skipped, packed = dataset.id.read_direct_chunk((index,) + (0,) * (dataset.ndim - 1))
+    # h5py does not take its own lock for this call, and HDF5 bears only one thread at a time.
+    with phil:
+        skipped, packed = dataset.id.read_direct_chunk((index,) + (0,) * (dataset.ndim - 1))
     shape, kind = dataset.shape[1:], dataset.dtype
     size = kind.itemsize * int(np.prod(shape))
     filters = [name for number, name in enumerate(dataset._filters) if not skipped >> number & 1]
