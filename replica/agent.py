@@ -57,7 +57,7 @@ from replica.trainer.settings import TelemetrySettings
 from replica.trial.automl.standby import Standby
 from replica.trial.context import ReplicaContext
 from replica.trial.devices import why_unseen_by_framework
-from replica.trial.kinds import AnyTrial, trial_of
+from replica.trial.kinds import AnyTrial, trial_of, why_without_data
 from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
@@ -241,6 +241,8 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
     """The reason why this replica cannot work, or None."""
     if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
         return "simulated.broken_replicas names this replica"
+    if (reason := why_without_data(config)) is not None:
+        return reason
     if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
         return "; ".join(problems)
     return why_not_installed(config.training.framework) if config.training.trainer == "keras" else None

@@ -51,8 +51,13 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):  # type: ig
 
 
 def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: TrainRequest, steps: int, ranks: int) -> Any:
-    """A Keras optimiser with its state. The rate grows with the ranks (Goyal et al. 2017)."""
-    rate = LearningRate(schedule, request.learning_rate * (ranks if schedule.optimiser == "sgd" else 1), steps)
+    """A Keras optimiser with its state.
+
+    The rate grows with the ranks, which make the batch larger: in proportion for SGD (Goyal et al.
+    2017), by the square root for Adam (Malladi et al. 2022).
+    """
+    grown = ranks if schedule.optimiser == "sgd" else math.sqrt(ranks)
+    rate = LearningRate(schedule, request.learning_rate * grown, steps)
     shared: dict[str, Any] = {"global_clipnorm": schedule.clip, "weight_decay": schedule.weight_decay or None}
     if schedule.optimiser == "sgd":
         optimiser = keras.optimizers.SGD(rate, momentum=schedule.momentum, name="sgd", **shared)

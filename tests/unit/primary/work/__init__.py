@@ -1,0 +1,1 @@
+"""The primary of a run with many replicas."""
