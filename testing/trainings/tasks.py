@@ -47,7 +47,7 @@ def rectangles(settings: detection.DetectionSettings, images: int, seed: int, mo
 
 
 def blobs(settings: generation.GenerationSettings, fields: int, seed: int) -> Batch:
-    """Round bright blobs on a dark ground, in [-1, 1], at random places."""
+    """Round bright blobs at random places of a dark ground with some noise, in [-1, 1]."""
     rng = np.random.default_rng(seed)
     axes = np.meshgrid(*[np.arange(settings.size)] * settings.axes, indexing="ij")
     found = np.full((fields, *axes[0].shape), 0.0)
@@ -56,7 +56,8 @@ def blobs(settings: generation.GenerationSettings, fields: int, seed: int) -> Ba
         found += np.exp(-np.sum((np.stack(axes)[None] - centres) ** 2, axis=1) / (settings.size / 4) ** 2 * 2)
     targets = np.zeros((fields, *settings.target_shape), np.float32)
     targets[:, :-1] = rng.normal(size=(fields, settings.latent))
-    return (np.minimum(found, 1.0) * 1.6 - 0.8).astype(np.float32)[..., None], targets
+    found = np.minimum(found, 1.0) * 1.4 - 0.8 + rng.normal(0, 0.1, found.shape)
+    return np.clip(found, -1, 1).astype(np.float32)[..., None], targets
 
 
 def examples(name: str, count: int, seed: int = 1) -> Batch:
