@@ -55,10 +55,10 @@ def without_softmax(model: Any) -> Any | None:
 def logits_of(model: Any) -> Any:
     """The model with the same layers, whose outputs are the inputs of final softmaxes and sigmoids.
 
-    Outputs of other layers stay. All are float32, since losses need more than 16 bits.
+    Outputs of other layers stay. Losses need more than 16 bits, which these outputs may have.
     """
-    outputs = [keras.ops.cast(_logit(output), "float32") for output in model.outputs]
-    return keras.Model(model.inputs, outputs if len(outputs) > 1 else outputs[0])
+    outputs = [_logit(output) for output in model.outputs]
+    return keras.Model(model.input, outputs if len(outputs) > 1 else outputs[0])
 
 
 def _logit(output: Any) -> Any:
