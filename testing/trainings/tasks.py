@@ -9,17 +9,73 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import (
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Input,
+    InputArray,
+    LeakyReLU,
+    ReLU,
+    Softmax,
+    Tanh,
+)
 from replica.trainer.tasks.contract import Task
 from workloads.settings import detection, generation
+from workloads.settings.single import OneNetwork
 
 Array = NDArray[np.float32]
 Batch = tuple[Array, Array]
 
+SIGNAL = Architecture(
+    (
+        Node("in", Input(8, 8, 3)),
+        Node("conv", Conv(4), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("gap", GlobalAveragePool(), ("relu",)),
+        Node("fc", Dense(2), ("gap",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+UNIVERSE = Architecture(
+    (
+        Node("in", InputArray((6, 6, 6, 2))),
+        Node("conv", Conv(4, (3, 3, 3), (2, 2, 2), dilation=(1, 1, 1)), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", LeakyReLU(0.3), ("bn",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("fc", Dense(4), ("flat",)),
+        Node("tanh", Tanh(), ("fc",)),
+    )
+)
+
 SMALL: dict[str, Any] = {
+    "classification": OneNetwork(lambda: SIGNAL),
+    "regression": OneNetwork(lambda: UNIVERSE),
     "detection": replace(detection.REHEARSAL, image=(48, 64), proposals_before=128),
     "generation": replace(generation.REHEARSAL, size=8),
 }
 """Settings of each task. A task that is missing here fails every test of the suite."""
+
+
+def events(settings: OneNetwork, images: int, seed: int) -> Batch:
+    """Noise, of either class in turn, kept by a selection or not."""
+    rng = np.random.default_rng(seed)
+    targets = np.zeros((images, 3), np.float32)
+    targets[np.arange(images), np.arange(images) % 2] = 1
+    targets[:, 2] = rng.integers(2, size=images)
+    return rng.normal(size=(images, *settings.build().input_shape)).astype(np.float32), targets
+
+
+def universes(settings: OneNetwork, cubes: int, seed: int) -> Batch:
+    """Noise with four numbers in [-1, 1]."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(cubes, *settings.build().input_shape))
+    return inputs.astype(np.float32), rng.uniform(-1, 1, (cubes, 4)).astype(np.float32)
 
 
 def boxes_of(rng: np.random.Generator, settings: detection.DetectionSettings, most: int) -> Array:
@@ -62,7 +118,7 @@ def blobs(settings: generation.GenerationSettings, fields: int, seed: int) -> Ba
 
 def examples(name: str, count: int, seed: int = 1) -> Batch:
     """Examples of a task at its settings in `SMALL`."""
-    make: Any = {"detection": rectangles, "generation": blobs}[name]
+    make: Any = {"classification": events, "regression": universes, "detection": rectangles, "generation": blobs}[name]
     batch: Batch = make(SMALL[name], count, seed)
     return batch
 

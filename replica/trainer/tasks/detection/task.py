@@ -121,7 +121,7 @@ class Detection:
         """Logits of the classes (N, R, classes + 1), and shifts (N, R, classes, 4), of regions."""
         shifts, logits = head(cut(first.levels, boxes, self._settings), training=training)
         shifts = ops.reshape(shifts, (-1, boxes.shape[1], self._settings.classes, 4))
-        return ops.cast(logits, "float32"), ops.cast(shifts, "float32")
+        return logits, ops.cast(shifts, "float32")
 
     def _proposal_losses(self, first: FirstStage, truth: Truth) -> tuple[Any, Any]:
         """Objectness and shifts of the sampled anchors, (N,) each."""

@@ -59,7 +59,7 @@ class Generation:
         """
         flipped = targets[:, -1:]
         fields = (inputs, self._made(targets, training=True))
-        real, made = (ops.cast(self._judge(each, training=True), "float32") for each in fields)
+        real, made = (self._judge(each, training=True) for each in fields)
         judged = cross_entropy_of_logits(real, 1.0 - flipped) + cross_entropy_of_logits(made, flipped)
         return judged[:, 0], cross_entropy_of_logits(made, 1.0)[:, 0]
 
