@@ -37,6 +37,7 @@ SEAMS = {
     "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",
     "replica.trainer.starters:STARTERS": "tests/contract/trainer/test_rank_starters.py",
     "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
+    "replica.trainer.tasks:TASKS": "tests/contract/trainer/frameworks/test_tasks.py",
     "replica.trainer.data:SOURCES": "tests/contract/trainer/test_data_sources.py",
     "workloads:WORKLOADS": "tests/contract/trainer/test_workloads.py",
 }

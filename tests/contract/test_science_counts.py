@@ -37,7 +37,9 @@ from replica.counting.profilers import xla
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
 from testing.places import GOLDEN
-from workloads.networks import NETWORKS
+from workloads.networks import NETWORKS, REHEARSAL
+from workloads.science.generation import DCGAN_COS
+from workloads.science.weather import FRCNN_EWA
 
 COUNTS = json.loads((GOLDEN / "science.json").read_text())
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softmax")
@@ -90,6 +92,24 @@ def test_an_image_of_a_gan_passes_its_networks_as_often_as_stated() -> None:
     made, judged = (count(NETWORKS[f"dcgan-cos/{part}"](), SCIENCE_1) for part in ("generator", "discriminator"))
     # One pass of the generator, two of the discriminator, and back through it to the generator.
     assert training_operations((Passes(made), Passes(judged, 2, 2, 1))) == 151_188_438_278
+
+
+@pytest.mark.parametrize("name", REHEARSAL)
+def test_every_network_of_a_rehearsal_counts_the_same_in_both_ways(name: str) -> None:
+    network = REHEARSAL[name]()
+    model = build_model(network)
+    check_model(model, network)
+    assert architecture_of(model, network) == network
+    assert from_json(to_json(network)) == network
+    counted, built = count(network, SCIENCE_1), count_model(model, SCIENCE_1)
+    assert (built.operations, built.parameters) == (counted.operations, counted.parameters)
+    assert built.parameters == model.count_params() > 0
+
+
+def test_the_passes_of_detection_and_generation_are_the_stated_ones() -> None:
+    found, made = FRCNN_EWA.official, DCGAN_COS.official
+    assert (found.training_operations(), found.evaluation_operations()) == (1_047_607_604_390, 371_662_140_144)
+    assert (made.training_operations(), made.evaluation_operations()) == (151_188_438_278, 15_234_760_704)
 
 
 def single(layer: Layer, shape: tuple[int, ...], after: tuple[Layer, ...] = ()) -> Architecture:

@@ -55,10 +55,10 @@ def without_softmax(model: Any) -> Any | None:
 def logits_of(model: Any) -> Any:
     """The model with the same layers, whose outputs are the inputs of final softmaxes and sigmoids.
 
-    Outputs of other layers stay. All are float32, since losses need more than 16 bits.
+    These are float32, since losses need more than 16 bits; outputs of other layers stay.
     """
-    outputs = [keras.ops.cast(_logit(output), "float32") for output in model.outputs]
-    return keras.Model(model.inputs, outputs if len(outputs) > 1 else outputs[0])
+    outputs = [_logit(output) for output in model.outputs]
+    return keras.Model(model.input, outputs if len(outputs) > 1 else outputs[0])
 
 
 def _logit(output: Any) -> Any:
@@ -68,4 +68,4 @@ def _logit(output: Any) -> Any:
         isinstance(last, keras.layers.Activation) and last.activation is keras.activations.sigmoid
     )
     # A layer that several models use has a node for each of them.
-    return last._inbound_nodes[history.node_index].input_tensors[0] if squashes else output
+    return keras.ops.cast(last._inbound_nodes[history.node_index].input_tensors[0], "float32") if squashes else output

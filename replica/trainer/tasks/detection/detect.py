@@ -17,15 +17,13 @@ FIELDS = 6
 def detect(logits: Any, shifts: Any, regions: tuple[Any, Any], settings: DetectionSettings) -> Any:
     """The best detections of each image, (N, D, 6), by falling score.
 
-    From logits (N, R, classes + 1), the last for background, shifts (N, R, 4 * classes), and
+    From logits (N, R, classes + 1), the last for background, shifts (N, R, classes, 4), and
     regions: boxes (N, R, 4) and which are real (N, R).
     """
     boxes, real = regions
     scores = ops.softmax(logits, axis=-1)[..., :-1]
     scores = ops.where(real[..., None], scores, 0.0)
-    count = boxes.shape[1]
-    own = ops.reshape(shifts, (-1, count, settings.classes, 4))
-    found = decode(own, boxes[:, :, None, :], settings.region_scales, settings.largest_growth)
+    found = decode(shifts, boxes[:, :, None, :], settings.region_scales, settings.largest_growth)
     kept = [
         _of_class(clip(found[:, :, number], settings.image), scores[..., number], number, settings)
         for number in range(settings.classes)

@@ -83,8 +83,7 @@ class Detection:
         settings = self._settings
         first = self._first_stage(inputs, training=False)
         regions = propose(first.scores, first.shifts, self._tensor_of_anchors(), settings)
-        shifts, logits = self._head_of_all(cut(first.levels, regions[0], settings), training=False)
-        found = detect(logits, shifts, regions, settings)
+        found = detect(*self._second_stage(self._head_of_all, first, regions[0], training=False), regions, settings)
         flat = ops.reshape(found, (-1, settings.detections * FIELDS))
         return ops.concatenate([flat, ops.reshape(targets[:, :-1], (-1, settings.boxes * 5))], axis=1)
 
@@ -95,9 +94,10 @@ class Detection:
 
     def _found(self, rows: NDArray[np.float32], number: int) -> list[Found]:
         """Detections and true boxes of one class, image by image."""
-        split = self._settings.detections * FIELDS
-        detected = rows[:, :split].reshape(len(rows), -1, FIELDS).astype(np.float64)
-        truth = rows[:, split:].reshape(len(rows), -1, 5).astype(np.float64)
+        settings = self._settings
+        split = settings.detections * FIELDS
+        detected = rows[:, :split].reshape(-1, settings.detections, FIELDS).astype(np.float64)
+        truth = rows[:, split:].reshape(-1, settings.boxes, 5).astype(np.float64)
         used = (detected[..., 4] > 0) & (detected[..., 5] == number)
         present = truth[..., 4] == number
         return [
@@ -114,7 +114,14 @@ class Detection:
         levels, heads = outputs[: settings.region_levels], outputs[settings.region_levels :]
         scores = [ops.reshape(each, (-1, prod(each.shape[1:]))) for each in heads[::2]]
         shifts = [ops.reshape(each, (-1, prod(each.shape[1:]) // 4, 4)) for each in heads[1::2]]
-        return FirstStage(levels, ops.concatenate(scores, axis=1), ops.concatenate(shifts, axis=1))
+        joined = (ops.cast(ops.concatenate(each, axis=1), "float32") for each in (scores, shifts))
+        return FirstStage(levels, *joined)
+
+    def _second_stage(self, head: Any, first: FirstStage, boxes: Any, training: bool) -> tuple[Any, Any]:
+        """Logits of the classes (N, R, classes + 1), and shifts (N, R, classes, 4), of regions."""
+        shifts, logits = head(cut(first.levels, boxes, self._settings), training=training)
+        shifts = ops.reshape(shifts, (-1, boxes.shape[1], self._settings.classes, 4))
+        return logits, ops.cast(shifts, "float32")
 
     def _proposal_losses(self, first: FirstStage, truth: Truth) -> tuple[Any, Any]:
         """Objectness and shifts of the sampled anchors, (N,) each."""
@@ -143,15 +150,12 @@ class Detection:
         positive, negative = (ops.logical_and(each, real) for each in (matches.positive, matches.negative))
         chosen = packed(sample(positive, negative, order, settings.regions), settings.regions.total)
         regions, box = rows_of(boxes, chosen.indices), rows_of(matches.box, chosen.indices)
-        shifts, logits = self._head(cut(first.levels, regions, settings), training=True)
+        logits, shifts = self._second_stage(self._head, first, regions, training=True)
         labels = ops.where(chosen.positive, rows_of(truth.classes, box), settings.classes)
         classes = losses.cross_entropy(logits, labels)
         wanted = encode(rows_of(truth.boxes, box), regions, settings.region_scales)
-        own = ops.take_along_axis(
-            ops.reshape(shifts, (-1, settings.regions.total, settings.classes, 4)),
-            ops.minimum(labels, settings.classes - 1)[..., None, None],
-            axis=2,
-        )[:, :, 0]
+        number = ops.minimum(labels, settings.classes - 1)[..., None, None]
+        own = ops.take_along_axis(shifts, number, axis=2)[:, :, 0]
         return (
             losses.mean_of(classes, chosen.used, chosen.used),
             losses.mean_of(losses.shift_loss(own, wanted, settings.smooth), chosen.positive, chosen.used),

@@ -58,8 +58,8 @@ class Generation:
         shall be taken for real ones, whether or not the labels are flipped.
         """
         flipped = targets[:, -1:]
-        real = self._judge(inputs, training=True)
-        made = self._judge(self._made(targets, training=True), training=True)
+        fields = (inputs, self._made(targets, training=True))
+        real, made = (self._judge(each, training=True) for each in fields)
         judged = cross_entropy_of_logits(real, 1.0 - flipped) + cross_entropy_of_logits(made, flipped)
         return judged[:, 0], cross_entropy_of_logits(made, 1.0)[:, 0]
 
