@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
+from replica.trainer.tasks.classification import SignalClassification
 from replica.trainer.tasks.contract import Task
+from replica.trainer.torch.network import Network
 from replica.trainer.torch.steps import TorchSteps
 from replica.trainer.updates import UPDATES, choose_update
 
@@ -27,6 +30,8 @@ class TorchTaskSteps(TorchSteps):
         self._rows: list[NDArray[np.float32]] = []
         self._device = self._trained[0].value.device
         self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
+        if isinstance(task, SignalClassification):
+            _compute_natively(task, optimiser)
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Sums of this rank, and gradients of each part's mean loss times the scale."""
@@ -52,6 +57,15 @@ class TorchTaskSteps(TorchSteps):
         """The rows of the examples that this rank has evaluated since the last call."""
         rows, self._rows = self._rows, []
         return np.concatenate([np.zeros((0, self._task.columns), np.float32), *rows])
+
+
+def _compute_natively(task: SignalClassification, optimiser: Any) -> None:
+    """Compute the network in PyTorch's own operations if they cover all of its layers."""
+    with contextlib.suppress(KeyError):
+        network = Network(task.network)
+        if network.gives_logits:
+            network.lay_out(optimiser.variables)
+            task.forward = network
 
 
 def _zeros_if_unused(gradient: Any, value: Any) -> Any:
