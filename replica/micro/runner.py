@@ -48,8 +48,8 @@ class Runner:
     plan: Plan = FULL
     batches: tuple[int, ...] = BATCHES
     seed: int = 1
-    _unsupported: Counter[str] = field(default_factory=Counter)
-    """What the stack cannot, by the reason: how often."""
+    _unsupported: dict[str, Counter[str]] = field(default_factory=dict)
+    """What the stack cannot, by the reason: how often for each operator, but for the first pass."""
 
     @property
     def quick(self) -> bool:
@@ -61,17 +61,19 @@ class Runner:
         device, cpus = device_of(self.stack.device())
         for result in self._results(cases):
             yield replace(result, device=device, cpus=cpus)
-        for reason, times in self._unsupported.items():
-            if times > 1:
-                self.complain(f"{reason}: {times - 1} further passes are left out")
+        for reason, further in self._unsupported.items():
+            if further:
+                each = ", ".join(f"{operator} {times}" for operator, times in further.items())
+                self.complain(f"{reason}: {further.total()} further passes are left out ({each})")
 
-    def _leave_out(self, what: str, problem: AiperfError) -> None:
+    def _leave_out(self, case: Case, direction: Direction, problem: AiperfError) -> None:
         """Complain, but once only of what the stack cannot at all, such as a precision."""
         if isinstance(problem, UnsupportedError) and not isinstance(problem, TooLargeError):
-            self._unsupported[str(problem)] += 1
-            if self._unsupported[str(problem)] > 1:
+            if (further := self._unsupported.get(str(problem))) is not None:
+                further[case.operator] += 1
                 return
-        self.complain(f"{what}: {problem}")
+            self._unsupported[str(problem)] = Counter()
+        self.complain(f"{case.operator} {case.text}, {direction}: {problem}")
 
     def _results(self, cases: tuple[Case, ...]) -> Iterator[Result]:
         ceilings = self._ceilings()
@@ -81,7 +83,7 @@ class Runner:
                 try:
                     yield self._pass(case, direction, ceilings)
                 except AiperfError as error:
-                    self._leave_out(f"{case.operator} {case.text}, {direction}", error)
+                    self._leave_out(case, direction, error)
 
     def _ceilings(self) -> Ceilings:
         results: list[Result] = []
@@ -102,7 +104,7 @@ class Runner:
             error = self._check(work)
             timing, _ = self._time(work)
         except AiperfError as problem:
-            self._leave_out(f"ceiling {work.case.operator} {work.case.text}", problem)
+            self._leave_out(work.case, work.direction, problem)
             return []
         return [Result.of(self.name, self.precision, work, timing, error)]
 

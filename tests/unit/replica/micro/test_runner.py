@@ -190,7 +190,7 @@ def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(runner(WithoutPrecision(), complaints).run((SMALL,))) == []
     first, rest = complaints
     assert first.endswith(": the device has no float16")
-    assert rest == "the device has no float16: 5 further passes are left out"
+    assert rest == "the device has no float16: 5 further passes are left out (triad 2, conv 3)"
 
 
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
