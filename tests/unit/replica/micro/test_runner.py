@@ -193,6 +193,46 @@ def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert rest == "the device has no float16: 5 further passes are left out (triad 2, conv 3)"
 
 
+class Slow(ReferenceKernel):
+    """A device on which the clock moves with each call."""
+
+    now_s = 0.0
+    call_s = 3.0
+
+    def call(self, copy: int) -> None:
+        super().call(copy)
+        Slow.now_s += Slow.call_s * self.work.batch
+
+
+@pytest.mark.parametrize(("call_s", "batches", "measured"), [(6.0, [], False), (3.0, [1], True), (0.1, [1, 8], True)])
+def test_a_pass_of_slow_calls_is_left_out_and_one_of_long_calls_has_no_larger_batches(
+    call_s: float, batches: list[int], measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr(Slow, "call_s", call_s)
+    tried: list[Work] = []
+
+    class Watched(FaultyStack):
+        def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+            if work.case == SMALL:
+                tried.append(work)
+            return super().kernel(work, copies, precision)
+
+    complaints: list[str] = []
+    suite = Runner("scripted", Watched(Slow), "float32", lambda: Slow.now_s, complaints.append, QUICK, (1, 8, 64))
+    rows = [result.work for result in suite.run((SMALL,)) if result.work.case == SMALL]
+    assert [row.direction for row in rows] == (["forward", "input", "weights"] if measured else [])
+    assert {work.batch for work in tried} == {1, *batches}
+    too_slow = [text for text in complaints if text.endswith("one call takes about 6 s; at most 5 s are measured")]
+    assert len(too_slow) == (0 if measured else 3)
+    assert [each.split(":")[0] for each in too_slow] == [
+        f"conv 6x6x2 3x3 -> 3, {direction}" for direction in SMALL.directions if not measured
+    ]
+    if not measured:
+        assert len(tried) == 3, "one kernel for each pass, which was called once"
+
+
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
     monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
