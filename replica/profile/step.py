@@ -82,10 +82,12 @@ def _warm_up(subject: Subject) -> tuple[Any, ...]:
 
 
 def _known(subject: Subject, batch: tuple[Any, ...]) -> dict[str, int]:
+    from replica.profile.networks.batches import size_of  # noqa: PLC0415  (loads Keras)
+
     return {
         WEIGHTS: _bytes(subject.model.variables),
         STATE: _bytes(subject.optimiser.variables),
-        BATCH: sum(int(np.asarray(part).nbytes) for part in batch),
+        BATCH: size_of(batch),
     }
 
 

@@ -79,8 +79,12 @@ def layer_times(
 
 
 def _kind(node: str, names: dict[str, str]) -> str:
-    """The kind of the layer in a node's path: `functional/conv1_1/convolution` is of `conv1`."""
-    for part in node.split("/"):
+    """The kind of the layer in a node's path: `functional/conv1_1/convolution` is of `conv1`.
+
+    JAX names its transformations around the layer: `jit(step)/transpose(jvp(conv1))/dot_general`.
+    """
+    for wrapped in node.split("/"):
+        part = wrapped.rpartition("(")[2].rstrip(")")
         for name in (part, re.sub(r"_\d+$", "", part)):
             if name in names:
                 return names[name]

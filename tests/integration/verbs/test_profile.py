@@ -149,7 +149,6 @@ def test_memory_against_batch_size_with_the_largest_batch_that_fits(tmp_path: Pa
         (("--workload", "dcgan-cos/generator", "--size", "32"), "which has no size to change"),
         (("--workload", "frcnn-ewa/body", "--size", "96"), "does not take inputs of size 96: node 'sum4'"),
         (("--workload", "hepcnn", "--ranks", "2"), "--ranks trains on a data set"),
-        (("--size", "64", "--framework", "jax"), "--workload and --size train on TensorFlow alone"),
         (("--xla", "--framework", "torch"), "PyTorch does not compile with XLA"),
         (("--sweep", "depth=1"), "--sweep takes batch=1,2,4 or size=32,64"),
         (("--trial", "2"), "--trial names a trial of a run"),
@@ -227,5 +226,5 @@ def test_every_framework_shows_its_phases_and_its_memory(framework: str, tmp_pat
     # One map of 16 x 16 x 32 of every image at least is kept for the backward pass.
     held = found.memory_bytes.get("activations", 0) + found.memory_bytes.get("buffers of XLA programs", 0)
     assert held >= 64 * 4 * 16 * 16 * 32
-    if found.layers:
-        assert {"conv", "batchnorm", "dense"} <= {item.kind for item in found.layers}
+    kinds = {item.kind for item in found.layers}
+    assert kinds == set() if framework == "torch" else {"conv", "batchnorm", "dense"} <= kinds
