@@ -24,6 +24,8 @@ from aiperf.errors import AiperfError
 from aiperf.network.operations import count
 from replica.machine.memory import die_first
 from replica.profile.counters import Counters, CpuCounters, gpu_reason
+from replica.profile.executed import COUNTS, choose_count
+from replica.profile.executed.kinds import work_by_kind
 from replica.profile.limits import memory_limit
 from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.profile.recorded.operations import layer_times, operation_times
@@ -67,6 +69,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
     result["outside"] = _outside(subject, batch)
     result.update(_times(settings, subject, recording))
     result.update(_memory(settings, subject, known, recording))
+    result.update(_work(settings, subject, batch, recording))
     result["limit_bytes"] = limit
     result["counters"] = _counted(counters.found, settings, result["image_operations"])
     return result
@@ -137,6 +140,15 @@ def _times(settings: ProfileSettings, subject: Subject, recording: Recording) ->
             "blocks": [asdict(block) for block in blocks(steps[middle], parts[middle])],
         },
     }
+
+
+def _work(settings: ProfileSettings, subject: Subject, batch: tuple[Any, ...], recording: Recording) -> dict[str, Any]:
+    """Counted and executed operations by kind of layer; the last thing that trains."""
+    steps = recording.named(STEP)
+    events = [event for step in steps for event in recording.within(step).events]
+    executed = COUNTS.load(choose_count(settings))(subject, batch, events, len(steps))
+    kinds = work_by_kind(subject.architecture, subject.rule_set, settings.batch_size, executed)
+    return {"work": [asdict(item) for item in kinds], "work_source": executed.source}
 
 
 def _outside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:

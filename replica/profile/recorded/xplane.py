@@ -89,7 +89,7 @@ def _events(plane: Any, line: Any, programs: Programs, device: bool) -> Iterator
         if "hlo_op" in notes:
             own = Instruction(str(notes.get("tf_op", "")), str(notes["hlo_op"]))
             known = programs.get((str(notes.get("hlo_module", "")), own.operation), own)
-            yield Event(start, end, known.node, known.operation, lane, XLA)
+            yield Event(start, end, known.node, known.operation, lane, XLA, work=known.work)
             continue
         named = str(notes.get("tf_op", "")) if device else name
         node, colon, operation = named.rpartition(":")
