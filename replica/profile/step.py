@@ -29,7 +29,7 @@ from replica.profile.executed.kinds import work_by_kind
 from replica.profile.limits import memory_limit
 from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.profile.recorded.operations import layer_times, operation_times
-from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, blocks, wall_times
+from replica.profile.recorded.phases import FETCH, UNCOUNTED, STEP, blocks, wall_times
 from replica.profile.recorded.recording import Recording
 from replica.profile.recorders import RECORDERS, Recorder
 from replica.profile.settings import ProfileSettings
@@ -95,20 +95,23 @@ def _known(subject: Subject, batch: tuple[Any, ...]) -> dict[str, int]:
 
 
 def _record(subject: Subject, wanted: int, recorder: Recorder, held: int) -> tuple[list[float], Recording]:
-    """Seconds of each step but the first, including the fetching of its batch."""
+    """Seconds of each step but the first and the last, including the fetching of its batch.
+
+    What ends an exchange is recorded a little after the step: another step waits for it.
+    """
     clock, seconds = SystemClock(), list[float]()
     recorder.start()
     try:
-        for number in range(wanted + 1):
+        for number in range(wanted + 2):
             began = clock.monotonic_s()
-            with recorder.span(STEP if number else LEAD_IN, number):
+            with recorder.span(STEP if 0 < number <= wanted else UNCOUNTED, number):
                 with recorder.span(FETCH, number):
                     batch = next(subject.batches)
                 subject.train(batch)
             seconds.append(clock.monotonic_s() - began)
     finally:
         recording = recorder.stop(held)
-    return seconds[1:], recording
+    return seconds[1:-1], recording
 
 
 def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError
 from replica.profile.recorded.hlo import Instruction, Programs, read_programs
-from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, phase_of
+from replica.profile.recorded.phases import FETCH, UNCOUNTED, STEP, phase_of
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 PICOSECONDS, NANOSECONDS = 1e-12, 1e-9
 
-SPANS = frozenset((LEAD_IN, STEP, FETCH))
+SPANS = frozenset((UNCOUNTED, STEP, FETCH))
 
 ONEDNN, TENSORFLOW, XLA = "oneDNN", "TensorFlow", "XLA"
 
