@@ -29,7 +29,7 @@ from replica.profile.executed.kinds import work_by_kind
 from replica.profile.limits import memory_limit
 from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.profile.recorded.operations import layer_times, operation_times
-from replica.profile.recorded.phases import FETCH, UNCOUNTED, STEP, blocks, wall_times
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED, blocks, wall_times
 from replica.profile.recorded.recording import Recording
 from replica.profile.recorders import RECORDERS, Recorder
 from replica.profile.settings import ProfileSettings

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from replica.profile.recorded.phases import FETCH, UNCOUNTED, STEP
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 MICROSECONDS = 1e-6

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError
 from replica.profile.recorded.hlo import Instruction, Programs, read_programs
-from replica.profile.recorded.phases import FETCH, UNCOUNTED, STEP, phase_of
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED, phase_of
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 PICOSECONDS, NANOSECONDS = 1e-12, 1e-9
