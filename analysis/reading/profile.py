@@ -42,6 +42,24 @@ class ProfiledLayers(_Part):
         return self.operations / self.seconds if self.operations and self.seconds else None
 
 
+class KindWork(_Part):
+    """Operations of all layers of one kind in a step: both passes, all images of a rank."""
+
+    kind: str
+    layers: int
+    counted: int
+    """By the rules; 0 for what they do not count."""
+    executed: float | None
+    """By the framework; None if it does not tell."""
+    reason: str
+    """Why it does not."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Executed over counted operations; None without either."""
+        return self.executed / self.counted if self.executed is not None and self.counted else None
+
+
 class TimelineBlock(_Part):
     """Operations of one phase that follow each other on one lane."""
 
@@ -128,6 +146,10 @@ class Profile(_Part):
     """The most expensive first."""
     layers: tuple[ProfiledLayers, ...]
     """The most expensive first."""
+    work: tuple[KindWork, ...] = ()
+    """Counted and executed operations, the most counted first."""
+    work_source: str = ""
+    """Whose rules the executed operations follow."""
     phases: dict[str, float]
     """Wall seconds of the mean step; they sum to it."""
     outside: dict[str, float]

@@ -71,6 +71,7 @@ def _print(console: PlainConsole, profile: Profile) -> None:
     _print_operations(console, profile)
     _print_phases(console, profile)
     _print_layers(console, profile)
+    _print_work(console, profile)
     _print_memory(console, profile)
     _print_counters(console, profile)
     rate = profile.images_per_second
@@ -109,6 +110,22 @@ def _print_layers(console: PlainConsole, profile: Profile) -> None:
         counted = si(item.operations, "OP") if item.operations else "not counted"
         table.add_row(item.kind, str(item.layers or ""), f"{1000 * item.seconds:.2f}", counted, si(item.rate, "OPS"))
     console.print(table)
+
+
+def _print_work(console: PlainConsole, profile: Profile) -> None:
+    table = make_table(
+        "Counted and executed operations of a step", "kind", "layers", "counted", "executed", "executed / counted",
+        left=("kind",),
+    )  # fmt: skip
+    for item in profile.work:
+        executed = "not known" if item.executed is None else si(item.executed, "OP")
+        ratio = "" if item.ratio is None else f"{item.ratio:.3f}"
+        table.add_row(item.kind, str(item.layers or ""), si(item.counted, "OP"), executed, ratio)
+    console.print(table)
+    print_line(console, f"executed by {profile.work_source}")
+    for item in profile.work:
+        if item.reason:
+            print_line(console, f"{item.kind}: {item.reason}")
 
 
 def _print_memory(console: PlainConsole, profile: Profile) -> None:

@@ -16,7 +16,7 @@ from replica.micro.reference import reference, relative_error
 from replica.micro.results import Ceilings, Result
 from replica.micro.room import copies_of, device_of, last_level_cache
 from replica.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
-from workloads.micro.work import Case, Direction, Work, gemm, triad
+from workloads.micro.work import CEILING, Case, Direction, Work, gemm, triad
 
 BATCHES = (1, 8, 64)
 SIZES = (1024, 2048, 4096, 8192)
@@ -29,11 +29,30 @@ CHECKED_OPERATIONS, CHECKED_ELEMENTS = 5e8, 1 << 22
 """Limits of a cut-out that is checked against the reference."""
 
 LONGEST_CALL_S = 1.0
-"""Of a matrix product: larger ones are not tried."""
+"""Of a matrix product, or of a batch above 1: larger ones are not tried."""
+
+SLOWEST_CALL_S = 5.0
+"""A pass whose smallest batch takes longer is left out: measuring it takes several calls."""
+
+HOPELESS_CALL_S = 60.0
+"""A call that would take longer, by a part of it, is not even tried once."""
 
 
 class WrongResultError(AiperfError):
     """A result that differs from the reference by more than the precision explains."""
+
+
+class TooSlowError(AiperfError):
+    """A pass of which one call takes longer than `SLOWEST_CALL_S`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A pass that computes as the reference does."""
+
+    error: float
+    call_s: float
+    """Seconds of a whole call, at the rate of the part that was checked."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +67,8 @@ class Runner:
     plan: Plan = FULL
     batches: tuple[int, ...] = BATCHES
     seed: int = 1
-    _unsupported: Counter[str] = field(default_factory=Counter)
-    """What the stack cannot, by the reason: how often."""
+    _unsupported: dict[str, Counter[str]] = field(default_factory=dict)
+    """What the stack cannot, by the reason: how often for each operator, but for the first pass."""
 
     @property
     def quick(self) -> bool:
@@ -61,17 +80,19 @@ class Runner:
         device, cpus = device_of(self.stack.device())
         for result in self._results(cases):
             yield replace(result, device=device, cpus=cpus)
-        for reason, times in self._unsupported.items():
-            if times > 1:
-                self.complain(f"{reason}: {times - 1} further passes are left out")
+        for reason, further in self._unsupported.items():
+            if further:
+                each = ", ".join(f"{operator} {times}" for operator, times in further.items())
+                self.complain(f"{reason}: {further.total()} further passes are left out ({each})")
 
-    def _leave_out(self, what: str, problem: AiperfError) -> None:
+    def _leave_out(self, case: Case, direction: Direction, problem: AiperfError) -> None:
         """Complain, but once only of what the stack cannot at all, such as a precision."""
         if isinstance(problem, UnsupportedError) and not isinstance(problem, TooLargeError):
-            self._unsupported[str(problem)] += 1
-            if self._unsupported[str(problem)] > 1:
+            if (further := self._unsupported.get(str(problem))) is not None:
+                further[case.operator] += 1
                 return
-        self.complain(f"{what}: {problem}")
+            self._unsupported[str(problem)] = Counter()
+        self.complain(f"{case.operator} {case.text}, {direction}: {problem}")
 
     def _results(self, cases: tuple[Case, ...]) -> Iterator[Result]:
         ceilings = self._ceilings()
@@ -81,7 +102,7 @@ class Runner:
                 try:
                     yield self._pass(case, direction, ceilings)
                 except AiperfError as error:
-                    self._leave_out(f"{case.operator} {case.text}, {direction}", error)
+                    self._leave_out(case, direction, error)
 
     def _ceilings(self) -> Ceilings:
         results: list[Result] = []
@@ -99,23 +120,25 @@ class Runner:
 
     def _attempt(self, work: Work) -> list[Result]:
         try:
-            error = self._check(work)
+            checked = self._check(work)
             timing, _ = self._time(work)
         except AiperfError as problem:
-            self._leave_out(f"ceiling {work.case.operator} {work.case.text}", problem)
+            self._leave_out(work.case, work.direction, problem)
             return []
-        return [Result.of(self.name, self.precision, work, timing, error)]
+        return [Result.of(self.name, self.precision, work, timing, checked.error)]
 
     def _pass(self, case: Case, direction: Direction, ceilings: Ceilings) -> Result:
-        error = self._check(Work(case, direction, 1))
         works = self._works(case, direction)
+        checked = self._check(works[0])
+        image_s = checked.call_s / works[0].batch
+        works = [works[0], *(work for work in works[1:] if work.batch * image_s <= LONGEST_CALL_S)]
         work = works[0] if len(works) == 1 else min(works, key=self._probe)
         timing, operands = self._time(work)
-        result = Result.of(self.name, self.precision, work, timing, error, operands)
+        result = Result.of(self.name, self.precision, work, timing, checked.error, operands)
         return ceilings.applied(result)
 
     def _works(self, case: Case, direction: Direction) -> list[Work]:
-        """Batches that memory and patience allow. Raises UnsupportedError if there is none."""
+        """Batches that memory allows, up to a size. Raises UnsupportedError if there is none."""
         works = [Work(case, direction, batch) for batch in self.batches]
         found = [works[0]]
         copies_of(works[0], ITEM_SIZES[self.precision])
@@ -145,16 +168,18 @@ class Runner:
         generator = np.random.default_rng(self.seed)
         return [make_operands(work, generator) for _ in range(copies)]
 
-    def _check(self, work: Work) -> float:
-        """Largest error of two different copies. Raises WrongResultError."""
+    def _check(self, work: Work) -> Checked:
+        """Compare the results of two copies. Raises WrongResultError and TooSlowError."""
         small = cut_out(work)
         copies = self._operands(small, 2)
         if small.case.operator == "maxpool":
             # Stacks differ in the gradient of equal elements.
             copies = [(without_ties(each[0], seed), *each[1:]) for seed, each in enumerate(copies)]
         kernel = self._kernel(small, copies)
-        for copy in range(len(copies)):
-            kernel.call(copy)
+        call_s = self._whole_call(work, small, self._call_once(kernel))
+        if call_s > SLOWEST_CALL_S and work.case.kind != CEILING:
+            raise TooSlowError(f"one call takes {call_s:.0f} s; at most {SLOWEST_CALL_S:.0f} s are measured")
+        kernel.call(1)
         kernel.synchronise()
         errors = [relative_error(kernel.result(copy), reference(small, each)) for copy, each in enumerate(copies)]
         error = float(np.max(errors))  # NaN if any is, which no comparison allows
@@ -163,7 +188,25 @@ class Runner:
                 f"the result differs from the reference by {error:.1e} of its largest element; "
                 f"{self.precision} explains {TOLERANCES[self.precision]:.0e}"
             )
-        return error
+        return Checked(error, call_s)
+
+    def _whole_call(self, work: Work, part: Work, part_s: float) -> float:
+        """Seconds of a whole call, by those of a part.
+
+        A slow one is tried once, since parts may reach a lower rate, unless it is hopeless.
+        """
+        call_s = part_s * work.operations / part.operations
+        if part == work or not SLOWEST_CALL_S < call_s <= HOPELESS_CALL_S or work.case.kind == CEILING:
+            return call_s
+        return self._call_once(self._kernel(work, self._operands(work, 1)))
+
+    def _call_once(self, kernel: Kernel) -> float:
+        """Seconds of a call on the first copy, once everything before it has ended."""
+        kernel.synchronise()
+        began = self.seconds()
+        kernel.call(0)
+        kernel.synchronise()
+        return self.seconds() - began
 
 
 def cut_out(work: Work) -> Work:

@@ -29,7 +29,7 @@ from replica.profile.limits import memory_limit
 from replica.profile.network import architecture_of
 from replica.profile.settings import ProfileSettings
 from replica.profile.sweep import parse_sweep, sweep
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from workloads.networks import NETWORKS
 
@@ -89,8 +89,6 @@ def _checked(arguments: argparse.Namespace) -> ProfileSettings:
     if arguments.ranks > 1 and (random or (arguments.sweep or "").startswith("size")):
         raise UsageError("--ranks trains on a data set: it goes without --workload and --size")
     settings = _of_run(arguments) if arguments.run is not None else _of_options(arguments)
-    if settings.framework != DEFAULT_FRAMEWORK and settings.on_random_data:
-        raise UsageError("--workload and --size train on TensorFlow alone")
     if settings.framework == "torch" and settings.xla:
         raise UsageError("PyTorch does not compile with XLA: leave --xla out")
     architecture_of(settings)  # here, so that a size that does not fit is refused at once

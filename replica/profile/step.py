@@ -24,10 +24,12 @@ from aiperf.errors import AiperfError
 from aiperf.network.operations import count
 from replica.machine.memory import die_first
 from replica.profile.counters import Counters, CpuCounters, gpu_reason
+from replica.profile.executed import COUNTS, choose_count
+from replica.profile.executed.kinds import work_by_kind
 from replica.profile.limits import memory_limit
 from replica.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.profile.recorded.operations import layer_times, operation_times
-from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, blocks, wall_times
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED, blocks, wall_times
 from replica.profile.recorded.recording import Recording
 from replica.profile.recorders import RECORDERS, Recorder
 from replica.profile.settings import ProfileSettings
@@ -67,6 +69,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
     result["outside"] = _outside(subject, batch)
     result.update(_times(settings, subject, recording))
     result.update(_memory(settings, subject, known, recording))
+    result.update(_work(settings, subject, batch, recording))
     result["limit_bytes"] = limit
     result["counters"] = _counted(counters.found, settings, result["image_operations"])
     return result
@@ -82,28 +85,33 @@ def _warm_up(subject: Subject) -> tuple[Any, ...]:
 
 
 def _known(subject: Subject, batch: tuple[Any, ...]) -> dict[str, int]:
+    from replica.profile.networks.batches import size_of  # noqa: PLC0415  (loads Keras)
+
     return {
         WEIGHTS: _bytes(subject.model.variables),
         STATE: _bytes(subject.optimiser.variables),
-        BATCH: sum(int(np.asarray(part).nbytes) for part in batch),
+        BATCH: size_of(batch),
     }
 
 
 def _record(subject: Subject, wanted: int, recorder: Recorder, held: int) -> tuple[list[float], Recording]:
-    """Seconds of each step but the first, including the fetching of its batch."""
+    """Seconds of each step but the first and the last, including the fetching of its batch.
+
+    What ends an exchange is recorded a little after the step: another step waits for it.
+    """
     clock, seconds = SystemClock(), list[float]()
     recorder.start()
     try:
-        for number in range(wanted + 1):
+        for number in range(wanted + 2):
             began = clock.monotonic_s()
-            with recorder.span(STEP if number else LEAD_IN, number):
+            with recorder.span(STEP if 0 < number <= wanted else UNCOUNTED, number):
                 with recorder.span(FETCH, number):
                     batch = next(subject.batches)
                 subject.train(batch)
             seconds.append(clock.monotonic_s() - began)
     finally:
         recording = recorder.stop(held)
-    return seconds[1:], recording
+    return seconds[1:-1], recording
 
 
 def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]) -> dict[str, Any]:
@@ -135,6 +143,15 @@ def _times(settings: ProfileSettings, subject: Subject, recording: Recording) ->
             "blocks": [asdict(block) for block in blocks(steps[middle], parts[middle])],
         },
     }
+
+
+def _work(settings: ProfileSettings, subject: Subject, batch: tuple[Any, ...], recording: Recording) -> dict[str, Any]:
+    """Counted and executed operations by kind of layer; the last thing that trains."""
+    steps = recording.named(STEP)
+    events = [event for step in steps for event in recording.within(step).events]
+    executed = COUNTS.load(choose_count(settings))(subject, batch, events, len(steps))
+    kinds = work_by_kind(subject.architecture, subject.rule_set, settings.batch_size, executed)
+    return {"work": [asdict(item) for item in kinds], "work_source": executed.source}
 
 
 def _outside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:

@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-
 from aiperf.errors import AiperfError
 from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import AIPERF_1, RuleSet
 from aiperf.network.science import SCIENCE_1
 from replica.profile.network import architecture_of
+from replica.profile.networks import NETWORK_STEPS
+from replica.profile.networks.batches import RandomBatches
 from replica.profile.settings import ProfileSettings
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder
+from replica.trainer.model.optimisers import build_optimiser
 from workloads.classification.workload import CLASSIFICATION
 
 
@@ -52,12 +53,13 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
     request = _request(settings)
     builder.set_up(request.precision, request.seed)
     architecture = architecture_of(settings)
-    model, optimiser = _built(architecture, request)
+    model = builder.build_model(architecture)
+    builder.check_model(model, architecture)
+    # The name of the optimiser is one that `phases.phase_of` looks for.
+    optimiser = build_optimiser(model, request, steps_per_epoch=1)
     rules = AIPERF_1 if settings.workload is None else SCIENCE_1
     if settings.on_random_data:
-        from replica.profile.random_steps import NetworkSteps, RandomBatches  # noqa: PLC0415  (loads TensorFlow)
-
-        own = NetworkSteps(model, optimiser, collective, settings.batch_size, settings.xla)
+        own = NETWORK_STEPS.load(settings.framework)(model, optimiser, collective, settings.batch_size, settings.xla)
         random = iter(RandomBatches.of(architecture.input_shape, settings.batch_size))
         return Subject(architecture, rules, model, optimiser, own, random)
     dataset = CLASSIFICATION.dataset(request)
@@ -67,17 +69,6 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
     source = open_source(request, dataset, framework.pipeline)
     batches = _endless(source, settings.batch_size, RankShare(collective.rank, collective.size))
     return Subject(architecture, rules, model, optimiser, steps, batches)
-
-
-def _built(architecture: Architecture, request: TrainRequest) -> tuple[Any, Any]:
-    """Model and optimiser. Their names are those that `phases.phase_of` looks for."""
-    model = builder.build_model(architecture)
-    builder.check_model(model, architecture)
-    optimiser: Any = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
-    if request.precision == "mixed_float16":
-        optimiser = keras.optimizers.LossScaleOptimizer(optimiser, name="loss_scale")
-    optimiser.build(model.trainable_variables)
-    return model, optimiser
 
 
 def _endless(source: Any, batch_size: int, share: RankShare) -> Iterator[tuple[Any, ...]]:

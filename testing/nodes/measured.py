@@ -1,15 +1,18 @@
-"""Nodes of hand-made runs as the micro suite would have measured them."""
+"""Nodes of hand-made runs as the micro suite would have measured them, and of real ones."""
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
 from typing import Any
 
 from aiperf.files import write_atomically
 from aiperf.history.bodies import NodeMeasured
 from aiperf.history.chain import hash_of
-from aiperf.run_directory.measured import MicroRow, NodeResult, encoded, file_name
-from aiperf.run_directory.paths import measured_file
-from testing.hand_made import HandMadeRun
+from aiperf.run_directory.measured import MicroRow, NodeResult, decoded_node, encoded, file_name
+from aiperf.run_directory.paths import RunPaths, measured_file
+from testing.hand_made import HandMadeRun, aiperf
+from testing.runs import raw_records, report
 
 
 def row(operator: str, kind: str = "ceiling", **facts: Any) -> MicroRow:
@@ -38,3 +41,24 @@ def measure_node(run: HandMadeRun, host: str = "n1", rows: tuple[MicroRow, ...] 
     write_atomically(measured_file(run.paths, file_name(host)), data)
     run.primary.append(NodeMeasured(replica=0, name=file_name(host), digest=hash_of(data)))
     return run
+
+
+MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]')
+"""Settings of a run that measures its nodes by the shortest suite."""
+
+
+def check_measured_node(output: Path) -> None:
+    """Raise AssertionError unless this machine was measured once, before the release."""
+    name = file_name(socket.gethostname())
+    data = measured_file(RunPaths(output), name).read_bytes()
+    assert [path.name for path in (output / "micro").iterdir()] == [name]
+    found = decoded_node(data, name)
+    assert found.problems == ()
+    assert {each.operator for each in found.results} == {"gemm", "triad", "fc"}
+    records = [each for each in raw_records(output) if each["type"] in ("node_measured", "run_released")]
+    assert [each["type"] for each in records] == ["node_measured", "run_released"]
+    assert (records[0]["name"], records[0]["digest"]) == (name, hash_of(data))
+    (ceiling,) = report(output)["roofline"]["ceilings"]
+    assert (ceiling["nodes"], ceiling["gemm_ops"] > 0) == (1, True)
+    verified = aiperf("verify", output)
+    assert verified.returncode == 0, verified.stdout

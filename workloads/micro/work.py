@@ -153,14 +153,18 @@ class Work:
         return self.elements * item_size
 
 
+CEILING = "ceiling"
+"""The kind of the cases that bound all others."""
+
+
 def gemm(size: int) -> Case:
     """The product of two square matrices, with the first as a batch of `size` vectors."""
-    return Case("gemm", "ceiling", channels=size, filters=size)
+    return Case("gemm", CEILING, channels=size, filters=size)
 
 
 def triad(elements: int) -> Case:
     """a = b + s c on vectors (McCalpin 1995, STREAM)."""
-    return Case("triad", "ceiling", channels=elements)
+    return Case("triad", CEILING, channels=elements)
 
 
 TRIAD_FACTOR = 3.0

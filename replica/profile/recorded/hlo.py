@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from replica.profile.recorded.hlo_work import work_of
+
 HEAVY = frozenset(("convolution", "dot"))
 
 SILENT = frozenset(("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "copy"))
 """Instructions that do not name a fusion, if there are others in it."""
+
+
+Work = tuple[tuple[str, float | None], ...]
+"""Floating-point operations by the node that they come from; None if they are not known."""
 
 
 class Instruction(NamedTuple):
@@ -16,6 +22,7 @@ class Instruction(NamedTuple):
 
     node: str
     operation: str
+    work: Work = ()
 
 
 Programs = Mapping[tuple[str, str], Instruction]
@@ -44,8 +51,22 @@ def instructions(module: Any) -> dict[tuple[str, str], Instruction]:
     for computation in module.computations:
         nodes = _nodes(computation, computations)
         for each in computation.instructions:
-            found[module.name, each.name] = Instruction(nodes[each.id], _operation(each, computations))
+            operation = _operation(each, computations)
+            found[module.name, each.name] = Instruction(
+                nodes[each.id], operation, _work(each, computation, computations)
+            )
     return found
+
+
+def _work(instruction: Any, computation: Any, computations: Mapping[int, Any], node: str = "") -> Work:
+    """Operations of an instruction, or of all parts of a fusion, each of its own node."""
+    own = instruction.metadata.op_name or node
+    if instruction.opcode != "fusion":
+        by_id = {each.id: each for each in computation.instructions}
+        work = work_of(instruction, by_id)
+        return ((own, work),) if work != 0 else ()
+    bodies = [computations[number] for number in instruction.called_computation_ids]
+    return tuple(pair for body in bodies for part in body.instructions for pair in _work(part, body, computations, own))
 
 
 def _parts(instruction: Any, computations: Mapping[int, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 MICROSECONDS = 1e-6
@@ -34,7 +34,7 @@ def read_trace(trace: Mapping[str, Any], held: int) -> Recording:
     spans = tuple(
         Span(each["name"], *_times(each))
         for each in found
-        if each.get("cat") == "user_annotation" and each["name"] in (STEP, LEAD_IN, FETCH)
+        if each.get("cat") == "user_annotation" and each["name"] in (STEP, UNCOUNTED, FETCH)
     )
     operations = [each for each in found if each.get("cat") == "cpu_op"]
     phases = _Phases(spans, operations)

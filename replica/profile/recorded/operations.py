@@ -64,7 +64,7 @@ def layer_times(
     names = {node.name: node.layer.kind for node in architecture.nodes}
     seconds: dict[str, float] = {}
     for part in segments(events):
-        kind = _kind(part.event.node, names)
+        kind = kind_of(part.event.node, names)
         seconds[kind] = seconds.get(kind, 0.0) + part.seconds / steps
     if not seconds.keys() - {NO_LAYER}:
         return []
@@ -78,9 +78,13 @@ def layer_times(
     return sorted(found, key=lambda item: -item.seconds)
 
 
-def _kind(node: str, names: dict[str, str]) -> str:
-    """The kind of the layer in a node's path: `functional/conv1_1/convolution` is of `conv1`."""
-    for part in node.split("/"):
+def kind_of(node: str, names: dict[str, str]) -> str:
+    """The kind of the layer in a node's path: `functional/conv1_1/convolution` is of `conv1`.
+
+    JAX names its transformations around the layer: `jit(step)/transpose(jvp(conv1))/dot_general`.
+    """
+    for wrapped in node.split("/"):
+        part = wrapped.rpartition("(")[2].rstrip(")")
         for name in (part, re.sub(r"_\d+$", "", part)):
             if name in names:
                 return names[name]

@@ -24,7 +24,7 @@ JAX, JAX_FORWARD, JAX_BACKWARD = "jit(", "jvp(", "transpose("
 """JAX names the transformations that made an instruction; what the gradient did not make is the
 update."""
 
-LEAD_IN, STEP, FETCH = "lead-in", "train", "input"
+UNCOUNTED, STEP, FETCH = "uncounted", "train", "input"
 """Names of the marked spans; the first step under the profiler is not counted."""
 
 HOST = "host"

@@ -18,6 +18,8 @@ class Event:
     library: str = ""
     phase: str = ""
     """If the recording has it; else it is known by the names."""
+    work: tuple[tuple[str, float | None], ...] = ()
+    """Floating-point operations of instructions of XLA, by node; None if XLA does not know them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError
 from replica.profile.recorded.hlo import Instruction, Programs, read_programs
-from replica.profile.recorded.phases import FETCH, LEAD_IN, STEP, phase_of
+from replica.profile.recorded.phases import FETCH, STEP, UNCOUNTED, phase_of
 from replica.profile.recorded.recording import Allocation, Event, Recording, Span
 
 PICOSECONDS, NANOSECONDS = 1e-12, 1e-9
 
-SPANS = frozenset((LEAD_IN, STEP, FETCH))
+SPANS = frozenset((UNCOUNTED, STEP, FETCH))
 
 ONEDNN, TENSORFLOW, XLA = "oneDNN", "TensorFlow", "XLA"
 
@@ -89,7 +89,7 @@ def _events(plane: Any, line: Any, programs: Programs, device: bool) -> Iterator
         if "hlo_op" in notes:
             own = Instruction(str(notes.get("tf_op", "")), str(notes["hlo_op"]))
             known = programs.get((str(notes.get("hlo_module", "")), own.operation), own)
-            yield Event(start, end, known.node, known.operation, lane, XLA)
+            yield Event(start, end, known.node, known.operation, lane, XLA, work=known.work)
             continue
         named = str(notes.get("tf_op", "")) if device else name
         node, colon, operation = named.rpartition(":")

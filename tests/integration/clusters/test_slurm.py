@@ -19,6 +19,7 @@ from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf
 from testing.needs import need
+from testing.nodes.measured import MICRO, check_measured_node
 from testing.processes import all_end, ask, listening, processes_with, words_of
 from testing.runs import begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
 
@@ -103,12 +104,13 @@ def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path
     output, script = tmp_path / "run", tmp_path / "job.sh"
     made = aiperf(
         "slurm", "script", *SIMULATED, "--replicas", 3, "--duration", "6s", "--name", "odd name",
-        "--output", output, "--file", script, "--log", tmp_path / "job.log", "--set", "slurm.time=00:05:00",
+        "--output", output, "--file", script, "--log", tmp_path / "job.log", "--set", "slurm.time=00:10:00", *MICRO,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     assert "3 node(s); submit it with: sbatch" in made.stdout
     subprocess.run(["sbatch", str(script)], check=True)
-    wait_for(lambda: queue() == [])
+    wait_for(lambda: queue() == [], 500)
+    check_measured_node(output)
     found = report(output)
     assert (found["name"], found["ended"], found["replicas"]) == ("odd name", "deadline", 3)
     assert aiperf("check", output).returncode == 0

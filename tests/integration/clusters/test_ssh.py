@@ -15,20 +15,22 @@ from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
 from testing.hand_made import SIMULATED, aiperf
 from testing.hosts.sshd import Hosts
+from testing.nodes.measured import MICRO, check_measured_node
 from testing.processes import all_end, family
 from testing.runs import agents, begin, nothing_is_left, report, wait_for_epochs
 
 
-def test_a_run_over_two_hosts(ssh_hosts: Hosts, tmp_path: Path) -> None:
+def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output = tmp_path / "odd name é"
     result = aiperf(
         "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "6s",
-        "--output", output,
+        "--output", output, *MICRO, timeout_s=500,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     found = report(output)
     assert found["ended"] == "deadline"
     assert all(detail["operations"] > 0 for detail in found["replica_details"])
+    check_measured_node(output)
     nothing_is_left(output)
 
 

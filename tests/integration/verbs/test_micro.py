@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,19 +42,36 @@ def test_wrong_use_and_missing_stacks(tmp_path: Path) -> None:
     assert (absent.returncode, "'make native' builds it" in absent.stderr) == (3, True)
 
 
-def test_a_stack_a_precision_and_an_operator_that_are_missing_cost_a_line_each_and_the_rest_runs(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("processor", ["AVX2", "DEFAULT"])
+def test_a_precision_that_the_processor_lacks_costs_two_lines_and_the_rest_runs(processor: str) -> None:
+    if reason := missing("native"):
+        pytest.skip(reason)
+    done = aiperf("micro", "--quick", "--operators", "fc", "--kinds", "sparse", "--stack", "native", "--precision",
+                  "float16", "--format", "json", environment={"ONEDNN_MAX_CPU_ISA": processor},
+                  timeout_s=500)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    measured = Counter(row["operator"] for row in json.loads(done.stdout))
+    refused = [line for line in done.stderr.splitlines() if "has no float16 for it on this CPU" in line]
+    # Each reason has a line for its first pass, and a second one for the others.
+    first = Counter(
+        re.findall(r"^aiperf: native: (\w+) .*, (?:forward|input|weights): oneDNN", done.stderr, re.MULTILINE)
+    )
+    further: Counter[str] = Counter()
+    for named in re.findall(r"further passes are left out \((.*)\)$", done.stderr, re.MULTILINE):
+        further.update({operator: int(times) for operator, times in (each.split() for each in named.split(", "))})
+    assert measured["triad"] == 1
+    assert measured["fc"] + first["fc"] + further["fc"] == 3, done.stderr
+    if processor == "AVX2":
+        # It has no AVX512-FP16, whatever the machine.
+        assert (len(refused), measured["gemm"], measured["fc"]) == (2, 0, 0), done.stderr
+    else:
+        assert bool(refused) == (measured["gemm"] == 0 or measured["fc"] < 3), done.stderr
+
+
+def test_stacks_that_are_missing_or_unknown_cost_a_line_each_and_the_rest_runs(tmp_path: Path) -> None:
     if reason := missing("native"):
         pytest.skip(reason)
     file = tmp_path / "micro.csv"
-    half = aiperf("micro", "--quick", "--operators", "fc", "--kinds", "sparse", "--stack", "native", "--precision",
-                  "float16", "--format", "json", timeout_s=500)  # fmt: skip
-    # Processors without AVX512-FP16 say so, and measure what they can.
-    refused = [line for line in half.stderr.splitlines() if "has no float16 for it on this CPU" in line]
-    rows = json.loads(half.stdout)
-    assert [row["operator"] for row in rows if row["operator"] != "gemm"][:1] == ["triad"]
-    assert len(refused) + sum(row["operator"] == "fc" for row in rows) == 3 + (len(refused) > 0) * 2
     several = aiperf("micro", "--quick", "--operators", "fc", "--kinds", "sparse", "--stack", "native,cuda", "--format",
                      "csv", "--output", file, timeout_s=500)  # fmt: skip
     assert several.returncode == 0, several.stderr

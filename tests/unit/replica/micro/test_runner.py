@@ -190,7 +190,81 @@ def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(runner(WithoutPrecision(), complaints).run((SMALL,))) == []
     first, rest = complaints
     assert first.endswith(": the device has no float16")
-    assert rest == "the device has no float16: 5 further passes are left out"
+    assert rest == "the device has no float16: 5 further passes are left out (triad 2, conv 3)"
+
+
+class Slow(ReferenceKernel):
+    """A device on which the clock moves with each call."""
+
+    now_s = 0.0
+    call_s = 3.0
+
+    def call(self, copy: int) -> None:
+        super().call(copy)
+        Slow.now_s += Slow.call_s * self.work.batch
+
+
+@pytest.mark.parametrize(("call_s", "batches", "measured"), [(6.0, [], False), (3.0, [1], True), (0.1, [1, 8], True)])
+def test_a_pass_of_slow_calls_is_left_out_and_one_of_long_calls_has_no_larger_batches(
+    call_s: float, batches: list[int], measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr(Slow, "call_s", call_s)
+    tried: list[Work] = []
+
+    class Watched(FaultyStack):
+        def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+            if work.case == SMALL:
+                tried.append(work)
+            return super().kernel(work, copies, precision)
+
+    complaints: list[str] = []
+    suite = Runner("scripted", Watched(Slow), "float32", lambda: Slow.now_s, complaints.append, QUICK, (1, 8, 64))
+    rows = [result.work for result in suite.run((SMALL,)) if result.work.case == SMALL]
+    assert [row.direction for row in rows] == (["forward", "input", "weights"] if measured else [])
+    assert {work.batch for work in tried} == {1, *batches}
+    too_slow = [text for text in complaints if text.endswith("one call takes 6 s; at most 5 s are measured")]
+    assert [each.split(":")[0] for each in too_slow] == [
+        f"conv 6x6x2 3x3 -> 3, {direction}" for direction in SMALL.directions if not measured
+    ]
+    if not measured:
+        assert len(tried) == 3, "one kernel for each pass, which was called once"
+
+
+@pytest.mark.parametrize(
+    ("part_s", "whole_s", "calls", "said"),
+    [
+        (0.5, 2.0, 1 + 3, None),
+        (2.0, 4.0, 1 + 1 + 3, None),
+        (2.0, 9.0, 1, "one call takes 9 s; at most 5 s are measured"),
+        (20.0, 1.0, 0, "one call takes 80 s; at most 5 s are measured"),
+    ],
+)
+def test_a_call_that_its_checked_part_predicts_to_be_slow_is_tried_once_unless_it_is_hopeless(
+    part_s: float, whole_s: float, calls: int, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replica.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.micro.runner.last_level_cache", lambda: 4096)
+    case = Case("fc", "dense2d", 1 << 12, filters=1 << 11)
+    assert 4 * cut_out(Work(case, "forward", 1)).operations == Work(case, "forward", 1).operations
+    called: list[Work] = []
+    now_s = 0.0
+
+    class Clocked(ReferenceKernel):
+        def call(self, copy: int) -> None:
+            nonlocal now_s
+            super().call(copy)
+            called.append(self.work)
+            now_s += whole_s if self.work.case == case else part_s
+
+    complaints: list[str] = []
+    suite = Runner("scripted", FaultyStack(Clocked), "float32", lambda: now_s, complaints.append, QUICK, (1,))
+    rows = [result for result in suite.run((case,)) if result.work.case == case]
+    forward = Work(case, "forward", 1)
+    assert called.count(forward) == calls, "tried, warmed up with, in blocks"
+    assert [row.seconds for row in rows] == ([whole_s] * 3 if said is None else [])
+    assert [text.rpartition(": ")[2] for text in complaints] == ([said] * 3 if said is not None else [])
 
 
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,16 @@ class Written:
     node: str = ""
     operand_ids: tuple[int, ...] = ()
     called_computation_ids: tuple[int, ...] = field(default=())
+    shape: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(element_type=11, dimensions=(4, 3)))
+    window: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(dimensions=()))
+    dot_dimension_numbers: SimpleNamespace | None = None
 
     @property
     def metadata(self) -> SimpleNamespace:
         return SimpleNamespace(op_name=self.node)
+
+
+CONTRACTED = SimpleNamespace(lhs_contracting_dimensions=(0,))
 
 
 def test_fusions_are_named_by_their_parts_and_belong_to_the_heaviest() -> None:
@@ -29,7 +35,7 @@ def test_fusions_are_named_by_their_parts_and_belong_to_the_heaviest() -> None:
         id=1,
         instructions=[
             Written(1, "p", "parameter"),
-            Written(2, "w", "convolution", "gradient_tape/conv/Filter", (1,)),
+            Written(2, "w", "dot", "gradient_tape/conv/Filter", (1, 1), dot_dimension_numbers=CONTRACTED),
             Written(3, "s", "subtract", "sgd/Sub", (2,)),
         ],
     )
@@ -47,7 +53,12 @@ def test_fusions_are_named_by_their_parts_and_belong_to_the_heaviest() -> None:
         ],
     )
     found = instructions(SimpleNamespace(name="step", computations=[update, relu, entry]))
-    assert found["step", "relu_fusion"] == Instruction("net/relu", "fusion of maximum")
-    assert found["step", "update_fusion"] == Instruction("gradient_tape/conv/Filter", "fusion of convolution, subtract")
+    relu_work = (("net/relu", 12.0),)
+    assert found["step", "relu_fusion"] == Instruction("net/relu", "fusion of maximum", relu_work)
+    # Each part of a fusion counts for its own node.
+    update_work = (("gradient_tape/conv/Filter", 2.0 * 12 * 4), ("sgd/Sub", 12.0))
+    assert found["step", "update_fusion"] == Instruction(
+        "gradient_tape/conv/Filter", "fusion of dot, subtract", update_work
+    )
     assert found["step", "copy.1"] == Instruction("net/relu", "copy"), "a copy serves what reads it"
-    assert found["step", "w"] == Instruction("gradient_tape/conv/Filter", "convolution")
+    assert found["step", "w"] == Instruction("gradient_tape/conv/Filter", "dot", update_work[:1])
