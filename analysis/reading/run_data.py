@@ -25,10 +25,10 @@ from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
-from analysis.reading.workloads import WorkloadCosts, read_costs
 
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""

@@ -54,23 +54,21 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
     same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
     """
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
-    work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
     # Errors of classification belong to AutoML; workloads have qualities of their own.
-    error = best_error([] if data.is_science else work, data.end_ms)
-    score = operations_per_second(total, data.duration_ms)
+    classified = [] if data.is_science else list(data.work.values())
+    error = best_error(classified, data.end_ms)
     phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))
     verdict = _verdict(data, trials, error, physics)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
-    roofline = roofline_part(data, score if scored else None, micro)
+    score = operations_per_second(total, data.duration_ms) if scored else None
+    roofline = roofline_part(data, score, micro)
     trials = _with_shares(trials, roofline)
     return Report(
-        score_ops=score if scored else None,
-        peak_ops=peak_ops(data, evidence.work),
-        sustained_ops=sustained_ops([piece for own in evidence.work.values() for piece in own]),
+        score_ops=score,
         error=error,
         ranks=sum(replica.ranks or 0 for replica in replicas),
         images_trained=sum(trial.images_trained for trial in trials),
@@ -80,14 +78,20 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         replica_details=replicas,
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
-        energy=energy(data, data.telemetry, [] if data.is_science else work, total),
+        energy=energy(data, data.telemetry, classified, total),
         physics=physics,
         roofline=roofline,
         **verdict,
         **_surroundings(data),
+        **(_rates(data, evidence) if scored else {}),
         **(_science(data, trials, evidence, roofline) if data.is_science
-           else _automl(data, trials, score if scored else None, error, phases)),
+           else _automl(data, trials, score, error, phases)),
     )  # fmt: skip
+
+
+def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:
+    pieces = [piece for own in evidence.work.values() for piece in own]
+    return {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(pieces)}
 
 
 def _automl(

@@ -244,9 +244,11 @@ class Report(Part):
     FAILED, and of scientific workloads.
     """
     peak_ops: float | None = None
-    """Best mean OPS in a window of ten progress intervals; null without work."""
+    """Best mean OPS in a window of ten progress intervals; null without a score or work."""
     sustained_ops: float | None = None
-    """`operations_total` / seconds from the first training step to the last record of work."""
+    """`operations_total` / seconds from the first training step to the last record of work; null
+    without a score or work.
+    """
     error: float
     """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2
     x evaluated images); 1 without any epoch, and of scientific workloads.

@@ -36,7 +36,7 @@ def peak_of_trial(work: TrialWork, begin_ms: int) -> float | None:
 
 
 def points_of(work: TrialWork, begin_ms: int) -> Points:
-    """The records of a trial after `begin_ms`, one for each time, without work that does not count."""
+    """The records of a trial after `begin_ms`, one for each time; only work that counts."""
     before, total = dict[int, int](), 0
     found = [(begin_ms, 0)]
     for epoch in sorted(work.epochs, key=lambda item: item.body.epoch):

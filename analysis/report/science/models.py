@@ -10,6 +10,7 @@ from aiperf.facts import EpochFacts
 from aiperf.history.bodies import WorkloadStarted
 from aiperf.history.entries import TrialLedger
 from analysis.reading.run_data import RunData
+from analysis.reading.science.quality import known_of, measured_of, reaches_target
 
 ERRORS = 5
 """Exponent of the quality in valid operations per second (BenchCouncil's HPC AI500 v2)."""
@@ -101,30 +102,10 @@ def _readings(data: RunData, trial: TrialLedger) -> list[Reading]:
 
 def _reading(time_ms: int, trial: int, facts: EpochFacts, body: WorkloadStarted) -> Reading:
     values = measured_of(facts, body)
-    known = {name: value for name, value in values.items() if value is not None}
-    reached = len(known) == len(body.target) and reaches(known, body)
+    known, reached = known_of(values), reaches_target(facts, body)
     shares = [_share(value, body.target[name], body.higher) for name, value in known.items()]
     share = min(shares, default=0.0) if len(known) == len(body.target) else 0.0
     return Reading(time_ms, trial, facts, values[next(iter(body.target))], reached, share)
-
-
-def measured_of(facts: EpochFacts, body: WorkloadStarted) -> dict[str, float | None]:
-    """The measures that the target names; None for those that an epoch does not have.
-
-    The first one is also the quality of the epoch, which is negative if lower is better.
-    """
-    values: dict[str, float | None] = {name: (facts.measures or {}).get(name) for name in body.target}
-    first = next(iter(body.target))
-    if values[first] is None and facts.quality is not None:
-        values[first] = facts.quality if body.higher else -facts.quality
-    return values
-
-
-def reaches(values: dict[str, float], body: WorkloadStarted) -> bool:
-    """True if every measure is at or beyond its value of the target."""
-    if body.higher:
-        return all(value >= body.target[name] for name, value in values.items())
-    return all(value <= body.target[name] for name, value in values.items())
 
 
 def _share(value: float, target: float, higher: bool) -> float:
