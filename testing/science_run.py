@@ -87,7 +87,7 @@ class ScienceRun(HandMadeRun):
             "science.size": "rehearsal", "training.trainer": "keras",
         }  # fmt: skip
         super().__init__(root, {**own, **(overrides or {})})
-        self._ahead_ms: dict[int, int] = {}
+        self.ahead_ms: dict[int, int] = {}
         for architecture in (IMAGES, CUBES):
             ArchitectureStore(self.paths).save(architecture)
 
@@ -102,7 +102,7 @@ class ScienceRun(HandMadeRun):
     def come(self, replica: int, ahead_ms: int = 0) -> ScienceRun:
         """Start a replica, for the first time or again."""
         self.replicas[replica] = HistoryWriter(self.paths, f"replica-{replica:04d}", _Shifted(self.clock, ahead_ms))
-        self._ahead_ms[replica] = ahead_ms
+        self.ahead_ms[replica] = ahead_ms
         self.tell(ReplicaReady(replica=replica, writer=self.replicas[replica].name, accelerators=1,
                                clock_offset_ms=ahead_ms))  # fmt: skip
         return self
@@ -167,6 +167,13 @@ class ScienceRun(HandMadeRun):
         self._close(replica, "completed")
         return self
 
+    def stop(self, trial: int) -> ScienceRun:
+        """Have the end of the run stop a trial."""
+        replica = self._jobs[trial].replica
+        self.replicas[replica].append(TrialEnded(trial=trial, reason="stopped"))
+        self._close(replica, "stopped")
+        return self
+
     def crash(self, trial: int) -> ScienceRun:
         """Fail a trial."""
         replica = self._jobs[trial].replica
@@ -180,7 +187,7 @@ class ScienceRun(HandMadeRun):
         return self
 
     def sampled(self, end_s: float, watts: Mapping[int, tuple[float, float]]) -> ScienceRun:
-        """Sample a node of each replica every 5 s: `watts` has its accelerator's and its CPUs' power.
+        """Sample a node of each replica every 5 s: `watts` has the power of accelerator and CPUs.
 
         The accelerator has a counter of energy, which begins at some value.
         """
@@ -198,7 +205,7 @@ class ScienceRun(HandMadeRun):
                 counted = 1e9 + 1000 * (power * t_s + t_s * t_s)
                 gpu = {"DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_POWER_USAGE": power,
                        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": counted}  # fmt: skip
-                time = format_utc(T0_MS + 1000 * t_s + self._ahead_ms[replica])
+                time = format_utc(T0_MS + 1000 * t_s + self.ahead_ms[replica])
                 lines.append({"time": time, "cpu_percent": 50.0, "cpu_power_w": cpus, "accelerators": [gpu]})
             file = self.paths.telemetry_file(f"{writer.name}-{host}")
             file.write_text("".join(json.dumps(line) + "\n" for line in lines))
