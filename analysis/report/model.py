@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.rules.table import RULES_VERSION, Status
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
 from analysis.report.roofline.parts import RooflinePart
-from analysis.report.science.parts import WorkloadPart
+from analysis.report.workloads import WorkloadPart
 
 
 class ViolationPart(Part):

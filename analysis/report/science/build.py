@@ -18,7 +18,8 @@ from analysis.report.rates.pace import Stretch, sustained_ops
 from analysis.report.rates.peak import peak_of_trial
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.models import Model, Reading, models_of, valid_share
-from analysis.report.science.parts import (
+from analysis.report.science.price import cost, joules_until
+from analysis.report.workloads import (
     InstancePart,
     ModelTrialPart,
     QualityPart,
@@ -26,7 +27,6 @@ from analysis.report.science.parts import (
     ToQualityPart,
     WorkloadPart,
 )
-from analysis.report.science.price import cost, joules_until
 
 Numbers = dict[str, float | None]
 

@@ -17,9 +17,9 @@ from aiperf.network.science import SCIENCE_1
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.report.science.parts import InstancePart, WorkloadPart
+from analysis.report.workloads import InstancePart, WorkloadPart
 from testing.hand_made import T0_MS
-from testing.science_run import CUBES, IMAGES, ScienceRun
+from testing.science.hand_made import CUBES, IMAGES, ScienceRun
 
 PRICES = {"price.node_hour": 3.2, "price.kwh": 0.31, "price.currency": "EUR", "price.source": "a list"}
 WATTS = {0: (300.0, 110.0), 1: (220.0, 60.0), 2: (410.0, 90.0)}
@@ -70,7 +70,7 @@ def raw_lines(run: ScienceRun) -> pd.DataFrame:
     return lines
 
 
-def recomputed(run: ScienceRun) -> pd.DataFrame:
+def recomputed(run: ScienceRun) -> dict[Any, dict[Any, Any]]:
     """Of every model: its first job, and its first epoch at or beyond the target."""
     lines = raw_lines(run)
     jobs = lines[lines.type == "job_issued"].set_index("trial")[["workload", "instance", "ms", "replica"]]
@@ -91,7 +91,7 @@ def recomputed(run: ScienceRun) -> pd.DataFrame:
     first = epochs[epochs.reached].groupby(by_model).first()
     found = jobs.groupby(by_model).ms.min().to_frame("start").join(first)
     found["seconds"] = (found.ms - found.start) / 1000
-    return found
+    return dict(found.to_dict("index"))
 
 
 def joules(run: ScienceRun, replica: int, begin_ms: float, end_ms: float) -> float:
@@ -119,15 +119,15 @@ def test_a_healthy_run_is_not_damaged_and_says_what_it_is(tmp_path: Path) -> Non
 def test_every_model_equals_its_recomputation_from_the_raw_lines(tmp_path: Path) -> None:
     run = run_of_four(tmp_path)
     found, expected = models(report_of(run)), recomputed(run)
-    assert set(found) == set(expected.index)
-    for key, row in expected.iterrows():
-        model = found[key]
-        assert model.reached == (not pd.isna(row.seconds))
+    assert set(found) == set(expected)
+    for key, model in found.items():
+        row = expected[key]
+        assert model.reached == (not pd.isna(row["seconds"]))
         if not model.reached:
             continue
-        assert model.time_to_quality_s == row.seconds
-        assert (model.epochs_to_quality, model.images_to_quality) == (row.epoch, row.images_so_far)
-        assert model.operations_to_quality == row.operations_so_far
+        assert model.time_to_quality_s == row["seconds"]
+        assert (model.epochs_to_quality, model.images_to_quality) == (row["epoch"], row["images_so_far"])
+        assert model.operations_to_quality == row["operations_so_far"]
     unreached = found["cosmoflow", 1]
     assert not unreached.reached
     assert {getattr(unreached, name) for name in ("time_to_quality_s", "epochs_to_quality", "images_to_quality",
@@ -152,11 +152,11 @@ def test_energy_and_cost_equal_the_raw_samples_and_prices(tmp_path: Path) -> Non
     run = run_of_four(tmp_path)
     found = models(report_of(run))
     for key, replica in ((("resnet-hep", 0), 0), (("cosmoflow", 0), 2)):
-        model, row = found[key], recomputed(run).loc[key]
-        energy = joules(run, replica, row.start, row.ms)
+        model, row = found[key], recomputed(run)[key]
+        energy = joules(run, replica, row["start"], row["ms"])
         assert model.energy_to_quality_j == pytest.approx(energy, rel=1e-9)
-        assert model.mean_power_w == pytest.approx(energy / row.seconds, rel=1e-9)
-        cost = row.seconds * 1 * 3.2 / 3600 + energy * 0.31 / 3.6e6
+        assert model.mean_power_w == pytest.approx(energy / row["seconds"], rel=1e-9)
+        cost = row["seconds"] * 1 * 3.2 / 3600 + energy * 0.31 / 3.6e6
         assert model.cost_to_quality == pytest.approx(cost, rel=1e-9)
 
 

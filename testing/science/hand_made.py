@@ -111,7 +111,7 @@ class ScienceRun(HandMadeRun):
         self, trial: int, workload: str, instance: int = 0, replica: int = 0, resumes: int | None = None
     ) -> ScienceRun:
         """Issue the job of a model."""
-        number = 1000 * list(self.config.science.workloads).index(workload) + instance
+        number = 1000 * [*map(str, self.config.science.workloads)].index(workload) + instance
         seed = fold_seed(self.config.run.seed, workload, number, 0)
         job = JobIssued(trial=trial, replica=replica, round=1, seed=seed, workload=workload, instance=instance,
                         resumes=resumes)  # fmt: skip
