@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError
@@ -49,9 +49,10 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
             save_drawing(folder / "figures", drawing)
         for name, table in csv_tables(data, report).items():
             write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
-        write_atomically(folder / "mllog.txt", "".join(f"{line}\n" for line in mllog_lines(data, report)).encode())
-        for name, lines in result_logs(data, report):
-            write_atomically(folder / "mllog" / name, "".join(f"{line}\n" for line in lines).encode())
+        if lines := [*mllog_lines(data, report)]:
+            write_atomically(folder / "mllog.txt", _text(lines))
+        for name, log in result_logs(data, report):
+            write_atomically(folder / "mllog" / name, _text(log))
         write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
         write_atomically(page, report_page(data, report).encode())
     except OSError as error:
@@ -59,6 +60,10 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
             [f"{folder} cannot be written: {error}; choose another with --output"]
         ) from error
     return page
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _json(report: Report) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.output.systems import STATUSES
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 from analysis.report.science.models import Model, models_of
@@ -90,7 +89,9 @@ def _about(data: RunData, report: Report, part: WorkloadPart, own: InstancePart)
         "submission_org": report.name,
         "submission_platform": report.name,
         "submission_division": "closed" if report.verdict == "official" else "open",
-        "submission_status": STATUSES[report.configuration["run"].get("availability", "research")],
+        "submission_status": str(report.configuration["run"].get("availability", "research")).replace(
+            "-premise", "prem"
+        ),
         "number_of_nodes": nodes,
         "accelerators_per_node": devices // nodes,
         "seed": own.seed,

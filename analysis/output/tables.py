@@ -12,7 +12,7 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
-from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows
+from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.words import TRIAL_STATES, known
 from analysis.report.model import Report
 from analysis.report.roofline.parts import RooflinePart
@@ -80,11 +80,13 @@ def closing_lines(report: Report) -> Iterator[str]:
 
 def _workloads(report: Report) -> Iterator[Table]:
     """The results of the workloads, then the models of each."""
-    yield _shown("Workloads: medians of the models", filled(result_rows(report)))
+    to_quality, rates = split(result_rows(report), "workload")
+    yield _shown("Workloads: what the target took, medians of the models", filled(to_quality))
+    yield _shown("Rates", filled(rates))
     for part in report.workloads:
         if part.models:
-            rows = model_rows(part, currency_of(report))
-            yield _shown(f"Models of {part.workload}: what the target took", filled(rows[:MOST_ROWS]))
+            to_quality, _ = split(model_rows(part, currency_of(report))[:MOST_ROWS], "model")
+            yield _shown(f"Models of {part.workload}", filled(to_quality))
 
 
 def _shown(title: str, rows: list[dict[str, str]]) -> Table:

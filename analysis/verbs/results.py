@@ -46,6 +46,9 @@ LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
 UNITS = {
     "score_ops": "OPS",
     "regulated_score_ops": "OPS",
+    "peak_ops": "OPS",
+    "sustained_ops": "OPS",
+    "energy_to_quality_j": "J",
     "operations_total": "OP",
     "score per accelerator (OPS)": "OPS",
     "operations per second of training": "OPS",
@@ -173,7 +176,7 @@ def _shown(name: str, value: float | None) -> str:
         return format_duration(value)
     if name == "images trained per second of training" and value is not None:
         return f"{value:,.1f}"
-    unit = UNITS.get(name)
+    unit = UNITS.get(name.rpartition(": ")[2])
     if unit is None and isinstance(value, int):
         return f"{value:,}"
     return number(value) if unit is None else si(value, unit)

@@ -36,9 +36,8 @@ def _datasets(report: Report) -> str:
 def machine_of(report: Report) -> Machine:
     """Nodes, processors, memory, accelerators, replicas, software and precision."""
     nodes = nodes_of(report)
-    precisions = {trial.precision or "" for trial in report.trials} | {
-        part.precision or "" for part in report.workloads
-    }
+    precisions = {trial.precision or "" for trial in report.trials}
+    precisions |= {part.precision or "" for part in report.workloads}
     found = {
         "nodes": _kinds([_node(facts) for facts in nodes]),
         "accelerators": _kinds([_accelerators(facts) for facts in nodes]),

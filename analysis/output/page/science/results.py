@@ -12,6 +12,8 @@ from analysis.report.workloads import InstancePart, ToQualityPart, WorkloadPart
 
 NOT_REACHED = "not reached"
 
+SHORT_S = 120
+
 Shown = dict[str, str]
 """Texts by heading."""
 
@@ -72,12 +74,17 @@ def time_of(part: WorkloadPart) -> str:
     least, most = part.time_to_quality_least_s, part.time_to_quality_most_s
     if part.time_to_quality_s is None or least is None or most is None:
         return NOT_REACHED
-    spread = f" ({format_duration(least)} to {format_duration(most)})" if part.reached > 1 else ""
-    return f"{format_duration(part.time_to_quality_s)}{spread}"
+    spread = f" ({_duration(least)} to {_duration(most)})" if part.reached > 1 else ""
+    return f"{_duration(part.time_to_quality_s)}{spread}"
+
+
+def _duration(seconds: float) -> str:
+    """A time to quality: short ones with tenths of a second."""
+    return f"{seconds:.1f} s" if seconds < SHORT_S else format_duration(seconds)
 
 
 def _time(model: InstancePart) -> str:
-    return NOT_REACHED if model.time_to_quality_s is None else format_duration(model.time_to_quality_s)
+    return NOT_REACHED if model.time_to_quality_s is None else _duration(model.time_to_quality_s)
 
 
 def _rates(part: WorkloadPart | InstancePart) -> Shown:
@@ -98,6 +105,15 @@ def _prices(part: ToQualityPart, currency: str) -> Shown:
 
 def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
+RATES = ("images/s", "OPS", "peak OPS", "sustained OPS", "valid OPS", "share of ceiling")
+
+
+def split(rows: Sequence[Shown], name: str) -> tuple[list[Shown], list[Shown]]:
+    """What the target took, and the rates: two tables for a terminal, each with one column."""
+    to_quality = [{key: text for key, text in row.items() if key not in RATES} for row in rows]
+    return to_quality, [{name: row[name], **{key: row[key] for key in RATES if key in row}} for row in rows]
 
 
 def filled(rows: Sequence[Shown]) -> list[Shown]:
