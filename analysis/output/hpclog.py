@@ -83,15 +83,13 @@ def _about(data: RunData, report: Report, part: WorkloadPart, own: InstancePart)
     replica = own.trials[-1].replica if own.trials else -1
     devices = next((item.accelerators for item in report.replica_details if item.replica == replica), 0)
     ranks = next((item.ranks or 1 for item in report.replica_details if item.replica == replica), 1)
-    images = _images(data, own)
+    images, availability = _images(data, own), report.configuration["run"].get("availability", "research")
     about: dict[str, Any] = {
         "submission_benchmark": part.workload,
         "submission_org": report.name,
         "submission_platform": report.name,
         "submission_division": "closed" if report.verdict == "official" else "open",
-        "submission_status": str(report.configuration["run"].get("availability", "research")).replace(
-            "-premise", "prem"
-        ),
+        "submission_status": "onprem" if availability == "on-premise" else availability,
         "number_of_nodes": nodes,
         "accelerators_per_node": devices // nodes,
         "seed": own.seed,

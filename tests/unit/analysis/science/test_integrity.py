@@ -108,7 +108,7 @@ def other_size(root: Path) -> ScienceRun:
 
 
 def other_network_built(root: Path) -> ScienceRun:
-    return begun(root).built(1, architecture=CUBES.hash).at(10).measured(1, 1, accuracy=0.9).done(1)  # type: ignore[attr-defined,no-any-return]
+    return begun(root).built(1, architecture=CUBES.hash).at(10).measured(1, 1, accuracy=0.9).done(1)
 
 
 def twice_at_once(root: Path) -> ScienceRun:
@@ -172,15 +172,11 @@ def test_a_workload_in_a_run_of_automl_is_a_damage(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"training.max_epochs": 4}).at(0).release(100)
     run.at(1).start_trial(1).at(20).epoch(1, 1).end_trial(1)
     start = ScienceRun(tmp_path / "other").at(0).ready(60, 0).at(1).issue(1, "resnet-hep").at(2).begin(1)
-    (record,) = [body for body in _bodies(start) if getattr(body, "type", "") == "workload_started"]
+    (record,) = (trial.begun for trial in read_run(start.paths).ledger.trials.values())
+    assert record is not None
     run.at(30).replicas[0].append(record)
     run.replicas[0].append(TrialEnded(trial=1, reason="stopped"))
     assert any("a training begins with workload_started" in text for text in damages(run.end(100)))
-
-
-def _bodies(run: ScienceRun) -> list[object]:
-    ledger = read_run(run.paths).ledger
-    return [trial.begun for trial in ledger.trials.values() if trial.begun is not None]
 
 
 def test_passes_may_leave_out_what_is_zero(tmp_path: Path) -> None:
