@@ -29,6 +29,18 @@ this project's and provisional.
 """
 
 
+IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType({
+    "resnet-hep": (412_416, 137_471),
+    "resnet-cos": (524_288, 65_536),
+    "cosmoflow": (524_288, 65_536),
+    "frcnn-ewa": (32_120, 2_920),
+})  # fmt: skip
+"""Images trained and evaluated in an epoch of official size, of data sets with a fixed split.
+
+The training examples that are evaluated for the training quality come on top.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """What the records say of one workload."""
@@ -43,6 +55,8 @@ class WorkloadFacts:
     """Of the models."""
     fingerprints: tuple[str | None, ...] = ()
     """Of the data, each distinct one once; None: a trial names none."""
+    epoch_images: tuple[tuple[int, int], ...] = ()
+    """Images trained and evaluated in completed epochs, each distinct pair once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,17 @@ def _required_targets() -> str:
     return ", ".join(f"{name} {' and '.join(f'{value:g}' for value in values)}" for name, values in TARGETS.items())
 
 
+def _epochs(item: WorkloadFacts) -> str:
+    shown = [f"{trained} trained and {evaluated} evaluated" for trained, evaluated in item.epoch_images[:3]]
+    return " or ".join(shown) or "no epoch"
+
+
+def _whole(item: WorkloadFacts) -> bool:
+    trained, evaluated = IMAGES.get(item.workload, (0, 0))
+    allowed = {(trained, 0), (trained, evaluated), (trained, 2 * evaluated)}
+    return item.workload not in IMAGES or set(item.epoch_images) <= allowed
+
+
 def _seeds(item: WorkloadFacts) -> str:
     return f"{len(set(item.seeds))} of {len(item.seeds)}"
 
@@ -109,6 +134,8 @@ RULES: tuple[Rule[ScienceFacts], ...] = (
     Rule("data", "one known fingerprint of the data of each workload", "setting",
          lambda f: _of_each(f, _fingerprint),
          lambda f: all(_fingerprint(item) not in ("unknown", "several") for item in f.workloads)),
+    Rule("epochs", "all images of the data set in each", "setting",
+         lambda f: _of_each(f, _epochs), lambda f: all(map(_whole, f.workloads))),
     Rule("size", "official", "setting",
          lambda f: ", ".join(f.sizes) or "no trial", lambda f: f.sizes == ("official",)),
     Rule("instances", f"at least {LEAST_INSTANCES} of each workload", "setting",

@@ -23,6 +23,7 @@ from aiperf.history.bodies import (
 from aiperf.history.files import HistoryWriter
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Conv, Dense, Flatten, GlobalAveragePool, InputArray, LeakyReLU, Softmax
+from aiperf.rules.science import IMAGES as EPOCH_IMAGES
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.seeds import fold_seed
 from testing.hand_made import T0_MS, HandMadeRun, ManualClock
@@ -150,7 +151,8 @@ class ScienceRun(HandMadeRun):
         """Record an epoch with its measures; the first one is the target's."""
         job = self._jobs[trial]
         assert job.workload is not None
-        trained, evaluated = SIZES[job.workload]
+        sizes = SIZES if self.config.science.size == "rehearsal" else EPOCH_IMAGES
+        trained, evaluated = sizes[job.workload]
         first = next(iter(measures.values()))
         self.completed(job.replica, EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated, loss=1.0,

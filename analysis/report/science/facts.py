@@ -42,4 +42,13 @@ def _workload(data: RunData, name: str, models: Sequence[Model]) -> WorkloadFact
         targets=tuple(sorted({tuple(body.target.values()) for body in begun})),
         seeds=tuple(body.seed for body in issued if body is not None),
         fingerprints=tuple(sorted({body.fingerprint for body in begun}, key=str)),
+        epoch_images=tuple(
+            sorted(
+                {
+                    (item.facts.images_trained, item.facts.images_evaluated)
+                    for model in models
+                    for item in model.readings
+                }
+            )
+        ),
     )

@@ -89,7 +89,7 @@ def test_a_healthy_run_is_not_damaged_and_says_what_it_is(tmp_path: Path) -> Non
     assert (report.status, report.rules_version, report.ended) == ("UNOFFICIAL", "science-1", "completed")
     assert report.final_line == "AIPerf-science: workloads=2 reached=1 seconds=66.000 status=UNOFFICIAL"
     missed = {violation.rule for violation in report.violations}
-    assert missed == {"observed data", "size", "instances", "targets", "quality"}
+    assert missed == {"observed data", "epochs", "size", "instances", "targets", "quality"}
     assert (report.trials, report.hyperparameters, report.statistics) == ((), (), None)
     assert (report.error, report.regulated_score_ops) == (1.0, None)
 
