@@ -18,8 +18,10 @@ from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
+from analysis.results.science.ranking import rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
+from analysis.verbs.workload_tables import print_workloads
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "rank": lambda row: str(row.rank or "-"),
@@ -72,22 +74,26 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     found = [try_result(path, repeat) for path in arguments.results]
     found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
-    ranking = rank((item for item in found if isinstance(item, RunResult)), arguments.by, problems)
+    results = [item for item in found if isinstance(item, RunResult)]
+    ranking = rank((item for item in results if not item.report.is_science), arguments.by, problems)
+    workloads = rank_workloads(item for item in results if item.report.is_science)
     if arguments.html is not None:
         write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent))
     if arguments.format == "json":
         document = {
             "order": ranking.order,
             "rows": [asdict(row) for row in ranking.rows],
+            "workloads": [asdict(row) for row in workloads],
             "problems": problems,
             "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
         }
         say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
-        say_text(csv_text(ranking.frame()))
+        say_text(csv_text(ranking.frame() if ranking.rows or not workloads else workload_frame(workloads)))
     else:
+        print_workloads(workloads)
         _print_ranking(ranking)
-    if not ranking.rows:
+    if not ranking.rows and not workloads:
         raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
 
@@ -95,6 +101,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
 def _rankable(result: RunResult, order: Order) -> RunResult | str:
     """A result, or why it cannot be ranked: a bare report.json may hold anything."""
     try:
+        rank_workloads([result])
         for row in rank([result], order).rows:
             for text in COLUMNS.values():
                 text(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.comparison import compare
+from analysis.results.science.ranking import rank_workloads
 from analysis.results.source import read_result
 from analysis.results.status import run_status
 from testing.hand_made import T0_MS, aiperf
@@ -171,3 +173,27 @@ def test_several_models_have_a_log_each(tmp_path: Path) -> None:
     assert not (page.parent / "mllog.txt").exists()
     stop = json.loads((page.parent / logs[0]).read_text().splitlines()[-1].removeprefix(":::MLLOG "))
     assert (stop["key"], stop["time_ms"], stop["metadata"]) == ("run_stop", T0_MS + 34_000, {"status": "success"})
+
+
+def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path / "a", **{"run.name": "one"})
+    other = ScienceRun(tmp_path / "b", {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
+    other.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
+    other.complete(10)
+    results = [read_result(each.paths.root) for each in (run, other, run)]
+    rows = rank_workloads(results)
+    assert [(row.workload, row.system, row.rank) for row in rows] == [
+        ("cosmoflow", "one", None), ("cosmoflow", "two", None), ("resnet-hep", "two", None),
+        ("resnet-hep", "one", None),
+    ]  # fmt: skip
+    official = rank_workloads(
+        replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results
+    )
+    assert [(row.workload, row.system, row.rank) for row in official][2:] == [
+        ("resnet-hep", "two", 1), ("resnet-hep", "one", 2),
+    ]  # fmt: skip
+    found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
+    assert found["rows"] == []
+    assert [row["time_to_quality_s"] for row in found["workloads"]][2:] == [8.0, pytest.approx(24.685)]
+    shown = aiperf("rank", run.paths.root).stdout
+    assert "resnet-hep on tensorflow, rehearsal size" in shown
