@@ -60,7 +60,7 @@ def peak_ops(data: RunData, work: dict[int, list[Stretch]]) -> float | None:
     """Operations per second of a run in its best window of ten median intervals; None without work.
 
     In an interval a trial works at a constant rate. The rates of all trials add up. `work`: the
-    stretches of every trial. A shorter run is one window.
+    stretches of every trial. The whole of the work is a window, too: no peak is below its mean.
     """
     curves = [points_of(data.work[number], own[0].begin_ms) for number, own in work.items()]
     curves = [points for points in curves if points.shape[1] > 1]
@@ -69,13 +69,14 @@ def peak_ops(data: RunData, work: dict[int, list[Stretch]]) -> float | None:
     window_ms = INTERVALS * float(np.median(np.concatenate([np.diff(times) for times, _ in curves])))
     times, done = _together(curves)
     span_ms = times[-1] - times[0]
+    whole = float(done[-1] * 1000 / span_ms)
     if span_ms <= window_ms:
-        return float(done[-1] * 1000 / span_ms)
+        return whole
     # The best window begins or ends where a rate changes.
     begins = np.concatenate([times, times - window_ms])
     begins = begins[(begins >= times[0]) & (begins + window_ms <= times[-1])]
     gains = np.interp(begins + window_ms, times, done) - np.interp(begins, times, done)
-    return float(gains.max() * 1000 / window_ms)
+    return max(whole, float(gains.max() * 1000 / window_ms))
 
 
 def _together(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
