@@ -17,6 +17,20 @@ from analysis.report.workloads import InstancePart, QualityPart, WorkloadPart
 Event = tuple[int, str, str, Any, dict[str, Any]]
 """Time, type, key, value and metadata of a line."""
 
+NUMBERS = {
+    "opt_learning_rate_warmup_epochs": "warmup_epochs",
+    "opt_learning_rate_warmup_factor": "warmup_factor",
+    "opt_weight_decay": "weight_decay",
+    "dropout": "dropout",
+}
+"""Hyperparameters by the keys of MLPerf."""
+
+LISTS = {
+    "opt_learning_rate_decay_boundary_epochs": "decay_epochs",
+    "opt_learning_rate_decay_factor": "decay_factors",
+}
+"""The same of lists, recorded as numbers with commas."""
+
 POINT, BEGIN, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
@@ -78,7 +92,7 @@ def _evaluations(data: RunData, model: Model) -> list[int]:
 
 
 def _about(data: RunData, report: Report, part: WorkloadPart, own: InstancePart) -> dict[str, Any]:
-    """Settings and hyperparameters. A schedule without warm-up or steps has 0, 1 and no epochs."""
+    """Settings and hyperparameters; those that the records do not have are left out."""
     values, nodes = part.hyperparameters, data.manifest.config.replica.nodes
     replica = own.trials[-1].replica if own.trials else -1
     devices = next((item.accelerators for item in report.replica_details if item.replica == replica), 0)
@@ -96,16 +110,12 @@ def _about(data: RunData, report: Report, part: WorkloadPart, own: InstancePart)
         "global_batch_size": _number(values.get("batch_size"), 1) * max(1, ranks),
         "train_samples": images[0],
         "eval_samples": images[1],
-        "opt_name": values.get("optimiser", "sgd"),
+        "opt_name": values.get("optimiser", ""),
         "opt_base_learning_rate": _number(values.get("learning_rate"), 0),
-        "opt_learning_rate_warmup_epochs": _number(values.get("warmup_epochs"), 0),
-        "opt_learning_rate_warmup_factor": _number(values.get("warmup_factor"), 1),
-        "opt_learning_rate_decay_boundary_epochs": _numbers(values.get("decay_epochs")),
-        "opt_learning_rate_decay_factor": _numbers(values.get("decay_factors")),
         "gradient_accumulation_steps": 1,
     }
-    further = {"dropout": "dropout", "opt_weight_decay": "weight_decay"}
-    return about | {key: values[name] for key, name in further.items() if name in values}
+    about |= {key: values[name] for key, name in NUMBERS.items() if name in values}
+    return about | {key: _numbers(values[name]) for key, name in LISTS.items() if name in values}
 
 
 def _images(data: RunData, own: InstancePart) -> tuple[int, int]:

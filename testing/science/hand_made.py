@@ -85,7 +85,7 @@ class ScienceRun(HandMadeRun):
     def __init__(self, root: Path, overrides: Mapping[str, Any] | None = None) -> None:
         own = {
             "run.suite": "science", "science.workloads": list(TERMS), "science.instances": 2,
-            "science.size": "rehearsal", "training.trainer": "keras",
+            "science.size": "rehearsal", "science.data_dir": "/data", "training.trainer": "keras",
         }  # fmt: skip
         super().__init__(root, {**own, **(overrides or {})})
         self.ahead_ms: dict[int, int] = {}
@@ -112,8 +112,7 @@ class ScienceRun(HandMadeRun):
         self, trial: int, workload: str, instance: int = 0, replica: int = 0, resumes: int | None = None
     ) -> ScienceRun:
         """Issue the job of a model."""
-        number = 1000 * [*map(str, self.config.science.workloads)].index(workload) + instance
-        seed = fold_seed(self.config.run.seed, workload, number, 0)
+        seed = fold_seed(self.config.run.seed, workload, instance, 0)
         job = JobIssued(trial=trial, replica=replica, round=1, seed=seed, workload=workload, instance=instance,
                         resumes=resumes)  # fmt: skip
         self._jobs[trial], self._open[replica] = job, trial
@@ -127,7 +126,8 @@ class ScienceRun(HandMadeRun):
         body = WorkloadStarted(**{
             "trial": trial, "replica": job.replica, "workload": job.workload, "instance": job.instance,
             "size": self.config.science.size, "framework": self.config.training.framework,
-            "training_passes": ONCE, "evaluation_passes": EVALUATED, "precision": "float32",
+            "training_passes": ONCE, "evaluation_passes": EVALUATED,
+            "further_training": 0, "further_evaluation": 0, "precision": "float32",
             "trainer": self.config.training.trainer, "generated": True, "fingerprint": "f" * 64,
             "resumes": job.resumes, **TERMS[job.workload], **facts,
         })  # fmt: skip

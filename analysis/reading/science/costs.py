@@ -36,12 +36,15 @@ class WorkloadCost:
 
     training: tuple[Passes, ...]
     evaluation: tuple[Passes, ...]
+    further_training: int = 0
+    """Operations of an image outside of networks when it is trained."""
+    further_evaluation: int = 0
 
     @property
     def operations(self) -> Operations:
         """As of a network: `forward` evaluates an image, `forward` and `backward` train one."""
-        evaluation = training_operations(self.evaluation)
-        return Operations(evaluation, training_operations(self.training) - evaluation)
+        evaluation = training_operations(self.evaluation) + self.further_evaluation
+        return Operations(evaluation, training_operations(self.training) + self.further_training - evaluation)
 
     @property
     def paired(self) -> Iterator[LayerCount]:
@@ -88,7 +91,8 @@ def read_costs(paths: RunPaths, ledger: Ledger) -> WorkloadCosts:
         body = trial.workload
         if body is None:
             continue
-        key = (*sorted(body.networks.items()), str(body.training_passes), str(body.evaluation_passes))
+        passes = body.training_passes, body.evaluation_passes, body.further_training, body.further_evaluation
+        key = (*sorted(body.networks.items()), str(passes))
         if key not in known:
             known[key] = _cost(body, networks)
         found = known[key]
@@ -134,14 +138,20 @@ def _cost(body: WorkloadStarted, networks: _Networks) -> WorkloadCost | str:
     """The cost of a training's images, or the problem of its passes."""
     if not body.training_passes:
         return "no network is trained"
-    found: list[tuple[Passes, ...]] = []
-    for passes in (body.training_passes, body.evaluation_passes):
-        made = [_passes(item, body, networks) for item in passes]
-        problem = next((item for item in made if isinstance(item, str)), None)
-        if problem is not None:
-            return problem
-        found.append(tuple(item for item in made if isinstance(item, Passes)))
-    return WorkloadCost(*found)
+    if min(body.further_training, body.further_evaluation) < 0:
+        return f"{body.further_training} and {body.further_evaluation} further operations"
+    training, evaluation = (
+        [_passes(item, body, networks) for item in passes] for passes in (body.training_passes, body.evaluation_passes)
+    )
+    problem = next((item for item in (*training, *evaluation) if isinstance(item, str)), None)
+    if problem is not None:
+        return problem
+    return WorkloadCost(
+        tuple(item for item in training if isinstance(item, Passes)),
+        tuple(item for item in evaluation if isinstance(item, Passes)),
+        body.further_training,
+        body.further_evaluation,
+    )
 
 
 def _passes(item: Mapping[str, str | int], body: WorkloadStarted, networks: _Networks) -> Passes | str:

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from aiperf.history.bodies import JobIssued, TrialClosed, WorkloadStarted
 from aiperf.history.damage import Damage
 from aiperf.history.lineage import epochs_of_training
+from aiperf.seeds import fold_seed
 from analysis.reading.integrity.view import Placed, RunView, TrialIndex
 from analysis.reading.science.quality import reaches_target
+
+SAME = (
+    "networks", "training_passes", "evaluation_passes", "further_training", "further_evaluation", "target", "higher",
+    "dataset", "generated", "fingerprint",
+)  # fmt: skip
+"""What all trials of a workload share."""
 
 Model = tuple[str | None, int | None]
 """Workload and number of a model."""
@@ -20,7 +27,6 @@ def check_model_jobs(view: RunView) -> Iterator[Damage]:
     running: dict[Model, int] = {}
     done: set[Model] = set()
     models: dict[int, Model] = {}
-    seeds: dict[Model, int] = {}
     for _, place in view.primary.events:
         body = place.body
         if isinstance(body, TrialClosed):
@@ -38,7 +44,7 @@ def check_model_jobs(view: RunView) -> Iterator[Damage]:
             last, running[model] = max(last, body.trial), body.trial
             yield from _planned(place, body, view)
             yield from _resumed(place, body, models)
-            yield from _seed(place, body, seeds)
+            yield from _seed(place, body, view)
 
 
 def _named(model: Model) -> str:
@@ -60,15 +66,11 @@ def _resumed(place: Placed[object], body: JobIssued, models: dict[int, Model]) -
         yield place.damage("conflict", found, f"an earlier trial of {_named((body.workload, body.instance))}")
 
 
-def _seed(place: Placed[object], body: JobIssued, seeds: dict[Model, int]) -> Iterator[Damage]:
-    """A model has one seed, and no two models have the same."""
-    model = (body.workload, body.instance)
-    if seeds.setdefault(model, body.seed) != body.seed:
-        yield place.damage("conflict", f"job {body.trial} has seed {body.seed}", f"{seeds[model]}, as before")
-    others = [other for other, seed in seeds.items() if seed == body.seed and other != model]
-    if others:
-        found = f"job {body.trial} has seed {body.seed}"
-        yield place.damage("conflict", found, f"another one: it is that of {_named(others[0])}")
+def _seed(place: Placed[object], body: JobIssued, view: RunView) -> Iterator[Damage]:
+    """The seed of a model is folded from the run's."""
+    expected = fold_seed(view.config.run.seed, body.workload or "", body.instance or 0, 0)
+    if body.seed != expected:
+        yield place.damage("conflict", f"job {body.trial} has seed {body.seed}", f"{expected}, of its model")
 
 
 def check_model_ends(view: RunView) -> Iterator[Damage]:
@@ -111,8 +113,7 @@ def check_same_terms(view: RunView) -> Iterator[Damage]:
     for trial, index in sorted(view.models.items()):
         body = index.started.body
         known = first.setdefault(body.workload, body)
-        for name in ("networks", "training_passes", "evaluation_passes", "target", "higher", "dataset", "generated",
-                     "fingerprint"):  # fmt: skip
+        for name in SAME:
             found, expected = getattr(body, name), getattr(known, name)
             if found != expected:
                 shown = f"trial {trial} of {body.workload} has the {name.replace('_', ' ')} {found}"

@@ -64,7 +64,7 @@ def check_model_facts(trace: Trace, view: RunView) -> Iterator[Damage]:
         if foreign:
             found = f"trial {body.trial} computed in {', '.join(foreign)}"
             yield built.damage("facts", found, f"the precision {body.precision}, as it was started")
-        if len(body.networks) == 1 and built.body.architecture not in body.networks.values():
+        if built.body.architecture not in body.networks.values():
             expected = ", ".join(body.networks.values())
             yield built.damage("facts", f"trial {body.trial} built {built.body.architecture}", expected)
         if view.manifest.source_hash not in (None, built.body.source_hash):

@@ -245,13 +245,15 @@ def test_passes_of_several_networks_make_the_operations_of_an_image(tmp_path: Pa
         {"network": "discriminator", "forward": 2, "backward": 2, "input_gradient": 1},
     )
     run.begin(1, networks={"generator": IMAGES.hash, "discriminator": CUBES.hash}, training_passes=passes,
-              evaluation_passes=({"network": "generator", "forward": 1},)).phase(1, "train")  # fmt: skip
+              evaluation_passes=({"network": "generator", "forward": 1},),
+              further_training=70, further_evaluation=30).phase(1, "train")  # fmt: skip
     run.at(10).measured(1, 1, accuracy=0.9).done(1).complete(20)
     part: WorkloadPart = report_of(run).workloads[0]
     images, cubes = (count(network, SCIENCE_1) for network in (IMAGES, CUBES))
-    expected = images.operations.total + 2 * cubes.operations.total + cubes.input_gradient
-    assert (part.training_operations, part.evaluation_operations) == (expected, images.operations.forward)
-    assert part.models[0].operations == 8000 * expected + 3000 * images.operations.forward
+    expected = images.operations.total + 2 * cubes.operations.total + cubes.input_gradient + 70
+    evaluated = images.operations.forward + 30
+    assert (part.training_operations, part.evaluation_operations) == (expected, evaluated)
+    assert part.models[0].operations == 8000 * expected + 3000 * evaluated
 
 
 def test_the_report_fits_its_schema(tmp_path: Path) -> None:
