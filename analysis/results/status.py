@@ -78,7 +78,7 @@ def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, Seen
     holder, unfinished = find_holder(paths.claims, now_ms), data.ended == "unfinished"
     if unfinished and holder is not None and holder.alive:
         return ("starting" if data.start_ms is None else "running"), holder
-    if data.ended == "deadline" or seconds_left(data, now_ms) == 0:
+    if data.ended in ("deadline", "completed") or seconds_left(data, now_ms) == 0:
         return "ended", holder
     if unfinished and holder is not None and not holder.here:
         return "silent", holder
