@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -174,11 +174,11 @@ class HandMadeRun(_Primary):
     Times are those of the replicas' clocks; the primary's records have its own.
     """
 
-    def at(self, t_s: float) -> HandMadeRun:
+    def at(self, t_s: float) -> Self:
         self.clock.now_ms = T0_MS + round(t_s * 1000)
         return self
 
-    def resume(self, new_clock: bool = False, claim: int | None = None) -> HandMadeRun:
+    def resume(self, new_clock: bool = False, claim: int | None = None) -> Self:
         """Have another primary resume the run, which closes the trials in progress.
 
         With a claim it also fences the one before.
@@ -191,14 +191,14 @@ class HandMadeRun(_Primary):
             self._close(replica, "lost")
         return self
 
-    def rejoin(self, replica: int = 0) -> HandMadeRun:
+    def rejoin(self, replica: int = 0) -> Self:
         """Start a replica again."""
         self.replicas[replica] = HistoryWriter(self.paths, f"replica-{replica:04d}", self.clock)
         self.tell(ReplicaReady(replica=replica, writer=self.replicas[replica].name, accelerators=1,
                                clock_offset_ms=self._offset_ms))  # fmt: skip
         return self
 
-    def release(self, duration_s: float, replicas: int = 1, offset_ms: int = 0) -> HandMadeRun:
+    def release(self, duration_s: float, replicas: int = 1, offset_ms: int = 0) -> Self:
         self._configure(run_duration=duration_s, run_replicas=max(1, replicas))
         self._offset_ms = offset_ms
         for replica in range(replicas):
@@ -208,25 +208,25 @@ class HandMadeRun(_Primary):
         self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(range(replicas))))
         return self
 
-    def release_again(self, duration_s: float) -> HandMadeRun:
+    def release_again(self, duration_s: float) -> Self:
         self.primary.append(RunReleased(duration_ms=round(duration_s * 1000), ready=tuple(self.replicas)))
         return self
 
     def start_trial(
         self, trial: int, replica: int = 0, round_number: int | None = None, resumes: int | None = None, **facts: Any
-    ) -> HandMadeRun:
+    ) -> Self:
         """Issue and start a trial: the next of the replica's schedule, or of the given round."""
         self.tell(self.job(trial, replica, round_number, resumes))
         self.replicas[replica].append(self.start_of(trial, **facts))
         return self
 
-    def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0) -> HandMadeRun:
+    def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0) -> Self:
         return self.completed(replica, EpochCompleted(
             trial=trial, epoch=epoch, images_trained=1437, images_evaluated=360, correct=correct,
             loss=1.0, validation_loss=1.0, learning_rate=self.learning_rate(epoch),
         ))  # fmt: skip
 
-    def completed(self, replica: int, body: EpochCompleted) -> HandMadeRun:
+    def completed(self, replica: int, body: EpochCompleted) -> Self:
         """Record an epoch, with evidence if it is trained, and witness it."""
         trained = body.evidence is None and self.config.training.trainer != "simulated"
         body = self._evident(body) if trained else body
@@ -249,7 +249,7 @@ class HandMadeRun(_Primary):
         cursor = Cursor({self.primary.name: self.primary.head})
         return {"cursor": cursor.text, "cursor_hash": cursor.hash}
 
-    def built(self, trial: int, replica: int = 0, **facts: Any) -> HandMadeRun:
+    def built(self, trial: int, replica: int = 0, **facts: Any) -> Self:
         """Record what the trainer of a trial has built."""
         self.replicas[replica].append(TrialBuilt(
             **{"trial": trial, "architecture": self.architecture.hash, "compute": {}, "devices": ("NVIDIA H200",),
@@ -258,13 +258,13 @@ class HandMadeRun(_Primary):
         ))  # fmt: skip
         return self
 
-    def progress(self, trial: int, epoch: int, trained: int, replica: int = 0) -> HandMadeRun:
+    def progress(self, trial: int, epoch: int, trained: int, replica: int = 0) -> Self:
         self.replicas[replica].append(
             ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=0)
         )
         return self
 
-    def end_trial(self, trial: int, replica: int = 0) -> HandMadeRun:
+    def end_trial(self, trial: int, replica: int = 0) -> Self:
         """End a trial after its last epoch, in warm-up rounds with a predicted accuracy."""
         ledger = Ledger()
         ledger.add(HistoryReader(self.paths).read_new().records)
@@ -276,19 +276,19 @@ class HandMadeRun(_Primary):
         self._close(replica, "completed")
         return self
 
-    def fail_trial(self, trial: int, replica: int = 0) -> HandMadeRun:
+    def fail_trial(self, trial: int, replica: int = 0) -> Self:
         self.replicas[replica].append(TrialFailed(trial=trial, replica=replica, kind="crash", reason="gone"))
         self._close(replica, "failed")
         return self
 
-    def lose(self, replica: int, reason: str = "power cut") -> HandMadeRun:
+    def lose(self, replica: int, reason: str = "power cut") -> Self:
         self._record(ReplicaLost(replica=replica, reason=reason), self.clock.now_ms)
         self._close(replica, "lost")
         return self
 
     def support(
         self, end_s: float, device: str | None = "NVIDIA H200", power_w: float = 400.0, use: float = 90.0
-    ) -> HandMadeRun:
+    ) -> Self:
         """Describe and sample a node for each replica, with a device (None: 8 CPUs)."""
         nodes, clock = {}, ManualClock()
         gpu = {"DCGM_FI_DEV_GPU_UTIL": use, "DCGM_FI_DEV_POWER_USAGE": power_w}
@@ -312,12 +312,12 @@ class HandMadeRun(_Primary):
         (file,) = root.glob("models/*/architecture.json")
         return read_architecture(file)
 
-    def end(self, t_s: float) -> HandMadeRun:
+    def end(self, t_s: float) -> Self:
         """End the run; the replicas are killed, not stopped, so their open trials are lost."""
         self.at(t_s)._record(RunEnded(reason="deadline", end_ms=T0_MS + round(t_s * 1000)), self.clock.now_ms)
         return self.close_all()
 
-    def close_all(self) -> HandMadeRun:
+    def close_all(self) -> Self:
         """Have the primary close the trials in progress."""
         for replica in sorted(self._open):
             self._close(replica, "lost")

@@ -34,6 +34,8 @@ class TrialLedger:
 
     trial: int
     issued: JobIssued | None = None
+    issued_ms: int | None = None
+    """At the primary's time."""
     begun: TrialStarted | WorkloadStarted | None = None
     """Its start, whatever it trains."""
     writer: str = ""

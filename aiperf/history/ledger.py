@@ -178,7 +178,8 @@ class Ledger:
         self.ends.add(Stamped(record.time_ms, body))
 
     def _job_issued(self, body: JobIssued, record: Record) -> None:
-        self.trial(body.trial).issued = body
+        trial = self.trial(body.trial)
+        trial.issued, trial.issued_ms = body, record.time_ms
 
     def _training_started(self, body: TrialStarted | WorkloadStarted, record: Record) -> None:
         trial = self.trial(body.trial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from aiperf.config.datasets import IMAGENET, REGISTERED
 from aiperf.config.settings import RunConfig
@@ -62,7 +62,7 @@ class RunFacts:
 
     config: RunConfig
     ended: str
-    """deadline, interrupted, no_replicas, or unfinished."""
+    """deadline, interrupted, no_replicas, completed, or unfinished."""
     duration_s: float
     """From the release of the replicas to the end, as measured."""
     error: float
@@ -92,15 +92,22 @@ class RunFacts:
     """Trials without the records of their plan or a built model, epochs without hashes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+FactsT = TypeVar("FactsT")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[FactsT]):
     """One rule. `found` gives the run's value in words; `met` decides."""
 
     name: str
     required: str
     group: Group
-    found: Callable[[RunFacts], str]
-    met: Callable[[RunFacts], bool]
+    found: Callable[[FactsT], str]
+    met: Callable[[FactsT], bool]
+
+    def check(self, facts: FactsT) -> Checked:
+        """The rule next to the run's value."""
+        return Checked(self.name, self.found(facts), self.required, self.group, self.met(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +212,7 @@ def _evidence(facts: RunFacts) -> str:
     return "; ".join(facts.unevidenced[:3]) + (f"; {more} more" if more > 0 else "") or "complete"
 
 
-RULES = (
+RULES: tuple[Rule[RunFacts], ...] = (
     Rule("arrangement", "a primary and at least one replica", "integrity",
          lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
     Rule("records", "every record intact", "integrity",
@@ -265,7 +272,7 @@ RULES = (
 
 def check(facts: RunFacts) -> tuple[Checked, ...]:
     """Check every rule, in order."""
-    return tuple(Checked(rule.name, rule.found(facts), rule.required, rule.group, rule.met(facts)) for rule in RULES)
+    return tuple(rule.check(facts) for rule in RULES)
 
 
 def violations(facts: RunFacts) -> tuple[Checked, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from analysis.output.figures import curves, search
+from analysis.output.figures.quality import quality_drawings
 from analysis.output.figures.roofline import roofline_chart
 from analysis.output.figures.style import Drawing
 from analysis.output.frames import csv_tables, csv_text
-from analysis.output.mllog import mllog_lines
+from analysis.output.mllog import mllog_lines, result_logs
 from analysis.output.openmetrics import openmetrics_text
 from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
@@ -25,7 +26,7 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
     every = (
         curves.phase_chart(data),
         curves.score_curve(data),
-        curves.accuracy_curve(data),
+        curves.accuracy_curve(data) if not report.is_science else None,
         curves.utilisation(data),
         search.architecture_chart(report),
         search.family_tree(report),
@@ -33,6 +34,7 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
         roofline_chart(report),
     )
     yield from (drawing for drawing in every if drawing is not None)
+    yield from quality_drawings(report)
 
 
 def write_report(folder: Path, data: RunData, report: Report) -> Path:
@@ -47,7 +49,10 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
             save_drawing(folder / "figures", drawing)
         for name, table in csv_tables(data, report).items():
             write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
-        write_atomically(folder / "mllog.txt", "".join(f"{line}\n" for line in mllog_lines(data, report)).encode())
+        if lines := [*mllog_lines(data, report)]:
+            write_atomically(folder / "mllog.txt", _text(lines))
+        for name, log in result_logs(data, report):
+            write_atomically(folder / "mllog" / name, _text(log))
         write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
         write_atomically(page, report_page(data, report).encode())
     except OSError as error:
@@ -55,6 +60,10 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
             [f"{folder} cannot be written: {error}; choose another with --output"]
         ) from error
     return page
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _json(report: Report) -> bytes:

@@ -22,21 +22,48 @@ from analysis.report.model import (
     UsagePart,
 )
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
+from analysis.report.workloads import InstancePart, ModelTrialPart, QualityPart, WorkloadPart
 
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
     """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
     return {
-        "trials": _table(TrialPart, report.trials),
         "replicas": _replicas(report),
         "timeline": _table(TimelinePart, report.timeline),
         "failures": _table(FailurePart, report.failures),
         "rules": _table(RulePart, report.rules),
-        "hyperparameters": _table(HyperparameterPart, report.hyperparameters),
         "usage": _table(UsagePart, report.usage),
         "epochs": _epochs(data),
         **_roofline(report.roofline),
+        **(_science(report.workloads) if report.is_science else _automl(report)),
     }
+
+
+def _automl(report: Report) -> dict[str, pd.DataFrame]:
+    return {
+        "trials": _table(TrialPart, report.trials),
+        "hyperparameters": _table(HyperparameterPart, report.hyperparameters),
+    }
+
+
+def _science(parts: Sequence[WorkloadPart]) -> dict[str, pd.DataFrame]:
+    """Workloads, their models, the trials and the epochs of those; each row names its place."""
+    models = [({"workload": part.workload}, model) for part in parts for model in part.models]
+    inner = [({**place, "instance": model.instance}, model) for place, model in models]
+    return {
+        "workloads": _table(WorkloadPart, parts).drop(columns="models"),
+        "models": _placed(InstancePart, models).drop(columns=["curve", "trials"]),
+        "model_trials": _placed(ModelTrialPart, [(place, trial) for place, model in inner for trial in model.trials]),
+        "quality": _placed(QualityPart, [(place, point) for place, model in inner for point in model.curve]),
+    }
+
+
+def _placed(kind: type[BaseModel], rows: Sequence[tuple[dict[str, Any], BaseModel]]) -> pd.DataFrame:
+    """A table whose first columns say what each row belongs to."""
+    table = _table(kind, [part for _, part in rows])
+    places = pd.DataFrame([place for place, _ in rows])
+    names = [name for name in places if name not in table]
+    return pd.concat([places[names], table], axis="columns")
 
 
 def csv_text(table: pd.DataFrame) -> str:

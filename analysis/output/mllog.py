@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from analysis.output.hpclog import model_logs
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
@@ -17,7 +18,15 @@ MANY = 10_000
 
 
 def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
-    """Lines in order of time: settings, start, the epochs' accuracies, end and score."""
+    """Lines in order of time: settings, start, the epochs' accuracies, end and score.
+
+    Of scientific workloads, the log of the only model; of several, `result_logs` has one each.
+    """
+    if data.is_science:
+        logs = [events for _, events in model_logs(data, report)]
+        for event in logs[0] if len(logs) == 1 else ():
+            yield _line(*event)
+        return
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     config = data.manifest.config
     about: dict[str, Any] = {
@@ -43,6 +52,12 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
     for key in ("score_ops", "regulated_score_ops", "error"):
         if (value := getattr(report, key)) is not None:
             yield _line(data.end_ms, "POINT_IN_TIME", key, value)
+
+
+def result_logs(data: RunData, report: Report) -> Iterator[tuple[str, list[str]]]:
+    """The file of each model of a scientific workload, with its lines; none in a run of AutoML."""
+    for name, events in model_logs(data, report):
+        yield name, [_line(*event) for event in events]
 
 
 def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:

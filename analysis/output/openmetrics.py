@@ -11,6 +11,8 @@ METRICS = {
     "score_ops": "Operations per second of wall time.",
     "regulated_score_ops": "-ln(error) times the score.",
     "error": "1 - best measured top-1 validation accuracy.",
+    "peak_ops": "Best mean operations per second over ten progress intervals.",
+    "sustained_ops": "Operations per second from the first training step to the last record.",
     "duration_seconds": "Wall time of the run.",
     "operations": "Operations that count.",
     "images_trained": "Images trained.",
@@ -38,6 +40,8 @@ def openmetrics_text(report: Report) -> str:
         "trials": float(len(report.trials)),
         "failures": float(len(report.failures)),
     }
+    if report.is_science:
+        values = {name: value for name, value in values.items() if name not in ("error", "trials")}
     for name, value in values.items():
         gauge = Gauge(f"aiperf_{name}", METRICS[name], list(labels), registry=registry)
         gauge.labels(**labels).set(value)

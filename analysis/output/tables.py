@@ -12,6 +12,7 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
+from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.words import TRIAL_STATES, known
 from analysis.report.model import Report
 from analysis.report.roofline.parts import RooflinePart
@@ -43,7 +44,8 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
     `advice` goes to standard error before the final line, which is the last one of a log of both.
     """
     console = open_console()
-    console.print(_trials(report))
+    for table in _workloads(report) if report.is_science else (_trials(report),):
+        console.print(table)
     if report.hyperparameters:
         console.print(_hyperparameters(report))
     console.print(_replicas(report))
@@ -74,6 +76,24 @@ def closing_lines(report: Report) -> Iterator[str]:
     for violation in report.violations:
         yield f"rule not met: {violation.rule}: found {violation.found}; required {violation.required}"
     yield report.final_line
+
+
+def _workloads(report: Report) -> Iterator[Table]:
+    """The results of the workloads, then the models of each."""
+    to_quality, rates = split(result_rows(report), "workload")
+    yield _shown("Workloads: what the target took, medians of the models", filled(to_quality))
+    yield _shown("Rates", filled(rates))
+    for part in report.workloads:
+        if part.models:
+            to_quality, _ = split(model_rows(part, currency_of(report))[:MOST_ROWS], "model")
+            yield _shown(f"Models of {part.workload}", filled(to_quality))
+
+
+def _shown(title: str, rows: list[dict[str, str]]) -> Table:
+    table = make_table(title, *(rows[0] if rows else ()), left=LEFT)
+    for row in rows:
+        table.add_row(*row.values())
+    return table
 
 
 def _trials(report: Report) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from aiperf.errors import ArchitectureError
+from aiperf.errors import ArchitectureError, UncountedLayerError
 from aiperf.history.damage import Damage
 from aiperf.network.operations import Operations, totals
 from aiperf.run_directory.architectures import ArchitectureStore
@@ -82,6 +82,6 @@ def _read(paths: RunPaths, name: str) -> ArchitectureFacts | str:
         # A store of its own: thousands of architectures would fill the memory.
         architecture = ArchitectureStore(paths).load(name)
         cost, parameters = totals(architecture)
-    except ArchitectureError as error:
+    except (ArchitectureError, UncountedLayerError) as error:
         return str(error)
     return ArchitectureFacts(cost, parameters, architecture.depth)

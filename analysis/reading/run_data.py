@@ -25,6 +25,7 @@ from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
@@ -58,6 +59,8 @@ class RunData:
     own_space: bool
     """True if the run directory holds a space of hyperparameters."""
     paths: RunPaths
+    costs: WorkloadCosts
+    """Of the images of scientific workloads."""
     computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Results that several parts of a report need, by name: each is computed once."""
 
@@ -65,6 +68,11 @@ class RunData:
     def duration_ms(self) -> int:
         """From the release of the replicas to the end; 0 if they were never released."""
         return max(0, self.end_ms - self.start_ms) if self.start_ms is not None else 0
+
+    @property
+    def is_science(self) -> bool:
+        """True if the run trains scientific workloads in place of AutoML."""
+        return self.manifest.config.run.suite == "science"
 
     @cached_property
     def work(self) -> dict[int, TrialWork]:
@@ -92,7 +100,9 @@ class RunData:
         return Course(self.work.values())
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """The work of a trial; without cost if its architecture cannot be read (a damage)."""
+        """The work of a trial; without cost if its networks cannot be read (a damage)."""
+        if (own := self.costs.by_trial.get(trial.trial)) is not None:
+            return self.ledger.work(trial, own.operations)
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
         return self.ledger.work(trial, facts.cost if facts else NOTHING)
 
@@ -137,7 +147,8 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         found, missing = architectures.results()
         telemetry = gather_telemetry(samples)
         nodes = read_measured(paths, ledger)
-        also = [*_described(paths, manifest), *nodes.damages, *check_superseded(superseded)]
+        costs = read_costs(paths, ledger)
+        also = [*_described(paths, manifest), *nodes.damages, *costs.damages, *check_superseded(superseded)]
         damages = in_order([*missing, *inspection.damages(found, workers), *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
@@ -156,6 +167,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         measured=nodes.results,
         own_space=paths.space.exists(),
         paths=paths,
+        costs=costs,
     )
 
 

@@ -41,8 +41,8 @@ COLUMNS = (
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
 
-FileSamples = tuple[str, str, Series, int]
-"""Name of the file, host, samples, and the number of lines that could not be read."""
+FileSamples = tuple[str, str, str, Series, int]
+"""Name of the file, writer, host, samples, and the number of lines that could not be read."""
 
 MJ_PER_J = 1000
 
@@ -59,6 +59,8 @@ class NodeSeries:
 
     host: str
     samples: Series
+    writers: frozenset[str] = frozenset()
+    """The processes that sampled it, by the names of their histories."""
 
     def column(self, name: str) -> Series:
         """One column."""
@@ -151,21 +153,24 @@ def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Wo
 def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
     """All samples by node. Lines that cannot be read are counted and left out."""
     by_host: dict[str, list[Series]] = {}
+    writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
-    for name, host, samples, bad in (future.result() for future in read):
+    for name, writer, host, samples, bad in (future.result() for future in read):
         if bad:
             unreadable[name] = bad
         if len(samples):
             by_host.setdefault(host, []).append(samples)
+            writers.setdefault(host, set()).add(writer)
     nodes = []
     for host, parts in sorted(by_host.items()):
         samples = np.concatenate(parts)
-        nodes.append(NodeSeries(host, samples[np.argsort(samples[:, 0], kind="stable")]))
+        ordered = samples[np.argsort(samples[:, 0], kind="stable")]
+        nodes.append(NodeSeries(host, ordered, frozenset(writers[host])))
     return Telemetry(tuple(nodes), unreadable)
 
 
 def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
-    host, offset_ms, bad = "?", 0, 0
+    writer, host, offset_ms, bad = "", "?", 0, 0
     rows: list[list[float]] = []
     for line in _lines(file):
         if bad > MOST_UNREADABLE:
@@ -178,12 +183,13 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
             elif not isinstance(document := _document(line), dict):
                 bad += 1
             elif "version" in document:
-                host, offset_ms = shortened(str(document["host"])), offsets_ms.get(str(document["writer"]), 0)
+                writer, host = str(document["writer"]), shortened(str(document["host"]))
+                offset_ms = offsets_ms.get(writer, 0)
             else:
                 rows.append(_row(document, offset_ms))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             bad += 1
-    return file.name, host, np.array(rows, dtype=np.float64), bad
+    return file.name, writer, host, np.array(rows, dtype=np.float64), bad
 
 
 def _lines(file: Path) -> Iterator[bytes | None]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.history.entries import ReplicaLedger, when
+from aiperf.rules import science
 from aiperf.rules.score import (
     best_error,
     operations_per_second,
     regulated,
 )
-from aiperf.rules.table import VERDICTS, RunFacts, check, status
+from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, check, status
 from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import without_evidence
 from analysis.reading.run_data import RunData
@@ -36,8 +37,12 @@ from analysis.report.model import (
 )
 from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
+from analysis.report.rates.pace import sustained_ops
+from analysis.report.rates.peak import peak_ops
 from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
+from analysis.report.science.build import workload_parts
+from analysis.report.science.facts import science_facts
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_part
 
@@ -49,39 +54,68 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
     same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
     """
     trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
-    work = list(data.work.values())
     total = sum(trial.operations for trial in trials)
-    error = best_error(work, data.end_ms)
-    score = operations_per_second(total, data.duration_ms)
+    # Errors of classification belong to AutoML; workloads have qualities of their own.
+    classified = [] if data.is_science else list(data.work.values())
+    error = best_error(classified, data.end_ms)
     phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
     physics = physics_part(evidence, findings_of(evidence))
-    facts = _facts(data, trials, error, physics)
-    verdict = _verdict(facts, data.manifest.rehearsed is not None)
+    verdict = _verdict(data, trials, error, physics)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
-    roofline = roofline_part(data, score if scored else None, micro)
+    score = operations_per_second(total, data.duration_ms) if scored else None
+    roofline = roofline_part(data, score, micro)
+    trials = _with_shares(trials, roofline)
     return Report(
-        score_ops=score if scored else None,
-        regulated_score_ops=regulated(score, error) if scored else None,
+        score_ops=score,
         error=error,
         ranks=sum(replica.ranks or 0 for replica in replicas),
-        images_trained=facts.images_trained,
+        images_trained=sum(trial.images_trained for trial in trials),
         images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
         timeline=_timeline(data),
-        trials=_with_shares(trials, roofline),
         replica_details=replicas,
-        hyperparameters=by_value(trials),
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
-        energy=energy(data, data.telemetry, work, total),
-        statistics=statistics(data, trials, score if scored else None, phases),
+        energy=energy(data, data.telemetry, classified, total),
         physics=physics,
         roofline=roofline,
         **verdict,
         **_surroundings(data),
-    )
+        **(_rates(data, evidence) if scored else {}),
+        **(_science(data, trials, evidence, roofline) if data.is_science
+           else _automl(data, trials, score, error, phases)),
+    )  # fmt: skip
+
+
+def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:
+    pieces = [piece for own in evidence.work.values() for piece in own]
+    return {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(pieces)}
+
+
+def _automl(
+    data: RunData, trials: tuple[TrialPart, ...], score: float | None, error: float, phases: dict[int, list[Span]]
+) -> dict[str, Any]:
+    """What only a run of AutoML has."""
+    return {
+        "regulated_score_ops": regulated(score, error) if score is not None else None,
+        "trials": trials,
+        "hyperparameters": by_value(trials),
+        "statistics": statistics(data, trials, score, phases),
+    }
+
+
+def _science(
+    data: RunData, trials: tuple[TrialPart, ...], evidence: Evidence, roofline: RooflinePart
+) -> dict[str, Any]:
+    """What only a run of scientific workloads has, and the parts of AutoML, which are empty."""
+    return {
+        "regulated_score_ops": None,
+        "trials": (),
+        "hyperparameters": (),
+        "workloads": workload_parts(data, trials, evidence.work, roofline),
+    }
 
 
 def _with_shares(trials: tuple[TrialPart, ...], roofline: RooflinePart) -> tuple[TrialPart, ...]:
@@ -91,11 +125,17 @@ def _with_shares(trials: tuple[TrialPart, ...], roofline: RooflinePart) -> tuple
                  for trial, share in found)  # fmt: skip
 
 
-def _verdict(facts: RunFacts, rehearsed: bool) -> dict[str, Any]:
-    """Status and verdict, every rule, and those that are not met."""
-    checked = check(facts)
-    found = status(checked, rehearsed)
+def _verdict(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> dict[str, Any]:
+    """Status and verdict, every rule of the run's suite, and those that are not met."""
+    rehearsed = data.manifest.rehearsed is not None
+    if data.is_science:
+        checked = science.check(science_facts(data, trials, physics))
+        version, found = science.SCIENCE_RULES_VERSION, science.status(checked, rehearsed)
+    else:
+        checked = check(_facts(data, trials, error, physics))
+        version, found = RULES_VERSION, status(checked, rehearsed)
     return {
+        "rules_version": version,
         "status": found,
         "verdict": VERDICTS[found],
         "violations": tuple(
@@ -133,9 +173,12 @@ def _surroundings(data: RunData) -> dict[str, Any]:
 def _timeline(data: RunData) -> tuple[TimelinePart, ...]:
     if data.start_ms is None:
         return ()
+    points = data.course.timeline(data.start_ms, data.end_ms)
+    if data.is_science:
+        points = tuple(replace(point, error=1.0, regulated_ops=0.0) for point in points)
     return tuple(
         TimelinePart(t_s=point.t_ms / 1000, ops=point.ops, error=point.error, regulated_ops=point.regulated_ops)
-        for point in data.course.timeline(data.start_ms, data.end_ms)
+        for point in points
     )
 
 

@@ -47,8 +47,8 @@ def machines(data: RunData) -> dict[int, Machine]:
     """
     reported: dict[int, list[tuple[str, ...]]] = {}
     for trial in data.ledger.trials.values():
-        if trial.built is not None and trial.started is not None:
-            reported.setdefault(trial.started.replica, []).append(trial.built.devices)
+        if trial.built is not None and trial.begun is not None:
+            reported.setdefault(trial.begun.replica, []).append(trial.built.devices)
     return {
         number: machine
         for number in sorted(data.ledger.replicas)
@@ -89,9 +89,9 @@ def crowded_hosts(data: RunData) -> Iterator[tuple[str, int, int]]:
     """
     ranks: dict[int, int] = {}
     for trial in data.ledger.trials.values():
-        if trial.built is not None and trial.started is not None:
+        if trial.built is not None and trial.begun is not None:
             own = sum(name != CPU for name in trial.built.devices)
-            ranks[trial.started.replica] = max(own, ranks.get(trial.started.replica, 0))
+            ranks[trial.begun.replica] = max(own, ranks.get(trial.begun.replica, 0))
     hosts: dict[str, list[tuple[int, int]]] = {}
     for replica, own in sorted(ranks.items()):
         facts = data.system.get(str(replica))

@@ -11,6 +11,7 @@ from typing import Any
 from aiperf.rules.table import RULES_VERSION, Status
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
 from analysis.report.roofline.parts import RooflinePart
+from analysis.report.workloads import WorkloadPart
 
 
 class ViolationPart(Part):
@@ -230,8 +231,8 @@ class Report(Part):
     rules: tuple[RulePart, ...]
     """Every rule."""
     ended: str
-    """deadline, interrupted, no_replicas, or unfinished (still running, or its primary was killed;
-    the last record is then taken as the end).
+    """deadline, completed, interrupted, no_replicas, or unfinished (still running, or its primary
+    was killed; the last record is then taken as the end).
     """
     started: str | None
     """Time of the replicas' release by the primary: ISO 8601, UTC; null if the run never started.
@@ -240,11 +241,17 @@ class Report(Part):
     """Score in OPS: `operations_total` / `duration_s`; null if the status is FAILED."""
     regulated_score_ops: float | None
     """Regulated score in OPS: -ln(`error`) x `score_ops` (paper, equation 3); null if the status is
-    FAILED.
+    FAILED, and of scientific workloads.
+    """
+    peak_ops: float | None = None
+    """Best mean OPS in a window of ten progress intervals; null without a score or work."""
+    sustained_ops: float | None = None
+    """`operations_total` / seconds from the first training step to the last record of work; null
+    without a score or work.
     """
     error: float
     """1 - best measured top-1 validation accuracy of an epoch completed by the end, at least 1 / (2
-    x evaluated images); 1 without any epoch.
+    x evaluated images); 1 without any epoch, and of scientific workloads.
     """
     duration_s: float
     """Seconds from start to end, stalls and failures included: the denominator of the score."""
@@ -262,11 +269,13 @@ class Report(Part):
     images_evaluated: int
     """Evaluated images that count, of all trials."""
     operations_total: int
-    """Operations that count, of all trials: the sum of `trials[].operations`."""
+    """Operations that count, of all trials."""
     timeline: tuple[TimelinePart, ...]
     """The result over time."""
     trials: tuple[TrialPart, ...]
-    """Every trial, by number."""
+    """Every trial, by number; none of scientific workloads."""
+    workloads: tuple[WorkloadPart, ...] = ()
+    """Scientific workloads, in the order of the configuration; none in a run of AutoML."""
     replica_details: tuple[ReplicaPart, ...]
     """Every replica that was started, by number."""
     hyperparameters: tuple[HyperparameterPart, ...]
@@ -303,6 +312,11 @@ class Report(Part):
     """History files whose last line is incomplete, since their writer died; it never counts."""
 
     @property
+    def is_science(self) -> bool:
+        """True if the run trained scientific workloads in place of AutoML."""
+        return bool(self.configuration.get("run", {}).get("suite") == "science")
+
+    @property
     def ops_per_accelerator(self) -> float | None:
         """Score divided by the accelerators; None without either."""
         return self.score_ops / self.accelerators if self.score_ops is not None and self.accelerators else None
@@ -310,6 +324,12 @@ class Report(Part):
     @property
     def final_line(self) -> str:
         """The stable last line that scripts match."""
+        if self.is_science:
+            reached = sum(part.reached == part.instances for part in self.workloads)
+            return (
+                f"AIPerf-science: workloads={len(self.workloads)} reached={reached} seconds={self.duration_s:.3f} "
+                f"status={self.status}"
+            )
         return (
             f"AIPerf: score={_scored(self.score_ops)} regulated={_scored(self.regulated_score_ops)} "
             f"error={self.error:.6f} duration={self.duration_s:.3f} replicas={self.replicas} status={self.status}"

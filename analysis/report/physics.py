@@ -20,7 +20,7 @@ from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
-from analysis.report.pace import Stretch, stretches, together
+from analysis.report.rates.pace import Stretch, stretches, together, trained_of
 from analysis.report.sampling import (
     Intervals,
     by_host,
@@ -101,8 +101,8 @@ class Evidence:
 
     def bits(self, trial: int) -> int:
         """Width of the arithmetic of a trial; the narrowest if it is unknown."""
-        started = self.data.ledger.trials[trial].started
-        return PRECISION_BITS.get(started.precision, 16) if started is not None else 16
+        begun = self.data.ledger.trials[trial].begun
+        return PRECISION_BITS.get(begun.precision, 16) if begun is not None else 16
 
 
 def findings(data: RunData) -> tuple[Finding, ...]:
@@ -208,11 +208,11 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
     """Replicas that claim far more images per second than others with the same work and devices."""
     groups: dict[tuple[object, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial, own in evidence.work.items():
-        started, machine = evidence.data.ledger.trials[trial].started, evidence.machines.get(own[0].replica)
-        if started is None or machine is None:
+        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(own[0].replica)
+        if begun is None or machine is None:
             continue
         key: tuple[object, ...]
-        key = (started.architecture, started.hyperparameters.get("batch_size"), started.precision,
+        key = (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
                machine.name, machine.count)  # fmt: skip
         for piece in own[1:]:  # the first epoch of a training compiles
             if piece.duration_ms > LATENESS_MS:
@@ -224,7 +224,7 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
         usual = median(medians.values())
         for replica, pace in medians.items():
             if pace > PACE_FACTOR * usual:
-                where = f"replica {replica}, architecture {key[0]}"
+                where = f"replica {replica}, {key[0]}"
                 limit = f"{PACE_FACTOR:g} x {si(usual)}, the median of {len(medians)} replicas"
                 yield Finding("images", where, f"{si(pace)} images per second", limit)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from analysis.reading.telemetry import NodeSeries, Series
-from analysis.report.pace import Stretch
+from analysis.report.rates.pace import Stretch
 
 Intervals = tuple[Series, Series]
 """Begins and ends of disjoint intervals, in order."""

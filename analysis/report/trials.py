@@ -15,7 +15,7 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
     state, reason = _state(data, entry)
     facts = data.architectures.get(entry.started.architecture) if entry.started else None
     began_ms = data.ledger.corrected(entry.writer, entry.started_ms) if entry.started_ms is not None else None
-    issued, started = entry.issued, entry.started
+    issued, started, begun = entry.issued, entry.started, entry.begun
     trained, evaluated = images_done(work, data.end_ms)
     operations = work.cost.work(trained, evaluated)
     if_alive = operations
@@ -23,7 +23,7 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         if_alive = work_done([TrialWork(work.cost, work.epochs, work.progress)], data.end_ms)
     return TrialPart(
         id=entry.trial,
-        replica=started.replica if started else issued.replica if issued else -1,
+        replica=begun.replica if begun else issued.replica if issued else -1,
         round=started.round if started else issued.round if issued else 0,
         architecture=started.architecture if started else None,
         parent=started.parent if started else None,
@@ -31,7 +31,7 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         weights_from=started.weights_from if started else None,
         point=started.point if started else issued.point if issued else 0,
         base=started.base if started else issued.base if issued else None,
-        hyperparameters=started.hyperparameters if started else {},
+        hyperparameters=begun.hyperparameters if begun else {},
         epochs=len(work.epochs),
         best_accuracy=_best(work),
         predicted_accuracy=entry.ended.body.predicted_accuracy if entry.ended else None,
@@ -39,7 +39,7 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         images_evaluated=evaluated,
         operations=operations,
         lost_operations=if_alive - operations,
-        precision=started.precision if started else None,
+        precision=begun.precision if begun else None,
         state=state,
         failure_reason=reason,
         started_s=_seconds(data, began_ms),
@@ -74,7 +74,7 @@ def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
     if entry.failed is not None:
         body = entry.failed.body
         return "failed", f"{body.kind}: {body.reason}"
-    replica = entry.started.replica if entry.started else entry.issued.replica if entry.issued else -1
+    replica = entry.begun.replica if entry.begun else entry.issued.replica if entry.issued else -1
     losses = sorted(data.ledger.replica(replica).losses, key=when) if replica >= 0 else []
     died_ms = data.ledger.died_ms(entry)
     if died_ms is not None:
@@ -83,7 +83,7 @@ def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:
         )
     if entry.ended is not None:
         return entry.ended.body.reason, None
-    if entry.started is None and losses:
+    if entry.begun is None and losses:
         return "lost", losses[-1].body.reason
     return ("running" if data.ended == "unfinished" else "stopped"), None
 

@@ -82,7 +82,8 @@ def _flat(report: Report) -> dict[str, object]:
 
 
 def _measures(first: Report, second: Report) -> Iterator[Measure]:
-    for name, better in (("score_ops", "more"), ("regulated_score_ops", "more"), ("error", "less"),
+    automl = () if first.is_science and second.is_science else (("regulated_score_ops", "more"), ("error", "less"))
+    for name, better in (("score_ops", "more"), *automl, ("peak_ops", "more"), ("sustained_ops", "more"),
                          ("duration_s", "neither"), ("operations_total", "neither"),
                          ("accelerators", "neither"), ("ranks", "neither")):  # fmt: skip
         yield Measure(name, getattr(first, name), getattr(second, name), better)
@@ -94,11 +95,23 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
         ("operations per joule", lambda r: r.energy.operations_per_joule),
     ):
         yield Measure(label, value(first), value(second), "more")
+    yield from _workloads(first, second)
     yield Measure("trials", len(first.trials), len(second.trials), "neither")
     yield Measure("failures", len(first.failures), len(second.failures), "less")
     for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
         better = "neither" if phase in ("train", "evaluate") else "less"
         yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better)
+
+
+def _workloads(first: Report, second: Report) -> Iterator[Measure]:
+    """What the models of each workload took; workloads of another framework or size are others."""
+    one, other = ({(p.workload, p.framework, p.size): p for p in report.workloads} for report in (first, second))
+    for key in dict.fromkeys([*one, *other]):
+        for name, better in (("reached", "more"), ("time_to_quality_s", "less"), ("epochs_to_quality", "less"),
+                             ("energy_to_quality_j", "less"), ("cost_to_quality", "less"), ("images_per_s", "more"),
+                             ("sustained_ops", "more")):  # fmt: skip
+            was, is_now = (getattr(own.get(key), name, None) for own in (one, other))
+            yield Measure(f"{' '.join(key)}: {name}", was, is_now, better)
 
 
 def _per_second(report: Report, amount: int, *phases: str) -> float | None:

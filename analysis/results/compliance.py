@@ -11,7 +11,16 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
 from analysis.results.source import RunResult, opened_run, read_report_file, read_result
 
-SAME = ("score_ops", "regulated_score_ops", "error", "duration_s", "operations_total", "timeline", "status")
+SAME = (
+    "score_ops",
+    "regulated_score_ops",
+    "error",
+    "duration_s",
+    "operations_total",
+    "timeline",
+    "workloads",
+    "status",
+)
 """Fields that a stored report must have exactly as recomputed."""
 
 
@@ -68,6 +77,6 @@ def differences(stored: Report, fresh: Report) -> list[str]:
     for name in SAME:
         was, is_now = getattr(stored, name), getattr(fresh, name)
         if was != is_now:
-            shown = "differs" if name == "timeline" else f"is {was}, the records give {is_now}"
+            shown = "differs" if name in ("timeline", "workloads") else f"is {was}, the records give {is_now}"
             found.append(f"report.json: {name} {shown}")
     return found

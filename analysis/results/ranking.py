@@ -115,7 +115,7 @@ class Ranking:
 
 def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = ()) -> Ranking:
     """Sort results. Official ones whose intervals overlap that of the first of a rank share it."""
-    kept, same = _once(results)
+    kept, same = once(results)
     groups: dict[str, list[RunResult]] = {}
     for result in kept:
         groups.setdefault(_system(result), []).append(result)
@@ -124,7 +124,7 @@ def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = (
     return Ranking(order, tuple(_ranked(rows, order)), tuple(problems), tuple(same))
 
 
-def _once(results: Iterable[RunResult]) -> tuple[list[RunResult], list[tuple[str, str]]]:
+def once(results: Iterable[RunResult]) -> tuple[list[RunResult], list[tuple[str, str]]]:
     """One result of each run, and the others, each with the one that was kept.
 
     It is the first of those with the best status: a damaged copy does not take the run's place.
@@ -146,15 +146,16 @@ def _system(result: RunResult) -> str:
         return str(result.origin)
     devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
     size = (report.replicas, report.accelerators, report.ranks)
-    parts = [result.status, _name(result, hardware_of(report)), *size, devices, report.configuration]
+    parts = [result.status, system_name(result), *size, devices, report.configuration]
     return json.dumps(parts, sort_keys=True)
 
 
-def _name(result: RunResult, hardware: Hardware) -> str:
+def system_name(result: RunResult, hardware: Hardware | None = None) -> str:
     """The name of the run, of its machine if that is the default one, or else of its directory."""
     if result.report.name != RunSection.model_fields["name"].default:
         return result.report.name
-    return hardware.name or _folder(result.origin).name.removesuffix(".tar.gz").removesuffix(".json")
+    found = hardware or hardware_of(result.report)
+    return found.name or _folder(result.origin).name.removesuffix(".tar.gz").removesuffix(".json")
 
 
 def _folder(origin: Path) -> Path:
@@ -209,7 +210,7 @@ def _row(result: RunResult, order: Order) -> Row:
     interval, hardware = _interval(report, order), hardware_of(report)
     return Row(
         rank=None,
-        system=_name(result, hardware),
+        system=system_name(result, hardware),
         replicas=report.replicas,
         accelerators=report.accelerators,
         ranks=report.ranks,

@@ -16,6 +16,7 @@ from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.history.damage import Damage
 from aiperf.outside.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.outside.text import cut
+from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
@@ -119,7 +120,7 @@ def read_report_file(path: Path) -> Report:
     )
     if "rules_version" not in document:
         raise RunDirectoryError(f"{path} is JSON, but not a report of aiperf: it has no rules_version")
-    if document["rules_version"] != RULES_VERSION:
+    if document["rules_version"] not in (RULES_VERSION, SCIENCE_RULES_VERSION):
         found = shortened(repr(document["rules_version"]))
         raise RunDirectoryError(f"{path}: its rules are {found}, not {RULES_VERSION!r}")
     try:

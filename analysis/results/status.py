@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Literal
 
 from aiperf.rules.score import regulated
@@ -50,6 +50,10 @@ class RunStatus(Part):
     """
     ended: str | None
     """The recorded end: deadline, interrupted or no_replicas; null without one."""
+    models: int | None = None
+    """Models of scientific workloads that are to be trained; null in a run of AutoML."""
+    reached: int | None = None
+    """Those that reached their target."""
     primary: str | None
     """The process that has the run, or had it when it died; null if none claims it."""
     elapsed_s: float
@@ -74,7 +78,7 @@ def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, Seen
     holder, unfinished = find_holder(paths.claims, now_ms), data.ended == "unfinished"
     if unfinished and holder is not None and holder.alive:
         return ("starting" if data.start_ms is None else "running"), holder
-    if data.ended == "deadline" or seconds_left(data, now_ms) == 0:
+    if data.ended in ("deadline", "completed") or seconds_left(data, now_ms) == 0:
         return "ended", holder
     if unfinished and holder is not None and not holder.here:
         return "silent", holder
@@ -108,7 +112,9 @@ def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> R
         elapsed_s=report.duration_s,
         duration_s=data.manifest.config.run.duration,
         left_s=seconds_left(data, now_ms),
-        trials=len(report.trials),
+        trials=len(data.ledger.trials),
+        models=sum(part.instances for part in report.workloads) if report.is_science else None,
+        reached=sum(part.reached for part in report.workloads) if report.is_science else None,
         error=report.error,
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
@@ -154,21 +160,24 @@ def _rows(snapshot: Snapshot) -> tuple[ReplicaStatus, ...]:
 
 def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatus, ...]:
     latest = {trial.replica: trial for trial in report.trials}
+    models = [trial for part in report.workloads for model in part.models for trial in model.trials]
+    of_models = {trial.replica: trial for trial in sorted(models, key=attrgetter("id"))}
     result = []
     for replica in report.replica_details:
         entry = data.ledger.replica(replica.replica)
         moments = (moment for writer in sorted(entry.writers) for moment in entry.moments(writer))
         phase = max(moments, key=itemgetter(0), default=None)
         trial = latest.get(replica.replica)
+        current = trial or of_models.get(replica.replica)
         over = replica.state == "working" and state in ("interrupted", "ended")
         result.append(
             ReplicaStatus(
                 replica=replica.replica,
                 state="interrupted" if over else replica.state,
                 phase=phase[1] if phase is not None else None,
-                trial=trial.id if trial is not None else None,
+                trial=current.id if current is not None else None,
                 round=trial.round if trial is not None else None,
-                epochs=trial.epochs if trial is not None else None,
+                epochs=current.epochs if current is not None else None,
                 accuracy=trial.best_accuracy if trial is not None else None,
                 operations=replica.operations,
             )

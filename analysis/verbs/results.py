@@ -18,8 +18,10 @@ from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
+from analysis.results.science.ranking import rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
+from analysis.verbs.workload_tables import print_workloads
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "rank": lambda row: str(row.rank or "-"),
@@ -46,6 +48,9 @@ LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
 UNITS = {
     "score_ops": "OPS",
     "regulated_score_ops": "OPS",
+    "peak_ops": "OPS",
+    "sustained_ops": "OPS",
+    "energy_to_quality_j": "J",
     "operations_total": "OP",
     "score per accelerator (OPS)": "OPS",
     "operations per second of training": "OPS",
@@ -69,22 +74,26 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     found = [try_result(path, repeat) for path in arguments.results]
     found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
-    ranking = rank((item for item in found if isinstance(item, RunResult)), arguments.by, problems)
+    results = [item for item in found if isinstance(item, RunResult)]
+    ranking = rank((item for item in results if not item.report.is_science), arguments.by, problems)
+    workloads = rank_workloads(item for item in results if item.report.is_science)
     if arguments.html is not None:
         write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent))
     if arguments.format == "json":
         document = {
             "order": ranking.order,
             "rows": [asdict(row) for row in ranking.rows],
+            "workloads": [asdict(row) for row in workloads],
             "problems": problems,
             "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
         }
         say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
-        say_text(csv_text(ranking.frame()))
+        say_text(csv_text(ranking.frame() if ranking.rows or not workloads else workload_frame(workloads)))
     else:
+        print_workloads(workloads)
         _print_ranking(ranking)
-    if not ranking.rows:
+    if not ranking.rows and not workloads:
         raise RunDirectoryError(*problems)
     return EXIT_FAILED if problems else EXIT_DONE
 
@@ -92,6 +101,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
 def _rankable(result: RunResult, order: Order) -> RunResult | str:
     """A result, or why it cannot be ranked: a bare report.json may hold anything."""
     try:
+        rank_workloads([result])
         for row in rank([result], order).rows:
             for text in COLUMNS.values():
                 text(row)
@@ -173,7 +183,7 @@ def _shown(name: str, value: float | None) -> str:
         return format_duration(value)
     if name == "images trained per second of training" and value is not None:
         return f"{value:,.1f}"
-    unit = UNITS.get(name)
+    unit = UNITS.get(name.rpartition(": ")[2])
     if unit is None and isinstance(value, int):
         return f"{value:,}"
     return number(value) if unit is None else si(value, unit)

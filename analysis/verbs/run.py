@@ -105,7 +105,10 @@ def _status_line(status: RunStatus) -> str:
     score = "score invalid" if status.score_ops is None else si(status.score_ops, "OPS")
     so_far = " so far" if status.ended is None and status.score_ops is not None else ""
     passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
-    results = f"{count(status.trials, 'trial')}; error {status.error:.4f}; {score}{so_far}"
+    quality = f"error {status.error:.4f}"
+    if status.models is not None:
+        quality = f"{status.reached} of {count(status.models, 'model')} reached the target"
+    results = f"{count(status.trials, 'trial')}; {quality}; {score}{so_far}"
     dead = f": its primary ({status.primary}) died" if status.primary and status.ended is None else ""
     match status.state:
         case "starting":

@@ -31,12 +31,14 @@ def score_curve(data: RunData) -> Drawing:
         axes = figure.subplots()
         times = [point.t_ms / 1000 / unit_s for point in points]
         axes.plot(times, [point.ops / size for point in points], color=COLOURS[0], label="score")
-        axes.plot(times, [point.regulated_ops / size for point in points], color=COLOURS[1], linestyle="--",
-                  label="regulated score")  # fmt: skip
+        if not data.is_science:
+            axes.plot(times, [point.regulated_ops / size for point in points], color=COLOURS[1], linestyle="--",
+                      label="regulated score")  # fmt: skip
         axes.set(xlabel=f"{unit} since the start", ylabel=f"score ({prefix}OPS)", xlim=(0, None), ylim=(0, None))
         axes.legend(loc="best")
 
-    caption = "Score and regulated score over time: operations per second of wall time since the start."
+    scores = "Score" if data.is_science else "Score and regulated score"
+    caption = f"{scores} over time: operations per second of wall time since the start."
     return draw("score", caption, paint)
 
 

@@ -27,16 +27,24 @@ class Machine:
     facts: tuple[tuple[str, str], ...]
 
 
+def _datasets(report: Report) -> str:
+    if report.is_science:
+        return ", ".join(dict.fromkeys(part.dataset for part in report.workloads if part.dataset))
+    return f"{report.configuration.get('run', {}).get('dataset', '')}"
+
+
 def machine_of(report: Report) -> Machine:
     """Nodes, processors, memory, accelerators, replicas, software and precision."""
     nodes = nodes_of(report)
+    precisions = {trial.precision or "" for trial in report.trials}
+    precisions |= {part.precision or "" for part in report.workloads}
     found = {
         "nodes": _kinds([_node(facts) for facts in nodes]),
         "accelerators": _kinds([_accelerators(facts) for facts in nodes]),
         "replicas": replicas_of(report),
         "software": _kinds([_software(facts, chosen_framework(report)) for facts in nodes], counted=False),
-        "precision": ", ".join(sorted({trial.precision for trial in report.trials if trial.precision})),
-        "data set": f"{report.configuration.get('run', {}).get('dataset', '')}",
+        "precision": ", ".join(filter(None, sorted(precisions))),
+        "data set": _datasets(report),
     }
     return Machine(len(nodes), tuple((name, text) for name, text in found.items() if text))
 

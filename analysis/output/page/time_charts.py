@@ -43,10 +43,13 @@ def score_chart(data: RunData) -> Chart:
     plot = new_plot(f"{unit} since the start", f"score ({prefix}OPS)")
     plot.x_range, plot.y_range.start = Range1d(0, data.duration_ms / 1000 / unit_s), 0
     first = plot.line("t", "score", source=source, color=COLOURS[0], line_width=2.5, legend_label="score")
+    tips = [("time", f"@t{{0.0[0]}} {unit}"), ("score", f"@score{{0.00}} {prefix}OPS")]
+    if data.is_science:
+        add_hover(plot, tips, [first], "vline")
+        return Chart("score", "Operations per second of wall time as if the run had ended at each moment.", plot)
     plot.line("t", "regulated", source=source, color=COLOURS[1], line_width=2, line_dash="dashed",
               legend_label="regulated score")  # fmt: skip
-    tips = [("time", f"@t{{0.0[0]}} {unit}"), ("score", f"@score{{0.00}} {prefix}OPS"),
-            ("regulated", f"@regulated{{0.00}} {prefix}OPS"), ("error", "@error{0.000}")]  # fmt: skip
+    tips += [("regulated", f"@regulated{{0.00}} {prefix}OPS"), ("error", "@error{0.000}")]
     add_hover(plot, tips, [first], "vline")
     add_legend(plot)
     caption = "Score and regulated score as if the run had ended at each moment: operations per second of wall time."

@@ -17,6 +17,8 @@ from analysis.output.page.network_chart import network_chart
 from analysis.output.page.phase_charts import phase_charts
 from analysis.output.page.plots import Chart
 from analysis.output.page.roofline.chart import roofline_plot
+from analysis.output.page.science.charts import chart_name, quality_charts
+from analysis.output.page.science.results import currency_of, filled, model_rows, result_rows
 from analysis.output.page.search_charts import lineage_chart
 from analysis.output.page.time_charts import accuracy_chart, score_chart, trial_chart, utilisation_chart
 from analysis.output.page.trials import MOST_TRIALS, safe_json, trial_details
@@ -59,6 +61,9 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         failures=report.failures[:MOST_ROWS],
         findings=report.physics.findings[:MOST_ROWS] if report.physics is not None else (),
         replicas=report.replica_details[:MOST_ROWS],
+        results=filled(result_rows(report)),
+        models=[filled(model_rows(part, currency_of(report))[:MOST_ROWS]) for part in report.workloads],
+        chart_name=chart_name,
     )
 
 
@@ -75,6 +80,7 @@ def _charts(data: RunData, report: Report, best: Best | None) -> Iterator[Chart]
         optional = (network, accuracy_chart(data))
         yield from (chart for chart in optional if chart is not None)
         yield lineage_chart(report, best)
+    yield from quality_charts(report)
     if report.trials:
         yield trial_chart()
     for chart in (roofline_plot(report), utilisation_chart(data)):

@@ -20,6 +20,7 @@ TRIAL_STATES = {
 
 ENDS = {
     "deadline": "ran to its deadline",
+    "completed": "completed its work",
     "interrupted": "was interrupted",
     "no_replicas": "lost all its replicas",
     "unfinished": "has not ended",
@@ -77,14 +78,22 @@ def known(share: float | None) -> str:
     return percent(share) if share <= 1 else "above the ceiling"
 
 
+def _reached(report: Report) -> str:
+    """The models that reached their target, in words."""
+    models, reached = (sum(getattr(part, name) for part in report.workloads) for name in ("instances", "reached"))
+    return f"{reached} of {count(models, 'model')} of {count(len(report.workloads), 'workload')} reached the target"
+
+
 def sentence(report: Report, machine: Machine) -> str:
     """The result in one sentence."""
     who = count(report.replicas, "replica")
     if machine.nodes:
         who += f" on {count(machine.nodes, 'node')}"
-    evaluated = evaluated_architectures(report.trials)
     if report.started is None:
         return f"{who} never started."
+    if report.is_science:
+        return f"{who} worked for {readable_duration(report.duration_s)}; {_reached(report)}."
+    evaluated = evaluated_architectures(report.trials)
     if report.score_ops is None:
         done = f"{who} worked for {readable_duration(report.duration_s)}, but the run has no score"
     else:

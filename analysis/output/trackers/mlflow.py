@@ -45,7 +45,7 @@ RUN_TAG = "aiperf.run"
 MOST_METRICS, MOST_PARAMETERS = 1000, 100
 """Limits of MLflow for one call."""
 
-ENDS = {"deadline": "FINISHED", "interrupted": "KILLED", "no_replicas": "FAILED"}
+ENDS = {"deadline": "FINISHED", "completed": "FINISHED", "interrupted": "KILLED", "no_replicas": "FAILED"}
 STATES = {"completed": "FINISHED", "early_stop": "FINISHED", "stopped": "KILLED", "failed": "FAILED", "lost": "FAILED"}
 """MLflow's status of each end of a run, and of each state of a trial; others are still running."""
 

@@ -13,6 +13,7 @@ Everything that reads a run sees these damages (`RunData.damages`), all at once.
 | evidence      | rows of steps that are missing or are not those of their epoch           |
 | clocks        | releases, ends, resumptions and arrivals that do not fit together        |
 | witness       | files that are not as the primary heard of them                          |
+| science       | the same of scientific workloads: jobs, epochs, ends, one target and data |
 | architectures | networks that their morphs do not make, or beyond the limits             |
 
 Records of version 1 have no chain: only lines (without clocks) and missing files are looked at, and

@@ -86,7 +86,7 @@ def check_claims(
     view: RunView, paths: RunPaths, found: Mapping[str, ArchitectureFacts], workers: Workers
 ) -> Iterator[Damage]:
     """Architectures that their morphs do not make, or that are beyond the limits."""
-    claims: dict[Claim, TrialIndex] = {}
+    claims: dict[Claim, TrialIndex[TrialStarted]] = {}
     for _, index in sorted(view.trials.items()):
         body = index.started.body
         if body.point > 0:
@@ -104,7 +104,7 @@ def check_claims(
                 yield place.damage("architecture", f"{claim.architecture} of trial {place.body.trial}: {problem}")
 
 
-def _tuned_like_base(view: RunView, index: TrialIndex) -> Iterator[Damage]:
+def _tuned_like_base(view: RunView, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
     """A tuned trial has the parent of its base, which it names, and its morphs if they fit."""
     place, body = index.started, index.started.body
     base = view.trials.get(body.base) if body.base is not None else None

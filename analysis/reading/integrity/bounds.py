@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
@@ -32,8 +32,18 @@ CHUNK = 64
 """Predictions that are recomputed in one task."""
 
 
-def check_training(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
+def check_training(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:
     """Epochs that do not follow each other, or with values that cannot be; progress that falls."""
+    yield from check_order(trace)
+    for place in trace.training:
+        yield from _images(place, view)
+        if isinstance(place.body, EpochCompleted):
+            yield from _epoch(place, place.body, trace.started.body, view)
+    yield from check_open_epoch(trace)
+
+
+def check_order(trace: TrialTrace[Any]) -> Iterator[Damage]:
+    """Epochs that do not follow each other, progress that falls, and times that do."""
     last = _epochs_before(trace)
     position = (0, 0, 0)
     time_ms: int | None = None
@@ -51,15 +61,12 @@ def check_training(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
             yield place.damage("bounds", f"progress of trial {trace.trial} falls", f"at least {_shown(position)}")
         position = max(position, reached)
         last = body.epoch - 1
-        yield from _images(place, view)
         if isinstance(body, EpochCompleted):
-            yield from _epoch(place, body, trace.started.body, view)
             last = body.epoch
             position = (last + 1, 0, 0)
-    yield from _open_epoch(trace)
 
 
-def _open_epoch(trace: TrialTrace) -> Iterator[Damage]:
+def check_open_epoch(trace: TrialTrace[Any]) -> Iterator[Damage]:
     """Progress in an epoch behind the last one that was planned, or that ended by itself."""
     place = trace.training[-1] if trace.training else None
     if place is None or isinstance(place.body, EpochCompleted):
@@ -72,7 +79,7 @@ def _open_epoch(trace: TrialTrace) -> Iterator[Damage]:
         yield place.damage("bounds", found, "an end after a completed epoch")
 
 
-def _epochs_before(trace: TrialTrace) -> int | None:
+def _epochs_before(trace: TrialTrace[Any]) -> int | None:
     """Epochs before the trial's own; None for one that resumes another: its lineage decides."""
     return 0 if trace.started.body.resumes is None else None
 
@@ -112,15 +119,19 @@ def _epoch(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, 
     if epoch.correct is not None and not 0 <= epoch.correct <= epoch.images_evaluated:
         found = f"{epoch.correct} of {epoch.images_evaluated} evaluated images correct"
         yield place.damage("bounds", found, "0 to all of them")
-    for name, value in (("loss", epoch.loss), ("validation loss", epoch.validation_loss)):
-        if not isfinite(value):
-            yield place.damage("bounds", f"the {name} is {value}", "a finite number")
-    if epoch.measured_quality is not None and not isfinite(epoch.measured_quality):
-        yield place.damage("bounds", f"the quality is {epoch.measured_quality}", "a finite number")
+    yield from check_finite(place, epoch)
     # It would take the place of the accuracy in patience, prediction and search.
     if epoch.measured_quality is not None and (epoch.correct is not None or view.config.run.dataset == IMAGENET.name):
         yield place.damage("bounds", f"a quality of {epoch.measured_quality}", "none but the accuracy")
     yield from _learning_rate(place, epoch, started, view)
+
+
+def check_finite(place: Placed[Any], epoch: EpochCompleted) -> Iterator[Damage]:
+    """Losses and a quality that are not numbers."""
+    values = {"loss": epoch.loss, "validation loss": epoch.validation_loss, "quality": epoch.measured_quality}
+    for name, value in values.items():
+        if value is not None and not isfinite(value):
+            yield place.damage("bounds", f"the {name} is {value}", "a finite number")
 
 
 def _learning_rate(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, started: TrialStarted,
@@ -152,7 +163,7 @@ def _qualities(view: RunView, trial: int) -> dict[int, float]:
     return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(view.ledger, trial).items()}
 
 
-def _beginning(view: RunView, trial: int, index: TrialIndex) -> Iterator[Damage]:
+def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
     """A resumed training begins at most one epoch after the last one that was kept."""
     resumes, first = index.started.body.resumes, index.first_epoch
     if resumes is None:
@@ -170,12 +181,12 @@ def _beginning(view: RunView, trial: int, index: TrialIndex) -> Iterator[Damage]
             yield first.damage("bounds", f"trial {trial} begins with epoch {first.body.epoch}", f"at most {kept + 1}")
 
 
-def _training(index: TrialIndex) -> tuple[object, ...]:
+def _training(index: TrialIndex[TrialStarted]) -> tuple[object, ...]:
     body = index.started.body
     return body.architecture, body.parent, body.morphs, body.hyperparameters
 
 
-def _end(index: TrialIndex, qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
+def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
     values = list(qualities.values())
     trial = index.started.body.trial
     early = next((n for n in range(1, len(values)) if out_of_patience(values[:n], plan.patience)), None)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import EpochCompleted
+from aiperf.history.bodies import EpochCompleted, TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
@@ -36,14 +36,17 @@ MOST_STEPS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class EpochRows:
-    """The epochs of a trial whose records name rows. `per_step`: images of all ranks in a step."""
+    """The epochs of a trial whose records name rows.
+
+    `per_step`: images of all ranks in a step; None if the rows are not compared with the images.
+    """
 
     trial: int
-    per_step: int
+    per_step: int | None
     epochs: tuple[Placed[EpochCompleted], ...]
 
 
-def claims_of(trace: TrialTrace, view: RunView) -> Iterator[EpochRows]:
+def claims_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
     epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
     if not epochs or view.config.training.trainer == "simulated":
@@ -108,7 +111,7 @@ def _check(paths: RunPaths, claim: EpochRows, ended: bool) -> Iterator[Damage]:
             yield place.damage("evidence", f"{where} are not there", f"{place.body.evidence}, their hash")
         elif (digest := hash_rows(rows)) != place.body.evidence:
             yield place.damage("evidence", f"{where} have the hash {digest}", f"{place.body.evidence}")
-        else:
+        elif claim.per_step is not None:
             yield from _contradictions(place, where, rows, claim.per_step)
 
 

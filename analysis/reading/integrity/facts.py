@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aiperf.config.datasets import IMAGENET
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value, read_space
 from aiperf.errors import ConfigError
-from aiperf.history.bodies import TrialBuilt
+from aiperf.history.bodies import TrialBuilt, TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.traces import TrialTrace
@@ -25,7 +25,7 @@ COMPUTE_TYPES = {
 """Types that convolutions and dense layers may compute in, by precision."""
 
 
-def check_facts(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
+def check_facts(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:
     """A start, or a built model, of another trainer or data set than the run's."""
     place, body, config = trace.started, trace.started.body, view.config
     pairs = (

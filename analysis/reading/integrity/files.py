@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from aiperf.digest.places import PREFIX
 from aiperf.errors import RecordDamagedError
-from aiperf.history.bodies import JobIssued, RunResumed
+from aiperf.history.bodies import JobIssued, RunResumed, TrialStarted
 from aiperf.history.chain import hash_of
 from aiperf.history.cursor import Cursor, parse_cursor
 from aiperf.history.damage import Damage
@@ -24,7 +24,7 @@ MOST_LOOKUPS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    index: TrialIndex
+    index: TrialIndex[TrialStarted]
     places: dict[str, int]
 
     @property
@@ -69,7 +69,7 @@ def _check(claim: _Claim, hashes: dict[str, dict[int, str]]) -> Iterator[Damage]
         yield place.damage("chain", f"the hash at the cursor is {claim.digest}", f"{made}, by the files")
 
 
-def _sample(view: RunView) -> list[TrialIndex]:
+def _sample(view: RunView) -> list[TrialIndex[TrialStarted]]:
     """Trials with a cursor into a digest, and others with one, up to `MOST_LOOKUPS` records.
 
     Their order is drawn from the hash of the primary's last known record: who writes a cursor does
@@ -81,11 +81,11 @@ def _sample(view: RunView) -> list[TrialIndex]:
     return [*digested, *_drawn(view, [index for index in every if not _in_digest(index)], seed)]
 
 
-def _in_digest(index: TrialIndex) -> bool:
+def _in_digest(index: TrialIndex[TrialStarted]) -> bool:
     return (index.started.body.cursor or "").startswith(PREFIX)
 
 
-def _drawn(view: RunView, having: list[TrialIndex], seed: str) -> list[TrialIndex]:
+def _drawn(view: RunView, having: list[TrialIndex[TrialStarted]], seed: str) -> list[TrialIndex[TrialStarted]]:
     if len(having) * (len(view.writers) + 1) <= MOST_LOOKUPS:
         return having
     ordered = sorted(having, key=lambda index: hash_of(f"{seed} {index.started.body.trial}".encode()))

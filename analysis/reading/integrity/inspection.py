@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
@@ -18,6 +19,18 @@ from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
 from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
 from analysis.reading.integrity.lines import DRIFT_MS
+from analysis.reading.integrity.science.run import (
+    check_model_ends,
+    check_model_jobs,
+    check_same_terms,
+    check_workload_images,
+)
+from analysis.reading.integrity.science.trials import (
+    check_model_facts,
+    check_model_start,
+    check_model_training,
+    rows_of_model,
+)
 from analysis.reading.integrity.traces import TrialTrace, traces_of
 from analysis.reading.integrity.view import PrimaryRecords, RunView, WriterRecords, summary_of
 from analysis.reading.integrity.witness import (
@@ -29,15 +42,28 @@ from analysis.reading.integrity.witness import (
 )
 from analysis.reading.workers import Workers
 
-TRIAL_CHECKS: tuple[Callable[[TrialTrace, RunView], Iterator[Damage]], ...] = (
+TRIAL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
     check_start, check_facts, check_training, check_closing,
 )  # fmt: skip
 """Checks of a trial's records, against those of the primary."""
 
+MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
+    check_model_start, check_model_facts, check_model_training, check_closing,
+)  # fmt: skip
+"""The same of a trial of a scientific workload."""
+
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
-    check_moments, check_arrivals, check_jobs, check_turns, check_ends, check_unclosed, check_late, check_fences,
+    check_moments, check_arrivals, check_turns, check_unclosed, check_late, check_fences,
 )  # fmt: skip
 """Checks of a run whose files are all read."""
+
+AUTOML_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (check_jobs, check_ends)
+"""Further ones of a run of AutoML."""
+
+SCIENCE_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
+    check_model_jobs, check_model_ends, check_same_terms, check_workload_images,
+)  # fmt: skip
+"""Further ones of a run of scientific workloads."""
 
 
 class Inspection:
@@ -68,13 +94,17 @@ class Inspection:
             self._of_chained += self._of_replica(read)
 
     def _of_replica(self, read: WriterRecords) -> Iterator[Damage]:
-        view, traces = self.view, traces_of(read)
+        view = self.view
+        traces = traces_of(read, view.is_science)
         yield from traces.damages
         for trace in traces.trials:
-            view.trials.setdefault(trace.trial, trace.index)
-            for check in TRIAL_CHECKS:
+            if view.is_science:
+                view.models.setdefault(trace.trial, trace.index)
+            else:
+                view.trials.setdefault(trace.trial, trace.index)
+            for check in MODEL_CHECKS if view.is_science else TRIAL_CHECKS:
                 yield from check(trace, view)
-            self._rows += claims_of(trace, view)
+            self._rows += rows_of_model(trace, view) if view.is_science else claims_of(trace, view)
         yield from check_unstarted(traces, view)
         yield from check_arrival(read, view)
         yield from check_witnesses(read, traces, view)
@@ -86,17 +116,22 @@ class Inspection:
         if self.view.chained:
             found += self._of_chained
             found += check_foreign(self.view)
-            for check in RUN_CHECKS:
+            for check in (*RUN_CHECKS, *(SCIENCE_CHECKS if self.view.is_science else AUTOML_CHECKS)):
                 found += check(self.view)
-            found += check_digests(self.view, self._paths)
-            found += check_hyperparameters(self.view, self._paths)
-            found += check_predictions(self.view, workers)
-            found += check_cursors(self.view, self._paths, workers)
             found += check_copies(self._rows, self.view)
             found += check_rows(self._rows, self._paths, not self.view.unfinished, workers)
-            found += check_origins(self.view, readable)
-            found += check_claims(self.view, self._paths, readable, workers)
+            if not self.view.is_science:
+                found += self._of_search(readable, workers)
         return in_order([*found, *_conflicts(self.view.ledger, found)])
+
+    def _of_search(self, readable: Mapping[str, ArchitectureFacts], workers: Workers) -> Iterator[Damage]:
+        """Damages of what a search plans: only a run of AutoML has them."""
+        yield from check_digests(self.view, self._paths)
+        yield from check_hyperparameters(self.view, self._paths)
+        yield from check_predictions(self.view, workers)
+        yield from check_cursors(self.view, self._paths, workers)
+        yield from check_origins(self.view, readable)
+        yield from check_claims(self.view, self._paths, readable, workers)
 
 
 def _twofold(read: WriterRecords) -> Iterator[Damage]:

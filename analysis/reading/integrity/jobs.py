@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from aiperf.history.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialStarted
 from aiperf.history.damage import Damage
@@ -12,16 +13,27 @@ from analysis.reading.integrity.traces import Traces, TrialTrace
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, replica_of
 
 
-def check_start(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
+def check_start(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:
     """A start that is not of a job that the primary issued to this replica before."""
     place, body = trace.started, trace.started.body
-    replica = replica_of(trace.writer)
-    if body.replica != replica:
-        yield place.damage("conflict", f"trial {body.trial} says replica {body.replica}", f"replica {replica}")
     planned = plan_round(max(1, body.round), view.max_epochs).epochs
     if body.epochs != planned:
         found = f"trial {body.trial} of round {body.round} plans {body.epochs} epochs"
         yield place.damage("bounds", found, str(planned))
+    for job in check_issued(trace, view):
+        if isinstance(job, Damage):
+            yield job
+        elif _terms(body) != _terms(job.body):
+            found = f"trial {body.trial} has {_shown(body)}"
+            yield place.damage("conflict", found, f"{_shown(job.body)}, as issued")
+
+
+def check_issued(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage | Placed[JobIssued]]:
+    """The job that a training was issued by, if there is one, and what does not fit it."""
+    place, body = trace.started, trace.started.body
+    replica = replica_of(trace.writer)
+    if body.replica != replica:
+        yield place.damage("conflict", f"trial {body.trial} says replica {body.replica}", f"replica {replica}")
     jobs = view.primary.issued.get(body.trial)
     if not jobs:
         if not view.unfinished:  # else it may have been issued since the primary's file was read
@@ -33,9 +45,7 @@ def check_start(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
         yield place.damage("conflict", found, f"replica {job.body.replica}, to which it was issued")
     if view.corrected(trace.writer, place.time_ms) < job.time_ms - CLOCK_TOLERANCE_MS:
         yield place.damage("time", f"trial {body.trial} starts before it was issued", "after it")
-    if _terms(body) != _terms(job.body):
-        found = f"trial {body.trial} has {_shown(body)}"
-        yield place.damage("conflict", found, f"{_shown(job.body)}, as issued")
+    yield job
 
 
 def check_unstarted(traces: Traces, view: RunView) -> Iterator[Damage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from aiperf.history.bodies import (
     AnyBody,
@@ -15,15 +15,16 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialFailed,
     TrialStarted,
+    WorkloadStarted,
 )
 from aiperf.history.damage import Damage
-from analysis.reading.integrity.view import Placed, TrialIndex, WriterRecords
+from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords
 
 _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, TrialEnded)
 
 
 @dataclass(slots=True)
-class TrialTrace:
+class TrialTrace(Generic[StartT]):
     """A trial's records in the order of its file. The body of `training` is an epoch or progress.
 
     `last` is the line of the file's last record that is the trial's.
@@ -31,7 +32,7 @@ class TrialTrace:
 
     trial: int
     writer: str
-    started: Placed[TrialStarted]
+    started: Placed[StartT]
     training: list[Placed[ProgressMade | EpochCompleted]] = field(default_factory=list)
     built: list[Placed[TrialBuilt]] = field(default_factory=list)
     ended: Placed[TrialEnded] | None = None
@@ -43,7 +44,7 @@ class TrialTrace:
         return [place for place in self.training if isinstance(place.body, EpochCompleted)]  # type: ignore[misc]
 
     @property
-    def index(self) -> TrialIndex:
+    def index(self) -> TrialIndex[StartT]:
         """The turning points."""
         first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
         return TrialIndex(self.writer, self.started, first, self.ended, self.failed)  # type: ignore[arg-type]
@@ -54,11 +55,13 @@ class Traces:
     """The traces of one file, and the records that are not in the order of a replica's work."""
 
     writer: str
-    trials: list[TrialTrace] = field(default_factory=list)
+    science: bool = False
+    """True if the trainings of the run are of scientific workloads."""
+    trials: list[TrialTrace[Any]] = field(default_factory=list)
     failed_unstarted: list[Placed[TrialFailed]] = field(default_factory=list)
     """Failures of trials that never started."""
     damages: list[Damage] = field(default_factory=list)
-    _open: TrialTrace | None = None
+    _open: TrialTrace[Any] | None = None
     _stopped: bool = False
 
     def add(self, place: Placed[Any]) -> None:
@@ -66,16 +69,19 @@ class Traces:
         body = place.body
         if isinstance(body, PhaseBegan):
             return
-        if isinstance(body, TrialStarted):
+        if isinstance(body, WorkloadStarted if self.science else TrialStarted):
             self._start(place)
         elif isinstance(body, TrialFailed):
             self._fail(place)
         elif isinstance(body, _OF_A_TRIAL):
             self._continue(place)
+        elif isinstance(body, TrialStarted | WorkloadStarted):
+            expected = f"{'workload' if self.science else 'trial'}_started, in a run of this suite"
+            self.damages.append(place.damage("conflict", f"a training begins with {body.type}", expected))
         else:
             self.damages.append(place.damage("conflict", f"a replica wrote {body.type}", "a primary"))
 
-    def _start(self, place: Placed[TrialStarted]) -> None:
+    def _start(self, place: Placed[Any]) -> None:
         body = place.body
         if self._open is not None:
             found = f"trial {body.trial} starts while trial {self._open.trial} is in progress"
@@ -83,7 +89,7 @@ class Traces:
         elif self._stopped:
             found = f"trial {body.trial} starts after the run has stopped the replica"
             self.damages.append(place.damage("conflict", found, "no further trial"))
-        self._open = TrialTrace(body.trial, self.writer, place)
+        self._open = TrialTrace[Any](body.trial, self.writer, place)
         self.trials.append(self._open)
 
     def _fail(self, place: Placed[TrialFailed]) -> None:
@@ -118,9 +124,9 @@ class Traces:
         self.damages.append(place.damage("conflict", found, "a record between a trial's start and its end"))
 
 
-def traces_of(read: WriterRecords) -> Traces:
-    """The traces of a replica's file."""
-    traces = Traces(read.writer)
+def traces_of(read: WriterRecords, science: bool = False) -> Traces:
+    """The traces of a replica's file, in a run of AutoML or of scientific workloads."""
+    traces = Traces(read.writer, science)
     for place in _relevant(read):
         traces.add(place)
     return traces

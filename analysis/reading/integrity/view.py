@@ -23,6 +23,7 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialFailed,
     TrialStarted,
+    WorkloadStarted,
 )
 from aiperf.history.damage import Damage, DamageKind
 from aiperf.history.decoding.scan import PhaseColumns
@@ -35,6 +36,7 @@ from search_space.limits import Limits
 from search_space.resnet import resnet
 
 T_co = TypeVar("T_co", covariant=True)
+StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
 
 IMAGES_BATCH = 64
 """Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
@@ -215,11 +217,11 @@ class PrimaryRecords:
 
 
 @dataclass(slots=True)
-class TrialIndex:
+class TrialIndex(Generic[StartT]):
     """The places of a trial's turning points in its writer's file."""
 
     writer: str
-    started: Placed[TrialStarted]
+    started: Placed[StartT]
     first_epoch: Placed[EpochCompleted] | None
     ended: Placed[TrialEnded] | None
     failed: Placed[TrialFailed] | None
@@ -239,7 +241,11 @@ class RunView:
     primary: PrimaryRecords
     writers: dict[str, WriterSummary] = field(default_factory=dict)
     """Replicas' files by writer."""
-    trials: dict[int, TrialIndex] = field(default_factory=dict)
+    trials: dict[int, TrialIndex[TrialStarted]] = field(default_factory=dict)
+    models: dict[int, TrialIndex[WorkloadStarted]] = field(default_factory=dict)
+    """Trials of scientific workloads."""
+    of_workload: dict[str, list[Placed[EpochCompleted]]] = field(default_factory=dict)
+    """Every epoch of each workload."""
     limits: dict[tuple[int | None, str], Limits] = field(default_factory=dict)
     """By memory of an accelerator and arithmetic, made when they are first asked for."""
     epoch_images: tuple[int, int] | None = None
@@ -278,6 +284,11 @@ class RunView:
             "momentum": training.momentum,
             "label_smoothing": training.label_smoothing,
         }
+
+    @property
+    def is_science(self) -> bool:
+        """True if the run trains scientific workloads in place of AutoML."""
+        return self.config.run.suite == "science"
 
     @property
     def unfinished(self) -> bool:

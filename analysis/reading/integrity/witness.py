@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
 from aiperf.history.damage import Damage
@@ -95,7 +96,7 @@ def _excused(place: Placed[EpochCompleted], writer: str, view: RunView) -> bool:
     return any(time_ms <= beginning.time_ms + late_ms(view) for beginning in view.primary.beginnings[served + 1 :][:1])
 
 
-def check_closing(trace: TrialTrace, view: RunView) -> Iterator[Damage]:
+def check_closing(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
     """A trial that did not end as the primary heard."""
     for closing in view.primary.closed.get(trace.trial, ())[:1]:
         how, until = closing.body.how, closing.body.sequence
@@ -122,7 +123,7 @@ _WORDS = {"ended": "ended by itself", "failed": "failed", "cancelled": "was canc
           "open": "did not end"}  # fmt: skip
 
 
-def _outcome(trace: TrialTrace, until: int | None) -> tuple[str, Placed[object]]:
+def _outcome(trace: TrialTrace[Any], until: int | None) -> tuple[str, Placed[object]]:
     """How the file says that a trial ended, up to a record; and where."""
     limit = until if until is not None else -1
     if trace.failed is not None and trace.failed.sequence <= limit:

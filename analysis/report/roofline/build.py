@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.errors import AiperfError
-from aiperf.history.bodies import TrialStarted
-from aiperf.network.operations import NetworkCount, count
+from aiperf.history.bodies import TrialStarted, WorkloadStarted
+from aiperf.network.operations import LayerCount, NetworkCount, count
 from aiperf.network.roofline import Bound, ImageTimes, Peaks, bound_of, image_times
 from aiperf.rules.score import images_done
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
 from analysis.report.devices import Machine, devices_of, machines, replicas_of_node
-from analysis.report.pace import Stretch, stretches
+from analysis.report.rates.pace import Stretch, stretches, trained_of
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 
 MOST_PROBLEMS = 100
@@ -38,6 +38,15 @@ class ReplicaPeaks:
     ceiling: CeilingPart
     peaks: Peaks
     factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLayers:
+    """The layers of one image: trained forward and backward, in one direction alone, evaluated."""
+
+    paired: tuple[LayerCount, ...]
+    single: tuple[LayerCount, ...]
+    evaluated: tuple[LayerCount, ...]
 
 
 def roofline_part(data: RunData, score_ops: float | None, further: Sequence[MicroRow] = ()) -> RooflinePart:
@@ -144,14 +153,14 @@ class Shares:
                 yield part
 
     def _trial(self, number: int, own: list[Stretch]) -> TrialCeilingPart | None:
-        started = self._data.ledger.trials[number].started
-        assert started is not None  # it has stretches
-        found, counted = self.peaks_of(started.replica, started.precision), self._count(started.architecture)
+        begun = self._data.ledger.trials[number].begun
+        assert begun is not None  # it has stretches
+        found, layers = self.peaks_of(begun.replica, begun.precision), self._layers(number, begun)
         seconds = (max(piece.end_ms for piece in own) - own[0].begin_ms) / 1000
-        batch = self._batch(started)
-        if found is None or counted is None or seconds <= 0:
+        batch = self._batch(begun)
+        if found is None or layers is None or seconds <= 0:
             return None
-        whole, times = self._ceiling(started.architecture, counted, found.peaks, batch)
+        whole, times = self._ceiling(trained_of(begun), layers, found.peaks, batch)
         if whole is None:
             return None
         trained, evaluated = images_done(self._data.work[number], self._data.end_ms)
@@ -162,19 +171,31 @@ class Shares:
             share_of_ceiling=self._seconds[number] / seconds,
         )  # fmt: skip
 
-    def _batch(self, started: TrialStarted) -> int:
+    def _layers(self, number: int, begun: TrialStarted | WorkloadStarted) -> ImageLayers | None:
+        """The layers that an image runs through; None if they cannot be counted."""
+        if isinstance(begun, TrialStarted):
+            counted = self._count(begun.architecture)
+            return ImageLayers(counted.layers, (), counted.layers) if counted is not None else None
+        cost = self._data.costs.by_trial.get(number)
+        return ImageLayers(tuple(cost.paired), tuple(cost.single), tuple(cost.evaluated)) if cost is not None else None
+
+    def _batch(self, begun: TrialStarted | WorkloadStarted) -> int:
         """Images of a step on one device, which moves the weights once."""
-        own = started.hyperparameters.get("batch_size")
+        own = begun.hyperparameters.get("batch_size")
         try:
             return max(1, int(own or self._data.manifest.config.batch_size))
         except (AiperfError, ValueError):  # a data set that is not here, a hyperparameter that is no number
             return 1
 
-    def _ceiling(self, name: str, counted: NetworkCount, peaks: Peaks, batch: int) -> tuple[Bound | None, ImageTimes]:
+    def _ceiling(self, name: str, layers: ImageLayers, peaks: Peaks, batch: int) -> tuple[Bound | None, ImageTimes]:
         """Of an architecture on some devices; several trials train the same."""
         key = name, peaks, batch
         if key not in self._known:
-            self._known[key] = bound_of(counted.layers, peaks, batch), image_times(counted.layers, peaks, batch)
+            both = image_times(layers.paired, peaks, batch).training
+            single = image_times(layers.single, peaks, batch).evaluation
+            evaluation = image_times(layers.evaluated, peaks, batch).evaluation
+            bound = bound_of((*layers.paired, *layers.single), peaks, batch)
+            self._known[key] = bound, ImageTimes(both + single, evaluation)
         return self._known[key]
 
     def _count(self, name: str) -> NetworkCount | None:
@@ -188,7 +209,7 @@ class Shares:
     def machine_ops(self) -> float | None:
         """P of all replicas' devices in the one precision of the run; None: not known."""
         trials = self._data.ledger.trials.values()
-        precisions = {trial.started.precision for trial in trials if trial.started is not None}
+        precisions = {trial.begun.precision for trial in trials if trial.begun is not None}
         if len(precisions) != 1 or not self._machines:
             return None
         precision = precisions.pop()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from aiperf.history.bodies import TrialStarted, WorkloadStarted
 from aiperf.history.entries import TrialLedger, when
 from aiperf.rules.score import TrialWork, images_done
 from analysis.reading.run_data import RunData
@@ -42,12 +43,25 @@ def stretches(data: RunData) -> dict[int, list[Stretch]]:
     found = {}
     for number, work in data.work.items():
         entry = data.ledger.trials[number]
-        if entry.started is not None and entry.started_ms is not None:
+        if entry.begun is not None and entry.started_ms is not None:
             began_ms = begins.get(number, data.ledger.corrected(entry.writer, entry.started_ms))
             own = list(_of_trial(entry, work, began_ms, data.end_ms))
             if own:
                 found[number] = own
     return found
+
+
+def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
+    """What a trial trains, in words; trials with the same text do the same work for an image."""
+    if isinstance(begun, TrialStarted):
+        return f"architecture {begun.architecture}"
+    return f"workload {begun.workload}, size {begun.size}"
+
+
+def sustained_ops(own: Sequence[Stretch]) -> float | None:
+    """Operations per second from the beginning of the first stretch to the end of the last one."""
+    span_ms = max((piece.end_ms for piece in own), default=0) - min((piece.begin_ms for piece in own), default=0)
+    return sum(piece.operations for piece in own) * 1000 / span_ms if span_ms > 0 else None
 
 
 def _training_begins(data: RunData) -> dict[int, int]:
@@ -63,8 +77,8 @@ def _training_begins(data: RunData) -> dict[int, int]:
 
 
 def _of_trial(entry: TrialLedger, work: TrialWork, began_ms: int, end_ms: int) -> Iterator[Stretch]:
-    assert entry.started is not None
-    replica, trial = entry.started.replica, entry.trial
+    assert entry.begun is not None
+    replica, trial = entry.begun.replica, entry.trial
     trained = evaluated = last_epoch = 0
     for epoch in sorted(work.epochs, key=when):
         body = epoch.body

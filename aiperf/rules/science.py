@@ -1,0 +1,180 @@
+"""The rules of a run of scientific workloads (HPC AI500; MLPerf HPC for what it leaves open)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from aiperf.config.settings import RunConfig
+from aiperf.rules.table import MINIMUM_PRECISION_BITS, PRECISION_BITS, Checked, Rule, Status
+
+SCIENCE_RULES_VERSION = "science-1"
+
+LEAST_INSTANCES = 5
+"""Models of each workload in an official run (MLPerf HPC: 5 or 10)."""
+
+TARGETS: Mapping[str, tuple[float, ...]] = MappingProxyType({
+    "resnet-hep": (0.98,),
+    "hepcnn": (1.2,),
+    "resnet-cos": (0.124,),
+    "cosmoflow": (0.124,),
+    "frcnn-ewa": (0.35,),
+    "dcgan-cos": (0.05, 0.05),
+})  # fmt: skip
+"""Values of the measures that a model of official size must reach, in the order of its target.
+
+`resnet-cos` and `cosmoflow` as in MLPerf HPC 3.0, `frcnn-ewa` as in HPC AI500 v2; the others are
+this project's and provisional.
+"""
+
+
+IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType({
+    "resnet-hep": (412_416, 137_471),
+    "resnet-cos": (524_288, 65_536),
+    "cosmoflow": (524_288, 65_536),
+    "frcnn-ewa": (32_120, 2_920),
+})  # fmt: skip
+"""Images trained and evaluated in an epoch of official size, of data sets with a fixed split.
+
+The training examples that are evaluated for the training quality come on top.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """What the records say of one workload."""
+
+    workload: str
+    instances: int
+    """Models that the configuration asks for."""
+    reached: int
+    targets: tuple[tuple[float, ...], ...] = ()
+    """Values of the target, each distinct one once."""
+    seeds: tuple[int, ...] = ()
+    """Of the models."""
+    fingerprints: tuple[str | None, ...] = ()
+    """Of the data, each distinct one once; None: a trial names none."""
+    epoch_images: tuple[tuple[int, int], ...] = ()
+    """Images trained and evaluated in completed epochs, each distinct pair once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceFacts:
+    """The facts that the rules look at: the configuration and the outcome."""
+
+    config: RunConfig
+    ended: str
+    """deadline, interrupted, no_replicas, completed, or unfinished."""
+    images_trained: int
+    workloads: tuple[WorkloadFacts, ...] = ()
+    sizes: tuple[str, ...] = ()
+    generated: bool = False
+    """True if any trial trained generated data."""
+    precisions: tuple[str, ...] = ()
+    """Arithmetic of the layers of all trials, as recorded."""
+    damages: tuple[str, ...] = ()
+    chained: bool = True
+    segments: int = 1
+    """Segments with clocks of their own."""
+    released: int = 1
+    """Replicas that were ready when the run began."""
+    implausible: tuple[str, ...] = ()
+    """Claims beyond the devices."""
+
+
+def _of_each(facts: ScienceFacts, shown: Callable[[WorkloadFacts], object]) -> str:
+    return ", ".join(f"{item.workload} {shown(item)}" for item in facts.workloads) or "no workload"
+
+
+def _targets(item: WorkloadFacts) -> str:
+    return " or ".join(" and ".join(f"{value:g}" for value in values) for values in item.targets) or "-"
+
+
+def _fingerprint(item: WorkloadFacts) -> str:
+    if not item.fingerprints or None in item.fingerprints:
+        return "unknown"
+    return "several" if len(item.fingerprints) > 1 else str(item.fingerprints[0])[:12]
+
+
+def _required_targets() -> str:
+    return ", ".join(f"{name} {' and '.join(f'{value:g}' for value in values)}" for name, values in TARGETS.items())
+
+
+def _epochs(item: WorkloadFacts) -> str:
+    shown = [f"{trained} trained and {evaluated} evaluated" for trained, evaluated in item.epoch_images[:3]]
+    return " or ".join(shown) or "no epoch"
+
+
+def _whole(item: WorkloadFacts) -> bool:
+    trained, evaluated = IMAGES.get(item.workload, (0, 0))
+    allowed = {(trained, 0), (trained, evaluated), (trained, 2 * evaluated)}
+    return item.workload not in IMAGES or set(item.epoch_images) <= allowed
+
+
+def _seeds(item: WorkloadFacts) -> str:
+    return f"{len(set(item.seeds))} of {len(item.seeds)}"
+
+
+RULES: tuple[Rule[ScienceFacts], ...] = (
+    Rule("arrangement", "a primary and at least one replica", "integrity",
+         lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
+    Rule("records", "every record intact", "integrity",
+         lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
+    Rule("completion", "the run completes its work or reaches its deadline", "integrity",
+         lambda f: f.ended, lambda f: f.ended in ("completed", "deadline")),
+    Rule("work", "at least one image trained", "integrity",
+         lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
+    Rule("chain", "each record carries the hash of the one before", "setting",
+         lambda f: "a chain" if f.chained else "no chain", lambda f: f.chained),
+    Rule("clock", "one clock from the release to the end", "setting",
+         lambda f: f"{f.segments} clock(s)", lambda f: f.segments == 1),
+    Rule("observed data", "data that were observed or simulated by physicists, not generated for a rehearsal",
+         "setting", lambda f: "generated" if f.generated else "observed", lambda f: not f.generated),
+    Rule("data", "one known fingerprint of the data of each workload", "setting",
+         lambda f: _of_each(f, _fingerprint),
+         lambda f: all(_fingerprint(item) not in ("unknown", "several") for item in f.workloads)),
+    Rule("epochs", "all images of the data set in each", "setting",
+         lambda f: _of_each(f, _epochs), lambda f: all(map(_whole, f.workloads))),
+    Rule("size", "official", "setting",
+         lambda f: ", ".join(f.sizes) or "no trial", lambda f: f.sizes == ("official",)),
+    Rule("instances", f"at least {LEAST_INSTANCES} of each workload", "setting",
+         lambda f: _of_each(f, lambda item: item.instances),
+         lambda f: bool(f.workloads) and all(item.instances >= LEAST_INSTANCES for item in f.workloads)),
+    Rule("seeds", "a seed of its own for each model", "setting",
+         lambda f: _of_each(f, _seeds),
+         lambda f: all(len(set(item.seeds)) == len(item.seeds) for item in f.workloads)),
+    Rule("targets", _required_targets(), "setting", lambda f: _of_each(f, _targets),
+         lambda f: all(item.targets in ((), (TARGETS.get(item.workload),)) for item in f.workloads)),
+    Rule("trainer", "keras (real training)", "setting",
+         lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras"),
+    Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
+         lambda f: ", ".join(f.precisions) or "no trial",
+         lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
+    Rule("plausible", "operations, images and power that the devices can do", "setting",
+         lambda f: "; ".join(f.implausible[:3]) or "nothing beyond the devices", lambda f: not f.implausible),
+    Rule("quality", "every model reaches its target", "outcome",
+         lambda f: _of_each(f, lambda item: f"{item.reached} of {item.instances}"),
+         lambda f: bool(f.workloads) and all(item.reached >= item.instances for item in f.workloads)),
+)  # fmt: skip
+"""Every rule."""
+
+
+def check(facts: ScienceFacts) -> tuple[Checked, ...]:
+    """Check every rule, in order."""
+    return tuple(rule.check(facts) for rule in RULES)
+
+
+def status(checked: tuple[Checked, ...], rehearsed: bool = False) -> Status:
+    """The status of a run.
+
+    FAILED if it is interrupted, damaged or empty; else SIMULATED if it is a rehearsal in virtual
+    time; else UNOFFICIAL if any rule is not met, a target that was not reached included; else
+    PASSED.
+    """
+    missed = [item for item in checked if not item.passed]
+    if any(item.group == "integrity" for item in missed):
+        return "FAILED"
+    if rehearsed:
+        return "SIMULATED"
+    return "UNOFFICIAL" if missed else "PASSED"

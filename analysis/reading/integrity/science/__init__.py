@@ -1,0 +1,1 @@
+"""Checks of the records of scientific workloads."""

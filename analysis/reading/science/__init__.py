@@ -1,0 +1,1 @@
+"""What the records of scientific workloads say: the cost of their images, and their quality."""

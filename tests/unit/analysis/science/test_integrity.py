@@ -1,0 +1,186 @@
+"""Damage of runs of scientific workloads: healthy ones have none, each forgery has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiperf.history.bodies import JobIssued, TrialEnded, TrialStarted
+from analysis.reading.run_data import read_run
+from analysis.results.verify import verify
+from testing.hand_made import HandMadeRun
+from testing.science.hand_made import CUBES, EVALUATED, IMAGES, ONCE, ScienceRun
+from tests.unit.analysis.science.runs import run_of_four
+
+
+def damages(run: HandMadeRun) -> list[str]:
+    return list(read_run(run.paths).damage_texts)
+
+
+def begun(root: Path, **facts: object) -> ScienceRun:
+    """A model whose training has begun at second 2."""
+    run = ScienceRun(root, {"training.framework": "tensorflow"}).at(0).ready(600, 500)
+    return run.at(1).issue(1, "resnet-hep").at(2).begin(1, **facts).phase(1, "train")
+
+
+def test_a_healthy_run_has_no_damage(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path)
+    assert damages(run) == []
+    assert verify(run.paths) == []
+
+
+def test_a_run_to_the_deadline_has_no_damage(tmp_path: Path) -> None:
+    run = ScienceRun(tmp_path, {"science.stop": "deadline", "science.instances": 1}).at(0).ready(60, 0)
+    run.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9)
+    run.at(15).measured(1, 2, accuracy=0.91).at(20).reported(1, 3, 4000).end(60)
+    assert damages(run) == []
+
+
+def test_a_failed_model_is_given_again_and_a_lost_one_resumed(tmp_path: Path) -> None:
+    run = begun(tmp_path).at(10).measured(1, 1, accuracy=0.7).at(12).crash(1)
+    run.at(13).issue(2, "resnet-hep").at(14).begin(2).phase(2, "train").at(20).measured(2, 1, accuracy=0.7)
+    run.at(21).lose(0).at(22).come(0).at(23).issue(3, "resnet-hep", resumes=2).at(24).begin(3).phase(3, "train")
+    run.at(30).measured(3, 2, accuracy=0.9).done(3).complete(31)
+    assert damages(run) == []
+
+
+def skipped(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.7).at(20).measured(1, 3, accuracy=0.9).done(1)
+
+
+def too_early(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.7).done(1)
+
+
+def too_late(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.9).at(20).measured(1, 2, accuracy=0.91).done(1)
+
+
+def other_target(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1).at(11).issue(2, "resnet-hep", 1).at(12)
+    return run.begin(2, target={"accuracy": 0.5}).at(20).measured(2, 1, accuracy=0.6).done(2)
+
+
+def other_images(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1).at(11).issue(2, "cosmoflow").at(12)
+    run.begin(2).at(20).measured(2, 1, mean_absolute_error=0.4)
+    place = run._jobs[2]
+    run._jobs[2] = JobIssued(**{**{name: getattr(place, name) for name in ("trial", "replica", "round", "seed")},
+                                "workload": "resnet-hep", "instance": 0})  # fmt: skip
+    return run.at(30).measured(2, 2, mean_absolute_error=0.3).done(2)
+
+
+def no_measure(root: Path) -> ScienceRun:
+    run = begun(root, target={"accuracy": 0.85, "auc": 0.9})
+    return run.at(10).measured(1, 1, accuracy=0.9).stop(1)
+
+
+def not_a_number(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.9, auc=float("inf")).done(1)
+
+
+def other_passes(root: Path) -> ScienceRun:
+    return begun(root, training_passes=({"network": "other", "forward": 1},)).at(10).measured(1, 1, accuracy=0.9)
+
+
+def negative_passes(root: Path) -> ScienceRun:
+    return begun(root, training_passes=({"network": "network", "forward": -1},)).at(10).measured(1, 1, accuracy=0.9)
+
+
+def missing_network(root: Path) -> ScienceRun:
+    return begun(root, networks={"network": "0" * 16}).at(10).measured(1, 1, accuracy=0.9).done(1)
+
+
+def changed_network(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1)
+    run.paths.architecture(IMAGES.hash).write_bytes(run.paths.architecture(CUBES.hash).read_bytes())
+    return run
+
+
+def other_trainer(root: Path) -> ScienceRun:
+    return begun(root, trainer="simulated").at(10).measured(1, 1, accuracy=0.9).done(1)
+
+
+def other_size(root: Path) -> ScienceRun:
+    return begun(root, size="official").at(10).measured(1, 1, accuracy=0.9).done(1)
+
+
+def other_network_built(root: Path) -> ScienceRun:
+    return begun(root).built(1, architecture=CUBES.hash).at(10).measured(1, 1, accuracy=0.9).done(1)
+
+
+def twice_at_once(root: Path) -> ScienceRun:
+    run = ScienceRun(root).at(0).ready(600, 0, 0).at(1).issue(1, "resnet-hep").at(2).begin(1)
+    return run.issue(2, "resnet-hep", replica=1).begin(2)
+
+
+def again(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.9).done(1).at(11).issue(2, "resnet-hep").begin(2)
+
+
+def unplanned(root: Path) -> ScienceRun:
+    return ScienceRun(root).at(0).ready(600, 0).at(1).issue(1, "resnet-hep", 7).begin(1)
+
+
+def foreign_start(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1)
+    run.at(11).replicas[0].append(TrialStarted(
+        trial=9, replica=0, round=1, architecture=IMAGES.hash, parent=None, hyperparameters={}, epochs=1
+    ))  # fmt: skip
+    return run
+
+
+def foreign_resumption(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1)
+    return run.at(11).issue(2, "resnet-hep", 1, resumes=1).at(12).begin(2).at(20).measured(2, 2, accuracy=0.9).done(2)
+
+
+FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
+    (skipped, "epoch 3 of trial 1; expected epoch 2"),
+    (too_early, "trial 1 ends (completed) after epoch 1 without its target; expected 4 epochs"),
+    (too_late, "trial 1 trains beyond epoch 1, which reached the target"),
+    (other_target, "trial 2 of resnet-hep has the target {'accuracy': 0.5}"),
+    (other_images, "8000 images trained and 3000 evaluated in an epoch; expected 4096, and 512 or twice as many"),
+    (no_measure, "epoch 1 has no auc; expected every measure of the target"),
+    (not_a_number, "the measure auc is inf; expected a finite number"),
+    (other_passes, "a pass of the network other, which is none of network"),
+    (negative_passes, "[-1, 0, 0] passes of the network network"),
+    (missing_network, "models/0000000000000000/architecture.json"),
+    (changed_network, f"models/{IMAGES.hash}/architecture.json"),
+    (other_trainer, "trial 1 has the trainer simulated; expected keras, as run.json says"),
+    (other_size, "trial 1 has the size official; expected rehearsal, as run.json says"),
+    (other_network_built, f"trial 1 built {CUBES.hash}; expected {IMAGES.hash}"),
+    (twice_at_once, "job 2 is model 0 of resnet-hep, which is in training as trial 1"),
+    (again, "job 2 is model 0 of resnet-hep, which is complete; expected another model"),
+    (unplanned, "job 1 is model 7 of resnet-hep; expected models 0 to 1 of resnet-hep, cosmoflow"),
+    (foreign_start, "a training begins with trial_started; expected workload_started, in a run of this suite"),
+    (foreign_resumption, "job 2 resumes trial 1; expected an earlier trial of model 1 of resnet-hep"),
+]
+
+
+@pytest.mark.parametrize(("forge", "expected"), FORGERIES, ids=[forge.__name__ for forge, _ in FORGERIES])
+def test_what_is_not_as_an_honest_run_leaves_it_is_a_damage(
+    forge: Callable[[Path], ScienceRun], expected: str, tmp_path: Path
+) -> None:
+    found = damages(forge(tmp_path).complete(100))
+    assert [text for text in found if expected in text], found
+
+
+def test_a_workload_in_a_run_of_automl_is_a_damage(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.max_epochs": 4}).at(0).release(100)
+    run.at(1).start_trial(1).at(20).epoch(1, 1).end_trial(1)
+    start = ScienceRun(tmp_path / "other").at(0).ready(60, 0).at(1).issue(1, "resnet-hep").at(2).begin(1)
+    (record,) = (trial.begun for trial in read_run(start.paths).ledger.trials.values())
+    assert record is not None
+    run.at(30).replicas[0].append(record)
+    run.replicas[0].append(TrialEnded(trial=1, reason="stopped"))
+    assert any("a training begins with workload_started" in text for text in damages(run.end(100)))
+
+
+def test_passes_may_leave_out_what_is_zero(tmp_path: Path) -> None:
+    run = begun(tmp_path, evaluation_passes=({"network": "network", "forward": 1},))
+    run.at(10).measured(1, 1, accuracy=0.9).done(1).complete(20)
+    assert damages(run) == []
+    assert (ONCE[0]["backward"], EVALUATED[0]["backward"]) == (1, 0)

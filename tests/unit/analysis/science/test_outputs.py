@@ -1,0 +1,200 @@
+"""What is written of scientific workloads: page, tables, figures, logs, and what verbs print."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from mlperf_logging.compliance_checker import mlp_compliance
+
+from aiperf.run_directory.paths import open_run
+from analysis.output.artifacts import write_report
+from analysis.output.tables import print_report
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.model import Report
+from analysis.results.comparison import compare
+from analysis.results.science.ranking import rank_workloads
+from analysis.results.source import read_result
+from analysis.results.status import run_status
+from testing.hand_made import T0_MS, aiperf
+from testing.science.hand_made import ScienceRun
+from tests.unit.analysis.science.runs import run_of_four
+
+
+def written(run: ScienceRun) -> tuple[Report, Path]:
+    data = read_run(open_run(run.paths.root))
+    report = build_report(data)
+    return report, write_report(run.paths.report, data, report)
+
+
+def test_the_page_has_results_and_curves_and_nothing_of_a_search(tmp_path: Path) -> None:
+    report, page = written(run_of_four(tmp_path))
+    text = page.read_text()
+    parts = ('id="workloads"', 'id="results"', 'id="rules"', 'id="time"', "not reached", "accuracy at least 0.85",
+             "mean absolute error at most 0.33", "3 of 4 models of 2 workloads")  # fmt: skip
+    for part in (report.final_line, *parts):
+        assert part in text
+    for place in (0, 1):
+        for against in ("time", "operations"):
+            assert f'id="plot-quality-{place}-{against}"' in text
+    for absent in ('id="best"', 'id="trials"', 'id="statistics"', "regulated score", "error (1 - top-1)"):
+        assert absent not in text
+    charts = json.loads(text.partition('id="charts">')[2].partition("</script>")[0])
+    assert {f"plot-quality-{n}-{kind}" for n in (0, 1) for kind in ("time", "operations")} <= {
+        chart["target_id"] for chart in charts
+    }
+
+
+def test_tables_and_figures_have_every_model_and_epoch(tmp_path: Path) -> None:
+    report, page = written(run_of_four(tmp_path))
+    tables = {file.stem: pd.read_csv(file) for file in (page.parent / "tables").glob("*.csv")}
+    assert not {"trials", "hyperparameters"} & set(tables)
+    assert tables["workloads"].workload.to_list() == ["resnet-hep", "cosmoflow"]
+    assert list(zip(tables["models"].workload, tables["models"].instance, strict=True)) == [
+        ("resnet-hep", 0), ("resnet-hep", 1), ("cosmoflow", 0), ("cosmoflow", 1),
+    ]  # fmt: skip
+    assert tables["models"].time_to_quality_s.isna().to_list() == [False, False, False, True]
+    quality = tables["quality"]
+    assert len(quality) == sum(len(model.curve) for part in report.workloads for model in part.models) == 9
+    assert set(tables["model_trials"].id) == {1, 2, 3, 4, 5}
+    figures = {file.name for file in (page.parent / "figures").iterdir()}
+    assert {"quality-resnet-hep.svg", "quality-cosmoflow.png"} <= figures
+    assert not [name for name in figures if name.startswith(("accuracy", "architectures", "lineage"))]
+
+
+def test_metrics_leave_out_what_a_search_has(tmp_path: Path) -> None:
+    _, page = written(run_of_four(tmp_path))
+    names = {line.split("{")[0] for line in (page.parent / "metrics.txt").read_text().splitlines() if line[0] != "#"}
+    assert {"aiperf_score_ops", "aiperf_peak_ops", "aiperf_sustained_ops"} <= names
+    assert not {"aiperf_error", "aiperf_trials", "aiperf_regulated_score_ops"} & names
+
+
+def test_the_terminal_shows_what_the_targets_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report, _ = written(run_of_four(tmp_path))
+    print_report(report, None)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == "AIPerf-science: workloads=2 reached=1 seconds=66.000 status=UNOFFICIAL"
+
+
+def test_the_verb_prints_one_document_with_the_workloads(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path / "run")
+    done = aiperf("report", run.paths.root, "--format", "json")
+    found = json.loads(done.stdout)["workloads"]
+    assert done.stderr.splitlines()[-1].startswith("AIPerf-science: workloads=2 reached=1 ")
+    names = {"workload", "framework", "size", "instances", "quality", "target", "reached", "time_to_quality_s",
+             "epochs_to_quality", "cost_to_quality", "energy_to_quality_j", "sustained_ops", "peak_ops",
+             "valid_ops"}  # fmt: skip
+    assert all(names <= set(part) for part in found)
+    assert [part["reached"] for part in found] == [2, 1]
+    assert aiperf("verify", run.paths.root).returncode == 0
+    checked = aiperf("check", run.paths.root)
+    assert (checked.returncode, checked.stdout.splitlines()[-2]) == (0, "verdict: unofficial")
+
+
+def test_a_comparison_puts_workloads_of_one_framework_and_size_side_by_side(tmp_path: Path) -> None:
+    first, second = (run_of_four(tmp_path / name).paths.root for name in ("a", "b"))
+    other = ScienceRun(tmp_path / "c", {"science.instances": 1, "training.framework": "torch"}).at(0).ready(60, 0)
+    other.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
+    other.complete(10)
+    same = {item.name: item for item in compare(read_result(first), read_result(second)).measures}
+    time = same["resnet-hep tensorflow rehearsal: time_to_quality_s"]
+    assert (time.first, time.ratio, time.worse) == (time.second, 1.0, False)
+    assert not {"error", "regulated_score_ops"} & set(same)
+    apart = {item.name: item for item in compare(read_result(first), read_result(other.paths.root)).measures}
+    assert apart["resnet-hep tensorflow rehearsal: time_to_quality_s"].second is None
+    assert apart["resnet-hep torch rehearsal: time_to_quality_s"].second == 8.0
+
+
+def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path)
+    data = read_run(run.paths)
+    status = run_status(run.paths, data, build_report(data), T0_MS + 70_000)
+    assert (status.trials, status.models, status.reached, status.ended) == (5, 4, 3, "completed")
+    assert (status.state, status.next) == ("ended", f"aiperf report {run.paths.root}")
+    assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(4, 1), (2, 1), (5, 3)]
+    assert "3 of 4 models reached the target" in aiperf("status", run.paths.root).stdout
+
+
+def cosmoflow(root: Path, **measures: float) -> Path:
+    """The log of a short official run of one model."""
+    run = ScienceRun(root, {"science.size": "official", "science.instances": 1, "science.workloads": ["cosmoflow"],
+                            "run.name": "Cluster"}).at(0).ready(600, 0)  # fmt: skip
+    steps: dict[str, Any] = {
+        "batch_size": 4, "learning_rate": 0.001, "optimiser": "sgd", "warmup_epochs": 4, "warmup_factor": 0.25,
+        "decay_epochs": "32,64", "decay_factors": "0.25,0.125", "dropout": 0.5, "weight_decay": 0.0,
+    }  # fmt: skip
+    run.at(1).issue(1, "cosmoflow").at(2)
+    run.begin(1, hyperparameters=steps, target={"mean_absolute_error": 0.124}).phase(1, "train")
+    run.at(20).phase(1, "evaluate").at(22).measured(1, 1, mean_absolute_error=0.4).phase(1, "train")
+    run.at(40).phase(1, "evaluate").at(42).measured(1, 2, **measures).stop(1).complete(43)
+    written(run)
+    return run.paths.report / "mllog.txt"
+
+
+def complaints(log: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What MLCommons' checker says of a log by the rules of MLPerf HPC 3.0; none if it passes."""
+    caplog.clear()
+    checker = mlp_compliance.make_checker("hpc", "3.0.0", quiet=False, werror=True)
+    with caplog.at_level(logging.WARNING):
+        valid = mlp_compliance.main(str(log), "hpc_3.0.0/common.yaml", checker)[0]
+    found = [line for record in caplog.records for line in record.getMessage().split(f"\n{'-' * 30}\n")]
+    assert valid == (not found)
+    return [line.strip() for line in found]
+
+
+def test_the_checker_of_mlperf_hpc_accepts_a_log_of_cosmoflow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert complaints(cosmoflow(tmp_path / "a", mean_absolute_error=0.12), caplog) == []
+
+
+def test_the_checker_refuses_nothing_but_a_quality_that_was_not_reached(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = cosmoflow(tmp_path, mean_absolute_error=0.2)
+    (complaint,) = complaints(log, caplog)
+    assert complaint.startswith("Failed checks for eval_error")
+    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text().splitlines()]
+    assert [event["time_ms"] for event in events] == sorted(event["time_ms"] for event in events)
+    assert [event["value"] for event in events if event["key"] == "eval_accuracy"] == [0.4, 0.2]
+    times = {event["key"]: event["time_ms"] - T0_MS for event in events}
+    assert (times["run_start"], times["eval_start"], times["eval_stop"]) == (1000, 40_000, 42_000)
+    assert next(event["metadata"] for event in events if event["key"] == "run_stop") == {"status": "aborted"}
+
+
+def test_several_models_have_a_log_each(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path)
+    _, page = written(run)
+    logs = sorted(str(file.relative_to(page.parent)) for file in page.parent.glob("mllog/*/*.txt"))
+    assert logs == [f"mllog/{name}/result_{n}.txt" for name in ("cosmoflow", "resnet-hep") for n in (0, 1)]
+    assert not (page.parent / "mllog.txt").exists()
+    stop = json.loads((page.parent / logs[0]).read_text().splitlines()[-1].removeprefix(":::MLLOG "))
+    assert (stop["key"], stop["time_ms"], stop["metadata"]) == ("run_stop", T0_MS + 34_000, {"status": "success"})
+
+
+def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path / "a", **{"run.name": "one"})
+    other = ScienceRun(tmp_path / "b", {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
+    other.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
+    other.complete(10)
+    results = [read_result(each.paths.root) for each in (run, other, run)]
+    rows = rank_workloads(results)
+    assert [(row.workload, row.system, row.rank) for row in rows] == [
+        ("cosmoflow", "one", None), ("cosmoflow", "two", None), ("resnet-hep", "two", None),
+        ("resnet-hep", "one", None),
+    ]  # fmt: skip
+    official = rank_workloads(
+        replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results
+    )
+    assert [(row.workload, row.system, row.rank) for row in official][2:] == [
+        ("resnet-hep", "two", 1), ("resnet-hep", "one", 2),
+    ]  # fmt: skip
+    found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
+    assert found["rows"] == []
+    assert [row["time_to_quality_s"] for row in found["workloads"]][2:] == [8.0, pytest.approx(24.685)]
+    shown = aiperf("rank", run.paths.root).stdout
+    assert "resnet-hep on tensorflow, rehearsal size" in shown
