@@ -26,5 +26,4 @@ class CubeSource(ScienceSource):
         self._inputs = Cubes(manifest.channels)
 
     def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        flips = turn.rng(number).random(3) < 0.5 if turn.training else (False,) * 3
-        return self._inputs(rows[0], list(flips)), rows[1]
+        return self._inputs(rows[0], turn.bits(number, 3)), rows[1]

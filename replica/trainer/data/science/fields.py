@@ -31,7 +31,7 @@ class FieldSource(ScienceSource):
         return field(self._cut(rows[0][..., 0], number % self.parts), mean), noise
 
     def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
-        if turn.training and turn.rng(1, turn.step).random() < FLIP_PROBABILITY:
+        if turn.draws is not None and turn.rng(1, turn.step).random() < FLIP_PROBABILITY:
             targets[:, NOISE] = 1.0
         return inputs, targets
 

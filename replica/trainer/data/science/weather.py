@@ -29,10 +29,9 @@ class WeatherSource(ScienceSource):
         self._inputs = Weather(manifest.channels)
 
     def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        turned, drawn = turn.rng(number).random(2)
-        mirror = turn.training and bool(turned < 0.5)
+        (mirror,) = turn.bits(number, 1)
         image, boxes = rows
         draw = np.full((1, boxes.shape[-1]), -1.0, np.float32)
-        draw[0, 0] = drawn
+        draw[0, 0] = turn.rng(number).random()
         placed = self._inputs.boxes(boxes, image.shape[-1], mirror)
         return self._inputs.image(image, mirror), np.concatenate([placed, draw])
