@@ -30,8 +30,8 @@ from replica.trainer.data.portable.recipe import DEVIATION, MEAN
 from replica.trainer.data.records import pieces
 from replica.trainer.data.sample import fingerprint_of
 from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
-from testing.science import make_science
 from testing.trainings.requests import request_for
+from testing.trainings.science import make_science
 from workloads.data import find_set
 
 SCIENCE = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos"}

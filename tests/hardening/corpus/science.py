@@ -16,9 +16,10 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME
 from aiperf.errors import DatasetError
 from replica.datasets.science.check import check
 from replica.datasets.science.universes import cut
-from testing.science import SIZES, make_file, rows_of
+from testing.trainings.science import SIZES, make_file, rows_of
 from tests.hardening.corpus.case import Case, complaint, variants
-from tests.unit.workloads.data.test_formats import HOSTILE, RECORDS, record
+from tests.unit.workloads.data.test_formats import HOSTILE
+from tests.unit.workloads.data.test_records import RECORDS, record
 from workloads.data import find_set
 from workloads.data.examine import examine_file
 

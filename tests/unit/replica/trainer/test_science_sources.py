@@ -19,8 +19,8 @@ from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.science.order import epoch_order
-from testing.science import COUNTS, make_science
 from testing.trainings.requests import request_for
+from testing.trainings.science import COUNTS, make_science
 from workloads.data import find_set
 from workloads.data.formats import FORMATS
 from workloads.data.generators import weather
@@ -122,7 +122,11 @@ def test_weather_is_standardised_with_channels_last(science: Path) -> None:
     trained = raw(science / "ewa", "train")[0].astype(np.float64)
     mean, std = (getattr(trained, name)(axis=(0, 2, 3)) for name in ("mean", "std"))
     np.testing.assert_allclose(inputs, (np.moveaxis(images.astype(np.float64), 1, -1) - mean) / std, atol=1e-3)
-    np.testing.assert_array_equal(targets, boxes)
+    np.testing.assert_array_equal(targets[:, :15], boxes)
+    drawn = targets[:, 15, 0]
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert len(set(drawn)) == len(drawn)
+    np.testing.assert_array_equal(targets[:, 15, 1:], -1)
 
 
 def test_weather_is_mirrored_with_its_boxes_and_eastward_winds(science: Path) -> None:
@@ -139,16 +143,16 @@ def test_weather_is_mirrored_with_its_boxes_and_eastward_winds(science: Path) ->
             number = int(np.abs(plain[..., 6] - image[..., 6]).mean(axis=(1, 2)).argmin())
             turned = int(np.abs(mirror[..., 6] - image[..., 6]).mean(axis=(1, 2)).argmin())
             if np.allclose(plain[number], image, atol=1e-3):
-                np.testing.assert_array_equal(own, boxes[number])
+                np.testing.assert_array_equal(own[:15], boxes[number])
                 continue
             mirrored += 1
             np.testing.assert_allclose(mirror[turned], image, atol=1e-3)
             used = boxes[turned][:, 4] >= 0
-            np.testing.assert_array_equal(own[~used], -1)
+            np.testing.assert_array_equal(own[:15][~used], -1)
             wanted = boxes[turned][used]
-            np.testing.assert_array_equal(own[used][:, [0, 2, 4]], wanted[:, [0, 2, 4]])
-            np.testing.assert_array_equal(own[used][:, 1], columns - wanted[:, 3])
-            np.testing.assert_array_equal(own[used][:, 3], columns - wanted[:, 1])
+            np.testing.assert_array_equal(own[:15][used][:, [0, 2, 4]], wanted[:, [0, 2, 4]])
+            np.testing.assert_array_equal(own[:15][used][:, 1], columns - wanted[:, 3])
+            np.testing.assert_array_equal(own[:15][used][:, 3], columns - wanted[:, 1])
     assert 5 < mirrored < 30, "of 35"
 
 

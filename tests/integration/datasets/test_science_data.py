@@ -22,7 +22,7 @@ from replica.datasets.science.synthesize import ScienceRecipe, synthesize
 from replica.datasets.science.universes import cut
 from testing.hand_made import aiperf
 from testing.images import silent
-from testing.science import COUNTS, make_science
+from testing.trainings.science import COUNTS, make_science
 from workloads.data.formats import FORMATS
 from workloads.data.generators import GENERATORS
 from workloads.data.manifest import Generated, read_science_manifest
