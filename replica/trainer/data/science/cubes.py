@@ -25,5 +25,6 @@ class CubeSource(ScienceSource):
         super().__init__(folder, found, manifest, request)
         self._inputs = Cubes(manifest.channels)
 
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        return self._inputs(rows[0], turn.bits(number, 3)), rows[1]
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        self._inputs(rows[0], turn.bits(number, 3), into[0])
+        into[1][:] = rows[1]

@@ -108,8 +108,8 @@ class ScienceSource(ABC):
         return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
 
     @abstractmethod
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        """Inputs and targets of one example, from its sample; all without the first axis."""
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        """Write inputs and targets of one example, from its sample; all without the first axis."""
 
     def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
         """The batch from all of its examples."""
@@ -135,18 +135,12 @@ class ScienceSource(ABC):
 
     def _batch(self, split: Split, numbers: Numbers, turn: Turn) -> Batch:
         reader, keep = self._readers[split], self._form.block * self.parts > 1
-        found: Batch | None = None
+        inputs = np.empty((len(numbers), *self.dataset.input_shape), np.float32)
+        targets = np.empty((len(numbers), *self.dataset.target_shape), np.float32)
         for place, number in enumerate(numbers.tolist()):
             rows = reader.sample(number // self.parts, keep)
-            inputs, targets = self._example(rows, number, turn)
-            if found is None:
-                found = (
-                    np.empty((len(numbers), *inputs.shape), np.float32),
-                    np.empty((len(numbers), *targets.shape), np.float32),
-                )
-            found[0][place], found[1][place] = inputs, targets
-        assert found is not None
-        return self._finish(*found, turn)
+            self._example(rows, number, turn, (inputs[place], targets[place]))
+        return self._finish(inputs, targets, turn)
 
     def _sample_bytes(self) -> int:
         channels = len(self._manifest.channels)
