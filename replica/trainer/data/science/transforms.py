@@ -59,9 +59,11 @@ class Cubes:
         if cube.min() < 0:
             raise ValueError("a cube has negative counts")
         turned = cube[tuple(slice(None, None, -1 if flip else 1) for flip in flips)]
-        for plane, own in zip(turned, into, strict=True):  # a plane stays in a core's cache
+        planes = max(1, _PIXELS // len(cube) ** 2)
+        for start in range(0, len(cube), planes):
+            part = turned[start : start + planes]
             for channel, table in enumerate(self._tables):
-                own[..., channel] = table[plane[..., channel]]
+                into[start : start + planes, ..., channel] = table[part[..., channel]]
 
 
 class Weather:
