@@ -35,7 +35,8 @@ RECIPES = {
     "cos_16": ScienceRecipe("cos", {"train": 2048, "validation": 16}, 16, 1),
     "cos_128": ScienceRecipe("cos", {"train": 12, "validation": 1}, 128, 1),
 }
-BATCH = 4
+BATCHES = {"ewa_96": 4, "ewa_768": 1, "cos_16": 16, "cos_128": 4}
+"""As in the rehearsals, and at official sizes."""
 
 Speed = tuple[float, float]
 """Samples per second of CPU time, and of wall time."""
@@ -72,11 +73,11 @@ def _cube(manifest: ScienceManifest, cube: Any, parameters: Any) -> Any:
     return (np.log1p(cube.astype(np.float32)) - mean) / std, parameters
 
 
-def pipeline(folder: Path, threads: int) -> Callable[[], int]:
+def pipeline(folder: Path, batch: int, threads: int) -> Callable[[], int]:
     """The trainer's training batches: in random order, with augmentation."""
     kind = "ewa" if read_science_manifest(folder).format == "ewa" else "cos"
     source = open_source(request_for(kind, folder, parallel_decode=threads), find_set(kind, folder))
-    return lambda: sum(len(inputs) for inputs, _ in source.train_batches(BATCH, 1, 1, RankShare()))
+    return lambda: sum(len(inputs) for inputs, _ in source.train_batches(batch, 1, 1, RankShare()))
 
 
 def measured(run: Callable[[], int], spent: dict[str, list[Speed]], name: str) -> float:
@@ -88,13 +89,13 @@ def measured(run: Callable[[], int], spent: dict[str, list[Speed]], name: str) -
     return speed[0]
 
 
-def compare(recipe: ScienceRecipe, rounds: int, threads: list[int]) -> dict[str, float]:
+def compare(which: str, rounds: int, threads: list[int]) -> dict[str, float]:
     """Speeds of all candidates on files of a recipe, and their ratios to the bare loop."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
-        synthesize(recipe, folder, lambda done, total: None, workers=2)
+        synthesize(RECIPES[which], folder, lambda done, total: None, workers=2)
         candidates = {"bare_loop": bare_loop(folder)}
-        candidates |= {f"pipeline_{count}": pipeline(folder, count) for count in threads}
+        candidates |= {f"pipeline_{count}": pipeline(folder, BATCHES[which], count) for count in threads}
         spent: dict[str, list[Speed]] = {}
         turns = {name: partial(measured, run, spent, name) for name, run in candidates.items()}
         speeds = median_values(turns, rounds)
@@ -113,7 +114,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     threads = [int(text) for text in arguments.threads.split(",")]
-    found = {name: compare(RECIPES[name], arguments.rounds, threads) for name in arguments.only.split(",")}
+    found = {name: compare(name, arguments.rounds, threads) for name in arguments.only.split(",")}
     if arguments.format == "json":
         print(json.dumps(found))
         return

@@ -127,6 +127,9 @@ def _options(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[str]
     for action in nested:
         for name, own in action.choices.items():
             yield from (f"#### {parser.prog} {name}", "", _cell(own.description or ""), "", *_options(own))
+            # Parsers of which the first word is optional have them under this name.
+            for kind, other in getattr(own, "kinds", {}).items():
+                yield from (f"#### {own.prog} {kind}", "", _cell(other.description or ""), "", *_options(other))
 
 
 def _facts(action: argparse.Action) -> dict[str, object]:

@@ -32,6 +32,7 @@ class PyAiperfHpc(PythonPackage):
     with default_args(type=("build", "run")):
         depends_on("py-argcomplete@3.5:3")
         depends_on("py-bokeh@3.7:3")
+        depends_on("py-h5py@3.10:3")
         depends_on("py-hyperopt@0.3")
         depends_on("py-jinja2@3.1:3")
         depends_on("py-matplotlib@3.9:3")

@@ -13,7 +13,7 @@ from tests.hardening.corpus.judge import ROWS, hand_over, in_a_process, judged
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 SHARES = {"settings": 97, "toml": 9, "yaml": 17, "paths": 61, "archives": 13, "data sets": 9, "imagenet": 9,
-          "damaged runs": 97, "absurd records": 13}  # fmt: skip
+          "science": 13,          "damaged runs": 97, "absurd records": 13}  # fmt: skip
 """Each so-many-th input; Keras files are tested in `test_keras_files.py`."""
 
 

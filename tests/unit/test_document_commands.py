@@ -120,6 +120,9 @@ def options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> set[str
         if isinstance(action, argparse._SubParsersAction):
             for name in set(action.choices) & set(words):
                 found |= set(action.choices[name]._option_string_actions)
+                kinds = getattr(action.choices[name], "kinds", {})  # `aiperf dataset synthesize hep`
+                for kind in set(kinds) & set(words):
+                    found |= set(kinds[kind]._option_string_actions)
     return found
 
 

@@ -18,8 +18,11 @@ def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, repor
          lost: Callable[[Job], Result]) -> list[Result]:  # fmt: skip
     """The results of all jobs, in order; `lost` gives that of one whose process died.
 
-    A process that dies takes down its pool: whatever had no result is tried once more, alone.
+    A process that dies takes down its pool: whatever had no result is tried once more, alone. With
+    0 workers all is done in this process.
     """
+    if workers == 0:
+        return [work(job) for job in jobs]
     results: dict[int, Result] = {}
     for together in (workers, 1):
         left = [number for number in range(len(jobs)) if number not in results]

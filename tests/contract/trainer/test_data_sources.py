@@ -20,7 +20,7 @@ from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.datasets.check import describe
 from replica.datasets.shards import Image, read_shard, write_shard
-from replica.trainer.data import SOURCES
+from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.digits import bilinear
 from replica.trainer.data.epochs import Epochs
@@ -31,6 +31,11 @@ from replica.trainer.data.records import pieces
 from replica.trainer.data.sample import fingerprint_of
 from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
 from testing.trainings.requests import request_for
+from testing.trainings.science import make_science
+from workloads.data import find_set
+
+SCIENCE = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos"}
+"""Sources of scientific data, and the generated set that each reads here."""
 
 SHUFFLED = [name for name in SOURCES if name != "synthetic"]
 """Sources whose images differ: all but those of one repeated batch."""
@@ -51,8 +56,19 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def open_by(name: str, shards: Path, folders: Path) -> DataSource:
+@pytest.fixture(scope="module")
+def science(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("science")
+    for name in set(SCIENCE.values()):
+        make_science(folder / name, name)
+    return folder
+
+
+def open_by(name: str, shards: Path, folders: Path, science: Path) -> DataSource:
     """The source of that name, opened as in a training. Raises KeyError if the suite lacks it."""
+    if name in SCIENCE:
+        folder = science / SCIENCE[name]
+        return open_source(request_for(name, folder), find_set(name, folder))
     settings: dict[str, dict[str, Any]] = {
         "digits": {"dataset": "digits"},
         "synthetic": {"dataset": "digits", "synthetic_input": True},
@@ -66,23 +82,25 @@ def open_by(name: str, shards: Path, folders: Path) -> DataSource:
     return source
 
 
-def counted(batches: Iterable[tuple[Any, Any]]) -> tuple[list[int], set[bytes]]:
+def counted(batches: Iterable[tuple[Any, Any]], one_hot: bool = True) -> tuple[list[int], set[bytes]]:
     sizes, images = [], set()
     for pixels, labels in batches:
         # NumPy arrays or tensors of the framework: both become arrays without a copy.
         found, classes = np.asarray(pixels), np.asarray(labels)
         assert found.dtype == classes.dtype == np.float32
         assert found.shape[0] == classes.shape[0]
-        assert classes.sum() == classes.shape[0]
+        assert not one_hot or classes.sum() == classes.shape[0]
         sizes.append(found.shape[0])
         images |= {image.tobytes() for image in found}
     return sizes, images
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int, shards: Path, folders: Path) -> None:
-    source = open_by(name, shards, folders)
+def test_every_image_once_over_all_ranks_in_as_many_steps(
+    name: str, ranks: int, shards: Path, folders: Path, science: Path
+) -> None:
+    source = open_by(name, shards, folders, science)
     facts, batch = source.dataset, 8
     for images, validation in ((facts.train_images, False), (facts.validation_images, True)):
         total, seen = 0, set[bytes]()
@@ -91,7 +109,7 @@ def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int,
             batches = (
                 source.validation_batches(batch, share) if validation else source.train_batches(batch, 1, 1, share)
             )
-            sizes, own = counted(batches)
+            sizes, own = counted(batches, name not in SCIENCE)
             assert len(sizes) <= ceil(images / (batch * ranks))
             assert all(size == batch for size in sizes[:-2])
             total += sum(sizes)
@@ -103,9 +121,9 @@ def test_every_image_once_over_all_ranks_in_as_many_steps(name: str, ranks: int,
 
 
 @pytest.mark.parametrize("name", SHUFFLED)
-def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path, folders: Path) -> None:
+def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path, folders: Path, science: Path) -> None:
     def first(seed: int, epoch: int) -> bytes:
-        source = open_by(name, shards, folders)
+        source = open_by(name, shards, folders, science)
         return np.asarray(next(iter(source.train_batches(8, seed, epoch, RankShare())))[0]).tobytes()
 
     assert first(1, 1) == first(1, 1)
@@ -114,7 +132,7 @@ def test_the_order_of_training_depends_on_seed_and_epoch(name: str, shards: Path
 
 @pytest.mark.parametrize("name", ["tfrecord", "folder", "portable-tfrecord", "portable-folder"])
 def test_sources_of_files_have_the_images_of_their_description(name: str, shards: Path, folders: Path) -> None:
-    source = open_by(name, shards, folders)
+    source = open_by(name, shards, folders, folders)
     facts = source.dataset
     assert (facts.train_images, facts.validation_images, facts.classes) == (TRAIN, VALIDATION, CLASSES)
     pixels, labels = zip(*source.validation_batches(8, RankShare()), strict=True)
@@ -165,7 +183,10 @@ def test_a_training_crop_is_within_its_bounds_and_of_the_asked_size() -> None:
 @pytest.mark.parametrize("kind", ["tfrecord", "folder"])
 def test_validation_images_without_tensorflow_are_those_of_tensorflow(kind: str, shards: Path, folders: Path) -> None:
     found, wanted = (
-        [tuple(map(np.asarray, batch)) for batch in open_by(name, shards, folders).validation_batches(8, RankShare())]
+        [
+            tuple(map(np.asarray, batch))
+            for batch in open_by(name, shards, folders, folders).validation_batches(8, RankShare())
+        ]
         for name in (f"portable-{kind}", kind)
     )
     for (pixels, labels), (other_pixels, other_labels) in zip(found, wanted, strict=True):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from aiperf.outside.text import MESSAGE_BYTES
-from tests.hardening.corpus import files, runs, texts
+from tests.hardening.corpus import files, runs, science, texts
 from tests.hardening.corpus.case import Case
 
 ROWS: dict[str, tuple[int, Callable[[], Iterator[Case]]]] = {
@@ -31,6 +31,7 @@ ROWS: dict[str, tuple[int, Callable[[], Iterator[Case]]]] = {
     "keras": (43, files.keras),
     "data sets": (65, files.data_sets),
     "imagenet": (34, files.imagenet),
+    "science": (190, science.rows),
     "damaged runs": (756, runs.damaged),
     "absurd records": (75, runs.absurd),
 }

@@ -22,6 +22,8 @@ MOST_RATIO, UNPACKED_BYTES = 1100, 1 << 20
 FILTERS = ("gzip", "shuffle", "fletcher32", "szip", "lzf")
 """Filters of HDF5 that are read; others would load plugins."""
 
+QUOTE = "'"
+
 Values = NDArray[Any]
 Sizes = Mapping[str, int]
 
@@ -111,7 +113,7 @@ def shape_problem(found: h5py.Dataset, field: Field, sizes: dict[str, int]) -> s
         else:
             fits = fits and size == want
     if not fits:
-        return f"has the shape {found.shape}, not ({', '.join(map(str, wanted))})"
+        return f"has the shape {found.shape}, not {str(tuple(wanted)).replace(QUOTE, '')}"
     sizes.update(named)
     return None
 

@@ -23,6 +23,9 @@ from workloads.data.formats.fields import Field, Sizes, Values, dataset_of, shap
 CACHE_BYTES = 64 << 20
 """HDF5's own cache of unpacked chunks, per dataset."""
 
+WHOLE_BYTES = 1 << 20
+"""Datasets up to this size, such as labels, are read once and kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileNames:
@@ -98,10 +101,13 @@ class HDF5File:
         self._datasets: dict[str, h5py.Dataset] = {}
         sizes: dict[str, int] = {}
         problems = list(self._layout_problems(sizes))
+        if not problems and not sizes["N"]:
+            problems = [f"{path.name}: holds no samples"]
         if problems:
             self.close()
             raise DatasetError(*problems)
         self._sizes: Sizes = sizes
+        self._whole: dict[str, Values] = {}
         self._direct = {path for path, dataset in self._datasets.items() if unpacks(dataset)}
         self.layout = FileLayout(sizes["N"], tuple(sizes[letter] for letter in form.grid))
 
@@ -127,13 +133,21 @@ class HDF5File:
         values = {}
         for path, dataset in self._datasets.items():
             try:
-                direct = stop - start == 1 and path in self._direct
-                values[path] = sample_chunk(dataset, start)[None] if direct else dataset[start:stop]
+                values[path] = self._values(path, dataset, start, stop)
             except Exception as error:  # of any kind: h5py raises what it comes across
                 place = f"index {start}" if stop - start == 1 else f"indices {start} to {stop - 1}"
                 raise ValueError(f"{path}, {place}: cannot be read: {reason_of(error)}") from None
         with np.errstate(over="ignore", invalid="ignore"):
             return self._form.to_rows(values)
+
+    def _values(self, path: str, dataset: h5py.Dataset, start: int, stop: int) -> Values:
+        if stop - start == 1 and path in self._direct:
+            return sample_chunk(dataset, start)[None]
+        if path not in self._whole and dataset.size * dataset.dtype.itemsize <= WHOLE_BYTES:
+            with contextlib.suppress(Exception):  # of any kind: a part of it may be read
+                self._whole[path] = dataset[...]
+        found: Values = self._whole[path][start:stop] if path in self._whole else dataset[start:stop]
+        return found
 
     def problems(self, start: int, rows: Rows) -> Iterator[str]:
         """What is wrong with values that were read from `start` on, by dataset and index."""

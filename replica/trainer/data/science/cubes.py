@@ -25,6 +25,6 @@ class CubeSource(ScienceSource):
         super().__init__(folder, found, manifest, request)
         self._inputs = Cubes(manifest.channels)
 
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        flips = turn.rng(number).random(3) < 0.5 if turn.training else (False,) * 3
-        return self._inputs(rows[0], list(flips)), rows[1]
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        self._inputs(rows[0], turn.bits(number, 3), into[0])
+        into[1][:] = rows[1]

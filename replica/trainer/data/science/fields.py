@@ -24,14 +24,13 @@ class FieldSource(ScienceSource):
     name = "cos-fields"
     parts = CUBES_A_CUBE
 
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        noise = np.zeros(NOISE + 1, np.float32)
-        noise[:NOISE] = turn.rng(0, number).standard_normal(NOISE)
-        mean = self._manifest.channels[0].mean
-        return field(self._cut(rows[0][..., 0], number % self.parts), mean), noise
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        inputs, targets = into
+        inputs[:] = field(self._cut(rows[0][..., 0], number % self.parts), self._manifest.channels[0].mean)
+        targets[:NOISE], targets[NOISE] = turn.rng(0, number).standard_normal(NOISE), 0.0
 
     def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
-        if turn.training and turn.rng(1, turn.step).random() < FLIP_PROBABILITY:
+        if turn.draws is not None and turn.rng(1, turn.step).random() < FLIP_PROBABILITY:
             targets[:, NOISE] = 1.0
         return inputs, targets
 

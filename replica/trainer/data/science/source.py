@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import AiperfError, DatasetError, TrialFailedError
@@ -34,16 +35,28 @@ TRAIN, VALIDATION = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One batch of an epoch: the random streams of its examples begin with `key`."""
+    """One batch of an epoch."""
 
     key: tuple[int, ...]
-    """Purpose, seed and epoch."""
+    """Purpose, seed and epoch: random streams begin with it."""
     step: int
-    training: bool
+    draws: NDArray[np.uint8] | None
+    """Random bytes, one for each example of the split; None: nothing is to be augmented."""
 
     def rng(self, *more: int) -> np.random.Generator:
         """A random stream of its own."""
         return np.random.default_rng((*self.key, *more))
+
+    def bits(self, number: int, count: int) -> list[bool]:
+        """Random bits of an example, up to eight; in validation all are false."""
+        if self.draws is None:
+            return [False] * count
+        byte = int(self.draws[number])
+        return [bool(byte >> bit & 1) for bit in range(count)]
+
+
+Chance = tuple[tuple[int, ...], NDArray[np.uint8] | None]
+"""Key and draws of all turns of an epoch."""
 
 
 class ScienceSource(ABC):
@@ -84,30 +97,31 @@ class ScienceSource(ABC):
         mixed = max(1, min(MIXED // block, examples_a_cache(self._sample_bytes(), self._form.block)))
         order = epoch_order(sizes, block, mixed, seed, epoch)
         own = share.of(len(order))
-        return self._batches("train", order[own.start : own.stop], batch_size, (TRAIN, seed, epoch))
+        key = (TRAIN, seed, epoch)
+        draws = np.random.default_rng(key).integers(256, size=len(order), dtype=np.uint8)
+        return self._batches("train", order[own.start : own.stop], batch_size, (key, draws))
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
         """The rank's validation examples once, in the order of the files."""
         own = share.of(self.dataset.validation_images)
         numbers = np.arange(own.start, own.stop)
-        return self._batches("validation", numbers, batch_size, (VALIDATION, self._seed, 0))
+        return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
 
     @abstractmethod
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        """Inputs and targets of one example, from its sample; all without the first axis."""
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        """Write inputs and targets of one example, from its sample; all without the first axis."""
 
-    def _finish(self, inputs: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
-                targets: np.ndarray[tuple[int, ...], np.dtype[np.float32]], turn: Turn) -> Batch:  # fmt: skip
+    def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
         """The batch from all of its examples."""
         return inputs, targets
 
-    def _batches(self, split: Split, numbers: Numbers, size: int, key: tuple[int, ...]) -> Iterator[Batch]:
+    def _batches(self, split: Split, numbers: Numbers, size: int, chance: Chance) -> Iterator[Batch]:
         """Batches in order, those that come next being made meanwhile."""
         waiting: deque[Future[Batch]] = deque()
         pool = ThreadPoolExecutor(self._threads)
         try:
             for step, start in enumerate(range(0, len(numbers), size)):
-                turn = Turn(key, step, split == "train")
+                turn = Turn(chance[0], step, chance[1])
                 waiting.append(pool.submit(self._batch, split, numbers[start : start + size], turn))
                 if len(waiting) >= self._threads + PREFETCHED_BATCHES:
                     yield waiting.popleft().result()
@@ -121,18 +135,12 @@ class ScienceSource(ABC):
 
     def _batch(self, split: Split, numbers: Numbers, turn: Turn) -> Batch:
         reader, keep = self._readers[split], self._form.block * self.parts > 1
-        found: Batch | None = None
+        inputs = np.empty((len(numbers), *self.dataset.input_shape), np.float32)
+        targets = np.empty((len(numbers), *self.dataset.target_shape), np.float32)
         for place, number in enumerate(numbers.tolist()):
             rows = reader.sample(number // self.parts, keep)
-            inputs, targets = self._example(rows, number, turn)
-            if found is None:
-                found = (
-                    np.empty((len(numbers), *inputs.shape), np.float32),
-                    np.empty((len(numbers), *targets.shape), np.float32),
-                )
-            found[0][place], found[1][place] = inputs, targets
-        assert found is not None
-        return self._finish(*found, turn)
+            self._example(rows, number, turn, (inputs[place], targets[place]))
+        return self._finish(inputs, targets, turn)
 
     def _sample_bytes(self) -> int:
         channels = len(self._manifest.channels)

@@ -31,16 +31,17 @@ _EASTWARD = [WEATHER_CHANNELS.index(name) for name in EASTWARD]
 _SIGNS = np.where(np.isin(np.arange(len(WEATHER_CHANNELS)), _EASTWARD), -1.0, 1.0)
 
 
-def collisions(rows: Rows) -> Batch:
-    """Inputs (N, S, S, 3): half of log(1 + E / GeV), log(1 + 5 f) and log(1 + n).
+def collisions(rows: Rows, into: Batch) -> None:
+    """Inputs (S, S, 3): half of log(1 + E / GeV), log(1 + 5 f) and log(1 + n).
 
-    Targets (N, 3): one-hot of background and signal, then 1 if the selection takes the collision.
+    Targets (3,): one-hot of background and signal, then 1 if the selection takes the collision.
     """
-    inputs, targets = rows
-    scaled = inputs * np.array([1.0, FRACTION_SCALE, 1.0], np.float32)
+    inputs, (signal, selected) = rows
+    scaled = into[0]
+    np.multiply(inputs, np.array([1.0, FRACTION_SCALE, 1.0], np.float32), out=scaled)
     np.log1p(scaled, out=scaled)
     scaled *= np.float32(0.5)
-    return scaled, np.stack([1 - targets[:, 0], targets[:, 0], targets[:, 1]], axis=-1)
+    into[1][:] = 1 - signal, signal, selected
 
 
 class Cubes:
@@ -53,15 +54,16 @@ class Cubes:
             for channel in channels
         ]
 
-    def __call__(self, cube: NDArray[np.int16], flips: Sequence[bool]) -> NDArray[np.float32]:
+    def __call__(self, cube: NDArray[np.int16], flips: Sequence[bool], into: NDArray[np.float32]) -> None:
         """A cube (n, n, n, 4), turned round along each axis with a flip. Raises ValueError."""
         if cube.min() < 0:
             raise ValueError("a cube has negative counts")
         turned = cube[tuple(slice(None, None, -1 if flip else 1) for flip in flips)]
-        found = np.empty(cube.shape, np.float32)
-        for channel, table in enumerate(self._tables):
-            found[..., channel] = table[turned[..., channel]]
-        return found
+        planes = max(1, _PIXELS // len(cube) ** 2)
+        for start in range(0, len(cube), planes):
+            part = turned[start : start + planes]
+            for channel, table in enumerate(self._tables):
+                into[start : start + planes, ..., channel] = table[part[..., channel]]
 
 
 class Weather:
@@ -75,20 +77,18 @@ class Weather:
             for mirror, signs in ((False, np.ones_like(means)), (True, _SIGNS[:, None, None]))
         }
 
-    def image(self, image: NDArray[np.float32], mirror: bool) -> NDArray[np.float32]:
+    def image(self, image: NDArray[np.float32], mirror: bool, into: NDArray[np.float32]) -> None:
         """An image (16, H, W) as (H, W, 16).
 
         In a mirror, east and west change places, and eastward winds their sign.
         """
         shift, scale = self._scales[mirror]
         turned = image[..., ::-1] if mirror else image
-        found = np.empty((*image.shape[1:], len(image)), np.float32)
         rows = max(1, _PIXELS // image.shape[2])
         for top in range(0, image.shape[1], rows):
             part = turned[:, top : top + rows] - shift
             part *= scale
-            found[top : top + rows] = part.transpose(1, 2, 0)
-        return found
+            into[top : top + rows] = part.transpose(1, 2, 0)
 
     @staticmethod
     def boxes(boxes: NDArray[np.int32], columns: int, mirror: bool) -> NDArray[np.float32]:

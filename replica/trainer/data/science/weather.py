@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from aiperf.messages import TrainRequest
 from replica.trainer.data.science.source import ScienceSource, Turn
 from replica.trainer.data.science.transforms import Batch, Weather
@@ -28,11 +26,11 @@ class WeatherSource(ScienceSource):
         super().__init__(folder, found, manifest, request)
         self._inputs = Weather(manifest.channels)
 
-    def _example(self, rows: Rows, number: int, turn: Turn) -> Batch:
-        turned, drawn = turn.rng(number).random(2)
-        mirror = turn.training and bool(turned < 0.5)
+    def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:
+        (mirror,) = turn.bits(number, 1)
         image, boxes = rows
-        draw = np.full((1, boxes.shape[-1]), -1.0, np.float32)
-        draw[0, 0] = drawn
-        placed = self._inputs.boxes(boxes, image.shape[-1], mirror)
-        return self._inputs.image(image, mirror), np.concatenate([placed, draw])
+        inputs, targets = into
+        self._inputs.image(image, mirror, inputs)
+        targets[: len(boxes)] = self._inputs.boxes(boxes, image.shape[-1], mirror)
+        targets[len(boxes)] = -1.0
+        targets[len(boxes), 0] = turn.rng(number).random()
