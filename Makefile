@@ -107,6 +107,13 @@ faults: .venv/test.stamp
 	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) \
 	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
 
+# The scientific workloads at their rehearsal sizes, each trained to its target, on generated data.
+WORKLOADS ?= resnet-hep,hepcnn,resnet-cos,cosmoflow,frcnn-ewa,dcgan-cos
+SEED_OF_SCIENCE ?= 1
+science: $(if $(OTHER_FRAMEWORK),.venv/$(FRAMEWORK_BUILD).stamp,env)
+	$(BIN)/aiperf run --suite science --rehearsal --workload $(WORKLOADS) --duration 1h --seed $(SEED_OF_SCIENCE) \
+	  $(if $(OTHER_FRAMEWORK),--framework $(FRAMEWORK) )--output $(RUNS)/science-$$(date +%Y%m%d-%H%M%S)
+
 # Many replicas and a fault every minute: descriptors and the memory of the primary stay flat.
 REPLICAS ?= 50
 MINUTES ?= 30

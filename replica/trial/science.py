@@ -65,11 +65,13 @@ class WorkloadTrial:
     def _training(self) -> ScienceTraining:
         science, size = self._config.science, self._size
         assert science.data_dir is not None, "the primary has named it"
+        epochs = science.max_epochs or size.epochs
         chosen: Mapping[str, int | float | str] = {
             "batch_size": science.batch_size or size.batch_size,
             "learning_rate": science.learning_rate or size.schedule.learning_rate,
-            "max_epochs": science.max_epochs or size.epochs,
-            "optimiser": size.schedule.optimiser,
+            "max_epochs": epochs,
+            "dropout": size.dropout(),
+            **size.schedule.as_recorded(epochs),
         }
         folder = str(Path(science.data_dir) / size.data.folder)
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)

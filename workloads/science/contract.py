@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Dropout
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
 from workloads.settings.single import OneNetwork
@@ -52,6 +53,17 @@ class Schedule:
     clip: float | None = None
     """Largest Euclidean norm of the gradient of all variables."""
     weight_decay: float = 0.0
+
+    def as_recorded(self, epochs: int) -> dict[str, int | float | str]:
+        """For the record of a start, by the names of MLPerf HPC's logs where it has some."""
+        found: dict[str, int | float | str] = {
+            "optimiser": self.optimiser, "momentum": self.momentum, "weight_decay": self.weight_decay,
+            "warmup_epochs": self.warm_up * epochs, "warmup_factor": 0.0, "decay": self.decay,
+        }  # fmt: skip
+        if self.steps:
+            found["decay_epochs"] = ",".join(f"{share * epochs:g}" for share, _ in self.steps)
+            found["decay_factors"] = ",".join(f"{factor:g}" for _, factor in self.steps)
+        return found | ({"clip": self.clip} if self.clip is not None else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +125,11 @@ class WorkloadSize:
             Passes(count(self.networks[each.network](), SCIENCE_1), each.forward, each.backward, each.input_gradient)
             for each in passes
         )
+
+    def dropout(self) -> float:
+        """The largest rate of dropout in its networks; 0 without any."""
+        layers = (node.layer for build in self.networks.values() for node in build().nodes)
+        return max((layer.rate for layer in layers if isinstance(layer, Dropout)), default=0.0)
 
     def quality(self, measures: Mapping[str, float]) -> float:
         """The first measure of the target, turned so that higher is better."""
