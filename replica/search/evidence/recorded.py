@@ -87,7 +87,7 @@ class RecordedEvidence:
     def mentions(self, trial: int) -> bool:
         """See `Evidence`."""
         entry = self._ledger.trials.get(trial, TrialLedger(trial))
-        return entry != TrialLedger(trial, issued=entry.issued)
+        return entry != TrialLedger(trial, issued=entry.issued, issued_ms=entry.issued_ms)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """See `Evidence`."""
