@@ -39,6 +39,7 @@ SEAMS = {
     "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
     "replica.trainer.tasks:TASKS": "tests/contract/trainer/frameworks/test_tasks.py",
     "replica.trainer.data:SOURCES": "tests/contract/trainer/test_data_sources.py",
+    "workloads.science:SCIENCE": "tests/contract/test_science_workloads.py",
     "workloads:WORKLOADS": "tests/contract/trainer/test_workloads.py",
 }
 """Every registry (module and name), and the suite that runs over it."""
