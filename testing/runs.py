@@ -17,10 +17,19 @@ from testing.hand_made import SIMULATED
 from testing.processes import ask, command, processes_with, words_of
 
 
+class Watched(subprocess.Popen[str]):
+    """A program that is killed when the test around it fails, instead of being waited for."""
+
+    def __exit__(self, *problem: Any) -> None:
+        if problem[0] is not None:
+            self.kill()
+        super().__exit__(*problem)
+
+
 def begin(output: Path, *words: object) -> subprocess.Popen[str]:
     """Start a run with the simulated trainer next to the test."""
     program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *map(str, words)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Watched(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def report(output: Path) -> dict[str, Any]:

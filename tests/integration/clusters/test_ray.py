@@ -66,9 +66,11 @@ def test_a_node_that_dies_costs_its_replica_and_not_the_run(failing: RayNodes, t
 def test_a_killed_actor_takes_even_stubborn_processes_with_it(ray_nodes: RayNodes, tmp_path: Path) -> None:
     async def scenario() -> None:
         made = launcher(**ray_nodes.settings)
+        # Actors of the test before may take a moment to end.
+        before = {other.pid for other in processes_with("ray::NodeActor")}
         process = await made.start(ReplicaSpec(0, (sys.executable, "-c", STUBBORN), tmp_path / "r0.log"))
         stubborn = int(await process.receive())
-        (actor,) = processes_with("ray::NodeActor")
+        (actor,) = (found for found in processes_with("ray::NodeActor") if found.pid not in before)
         actor.send_signal(signal.SIGKILL)
         assert await process.receive() == b""
         assert [await process.wait(), await process.cancel(0.2), await process.wait()] == [Exit(None)] * 3
