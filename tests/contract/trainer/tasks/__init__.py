@@ -1,0 +1,1 @@
+"""What tasks learn, and what several ranks make of them."""
