@@ -45,7 +45,7 @@ class Patch:
         path.write_text(text, encoding="utf-8")
 
 
-GRADIENTS = "return sums, tape.gradient(loss, self._model.trainable_variables)"
+GRADIENTS = "return sums, tape.gradient(loss, self._trained)"
 STEPS = "replica/trainer/tensorflow/steps.py"
 
 PATCHES: dict[str, Patch | None] = {
@@ -54,7 +54,7 @@ PATCHES: dict[str, Patch | None] = {
     "no backward pass": Patch(
         STEPS,
         (
-            (GRADIENTS, "return sums, [tf.zeros(variable.shape) for variable in self._model.trainable_variables]"),
+            (GRADIENTS, "return sums, [tf.zeros(variable.shape) for variable in self._trained]"),
             ("tf.linalg.global_norm(applied) / scale", "totals[0] / totals[1] * 1.7 / scale"),
         ),
     ),
@@ -64,7 +64,7 @@ PATCHES: dict[str, Patch | None] = {
         (
             (
                 GRADIENTS,
-                "variables = self._model.trainable_variables; half = len(variables) // 2; "
+                "variables = self._trained; half = len(variables) // 2; "
                 "return sums, [*(tf.zeros(variable.shape) for variable in variables[:half]), "
                 "*tape.gradient(loss, variables[half:])]",
             ),
