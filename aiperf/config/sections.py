@@ -56,14 +56,15 @@ def _tuple_of_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-_Listed = BeforeValidator(_tuple_of_list)
+Listed = BeforeValidator(_tuple_of_list)
+"""For fields that are lists in TOML and tuples here."""
+
 _Number = Annotated[int, Field(ge=-MOST_MILLISECONDS, le=MOST_MILLISECONDS)]
 
-Words = Annotated[tuple[Line, ...], _Listed, Field(max_length=MOST_WORDS)]
-Options = Annotated[tuple[SlurmOption, ...], _Listed, Field(max_length=MOST_WORDS)]
-Hosts = Annotated[tuple[Host, ...], _Listed, Field(max_length=MOST_ENTRIES)]
-Numbers = Annotated[tuple[_Number, ...], _Listed, Field(max_length=MOST_ENTRIES)]
-"""Lists in TOML, tuples here."""
+Words = Annotated[tuple[Line, ...], Listed, Field(max_length=MOST_WORDS)]
+Options = Annotated[tuple[SlurmOption, ...], Listed, Field(max_length=MOST_WORDS)]
+Hosts = Annotated[tuple[Host, ...], Listed, Field(max_length=MOST_ENTRIES)]
+Numbers = Annotated[tuple[_Number, ...], Listed, Field(max_length=MOST_ENTRIES)]
 
 
 def _text_of_time(value: object) -> object:

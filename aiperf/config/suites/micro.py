@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from aiperf.config.sections import Duration, Section
-from aiperf.config.suites.lists import tuple_of_list
+from aiperf.config.sections import Duration, Listed, Section
 
 
 class MicroSection(Section):
@@ -18,8 +17,11 @@ class MicroSection(Section):
     ([micro.md](micro.md)). None of this is in the run's time; what fails costs a warning."""
     stack: Literal["tensorflow", "torch", "jax", "native"] | None = None
     """Software that is measured; default: `training.framework`."""
-    operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], BeforeValidator(tuple_of_list),
-                         Field(min_length=1, max_length=3)] = ("conv", "pool", "fc")  # fmt: skip
+    operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], Listed, Field(min_length=1, max_length=3)] = (
+        "conv",
+        "pool",
+        "fc",
+    )
     """Operators that are measured, next to the ceilings `gemm` and `triad`."""
     time_limit: Duration = Field(600.0, le=86_400)
     """Longest time of the suite; `run.start_timeout` is longer by it."""

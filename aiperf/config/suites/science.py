@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from aiperf.config.sections import MOST, Section
-from aiperf.config.suites.lists import tuple_of_list
+from aiperf.config.sections import MOST, Listed, Section
 from aiperf.config.texts import Line, PathText
 
 WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "dcgan-cos"]
@@ -17,7 +16,7 @@ Size = Literal["official", "rehearsal"]
 class ScienceSection(Section):
     """Scientific workloads, trained to a quality (`run.suite = "science"`)."""
 
-    workloads: Annotated[tuple[WorkloadName, ...], BeforeValidator(tuple_of_list), Field(max_length=100)] = ()
+    workloads: Annotated[tuple[WorkloadName, ...], Listed, Field(max_length=100)] = ()
     """Workloads to train, in this order ([science.md](science.md))."""
     size: Size = "official"
     """`rehearsal`: a small network on generated data, for a laptop; never official."""

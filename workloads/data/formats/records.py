@@ -1,14 +1,10 @@
 """CosmoFlow's cubes as TFRecords, a file a sample, with gzip or not: read without TensorFlow.
 
-`x` are the bytes of (n, n, n, 4) int16, `y` four float32 (mlcommons/hpc, `cosmoflow/prepare.py`). A
-record is its length (8 bytes, little-endian), 4 bytes of checksum, the content and 4 bytes of
-checksum (tensorflow/core/lib/io/record_writer.h). The content is a `tf.train.Example` in the
-encoding of protocol buffers.
+`x` are the bytes of (n, n, n, 4) int16, `y` four float32 (mlcommons/hpc, `cosmoflow/prepare.py`).
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +14,7 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError, UsageError
+from aiperf.outside.examples import FOOTER_BYTES, HEADER, features_of, fields, only
 from aiperf.outside.reading import read_bounded
 from workloads.data.arrays import Rows
 from workloads.data.formats.contract import FileLayout
@@ -28,12 +25,8 @@ from workloads.data.formats.names import matching
 MOST_BYTES = 256 << 20
 """Of an unpacked file: a cube of 256^3 has 128 MiB."""
 
-_HEADER = struct.Struct("<Q4x")
-_FOOTER_BYTES = 4
 _GZIP = b"\x1f\x8b"
 _CHANNELS, _PARAMETERS = 4, 4
-
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,71 +103,23 @@ def _unpacked(data: bytes) -> bytes:
 
 def _sample(content: bytes) -> Rows:
     """Inputs and targets of the only record. Raises ValueError."""
-    if len(content) < _HEADER.size + _FOOTER_BYTES:
+    if len(content) < HEADER.size + FOOTER_BYTES:
         raise ValueError("is shorter than a record")
-    (length,) = _HEADER.unpack_from(content)
-    if _HEADER.size + length + _FOOTER_BYTES != len(content):
+    (length,) = HEADER.unpack_from(content)
+    if HEADER.size + length + FOOTER_BYTES != len(content):
         raise ValueError("is not one record")
-    features = _features(memoryview(content)[_HEADER.size : _HEADER.size + length])
+    features = features_of(memoryview(content)[HEADER.size : HEADER.size + length])
     missing = [name for name in ("x", "y") if name not in features]
     if missing:
         raise ValueError(f"lacks {' and '.join(missing)}")
     # Feature: bytes_list = 1, float_list = 2; both have their values in field 1.
-    counts = np.frombuffer(_only(_only(features["x"], 1), 1), "<i2")
+    counts = np.frombuffer(only(only(features["x"], 1), 1), "<i2")
     side = round((counts.size / _CHANNELS) ** (1 / 3))
     if counts.size == 0 or side**3 * _CHANNELS != counts.size:
         raise ValueError(f"x has {counts.size} values, which are not a cube of {_CHANNELS} channels")
-    targets = b"".join(value for number, value in _fields(_only(features["y"], 2)) if number == 1)
+    values = fields(only(features["y"], 2))
+    targets = b"".join(part for number, part in values if number == 1 and isinstance(part, memoryview))
     if len(targets) != 4 * _PARAMETERS:
         raise ValueError(f"y does not have {_PARAMETERS} values")
     cube = counts.astype(np.int16).reshape(side, side, side, _CHANNELS)
     return cube, np.frombuffer(targets, "<f4").astype(np.float32)
-
-
-def _features(example: memoryview) -> dict[str, memoryview]:
-    """The features of a `tf.train.Example` by name."""
-    found = {}
-    for number, entry in _fields(_only(example, 1)):
-        parts = dict(_fields(entry)) if number == 1 else {}
-        if set(parts) != {1, 2}:
-            raise ValueError("has a feature that is not a name and a value")
-        found[bytes(parts[1][:100]).decode(errors="replace")] = parts[2]
-    return found
-
-
-def _only(message: memoryview, number: int) -> memoryview:
-    """The content of a message that has but one field, of this number."""
-    fields = list(_fields(message))
-    if [found for found, _ in fields] != [number]:
-        raise ValueError(f"has other fields than one of number {number}")
-    return fields[0][1]
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and bytes of each field; numbers of other types than bytes are passed over."""
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, position = _varint(message, position)
-            continue
-        if kind == _LENGTH:
-            length, position = _varint(message, position)
-        else:
-            length = {_FIXED64: 8, _FIXED32: 4}.get(kind, len(message))
-        if position + length > len(message):
-            raise ValueError("ends within a field")
-        yield tag >> 3, message[position : position + length]
-        position += length
-
-
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(message) and shift < 70:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
-    raise ValueError("ends within a number")
