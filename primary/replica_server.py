@@ -61,12 +61,10 @@ def agent_command(context: RunContext, replica: int, released: bool = False) -> 
 
 def title_of(job: Job) -> str:
     """A job in a few words, for people."""
-    if job.workload is not None:
-        resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
-        return f"trial {job.trial} ({job.workload}, model {job.instance}{resumed})"
     point = f", point {job.point}" if job.point else ""
+    work = f"round {job.round}{point}" if job.workload is None else f"{job.workload}, model {job.instance}"
     resumed = f", resumes trial {job.resumes}" if job.resumes is not None else ""
-    return f"trial {job.trial} (round {job.round}{point}{resumed})"
+    return f"trial {job.trial} ({work}{resumed})"
 
 
 async def _pause(context: RunContext, milestones: Milestones, failures: int) -> None:
@@ -140,7 +138,7 @@ class _Jobs:
             if failures:
                 await _pause(self._context, self._milestones, failures - 1)
             await self._milestones.or_end(self._context.manager.turn(self._replica))
-            if not self._milestones.stopping.is_set() and (job := await self._next_job()) is not None:
+            if (job := await self._next_job()) is not None:
                 finished = await self._training(link, job)
                 if finished.kind == UNFIT:
                     raise ReplicaGoneError(finished.reason.removeprefix(f"{UNFIT}: "), restart=False)
@@ -150,11 +148,14 @@ class _Jobs:
 
     async def _next_job(self) -> Job | None:
         """The next job, perhaps one that another replica hands back; None at the end of the run."""
-        while (job := self._context.work.next_job(self._replica)) is None and not self._milestones.stopping.is_set():
-            if self._context.work.complete:
+        work = self._context.work
+        while not self._milestones.stopping.is_set():
+            if (job := work.next_job(self._replica)) is not None:
+                return job
+            if work.complete:
                 self._milestones.complete.set()
             await self._milestones.or_end(self._context.clock.sleep(IDLE_LOOK_S))
-        return job
+        return None
 
     async def _training(self, link: ReplicaLink, job: Job) -> Finished:
         self._job = job = job.model_copy(update={"claim": self._context.claim.number})

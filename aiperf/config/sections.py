@@ -58,7 +58,6 @@ def _tuple_of_list(value: object) -> object:
 
 Listed = BeforeValidator(_tuple_of_list)
 """For fields that are lists in TOML and tuples here."""
-
 _Number = Annotated[int, Field(ge=-MOST_MILLISECONDS, le=MOST_MILLISECONDS)]
 
 Words = Annotated[tuple[Line, ...], Listed, Field(max_length=MOST_WORDS)]

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-
 from aiperf.config.settings import RunConfig
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
 from aiperf.rules.schedule import Assignment, next_assignment
-from primary.work.resumable import MAX_RESUMPTIONS, RESUMABLE, job_of
+from primary.work.resumable import RESUMABLE, Interrupted
 
 
 class AutomlRounds:
     """The rounds of all replicas, continued from what a ledger records of them."""
+
+    complete = False
 
     def __init__(self, config: RunConfig, ledger: Ledger) -> None:
         self._config = config
         self._last_trial = max((ledger.fences.last_trial, *ledger.trials))
         self._assignments = _next_assignments(config, ledger)
         """The next assignment of each replica's own schedule."""
-        self._interrupted = deque(_interrupted_jobs(ledger))
-        """To be resumed by the next free replica."""
-        self._resumptions: dict[int, int] = {}
-        """Earlier attempts of a resumed training, by trial."""
-
-    complete = False
+        self._interrupted = Interrupted()
+        for trial in ledger.interrupted():
+            if trial.issued is not None:
+                self._interrupted.add(trial.issued)
 
     def next_job(self, replica: int) -> Job:
         """Issue an interrupted training if there is one, else the replica's next assignment."""
         self._last_trial += 1
         if self._interrupted:
-            old = self._interrupted.popleft()
-            self._resumptions[self._last_trial] = self._resumptions.get(old.trial, 0) + 1
-            return old.model_copy(update={"trial": self._last_trial, "resumes": old.trial})
+            return self._interrupted.resume(self._last_trial)
         assignment = self._assignments.setdefault(replica, Assignment())
         seed = assignment.seed(self._config, replica)
         return Job(
@@ -42,18 +37,12 @@ class AutomlRounds:
 
     def finished(self, replica: int, job: Job, result: Finished) -> None:
         """Move the replica on; hand the training back if it failed by no fault of its own."""
-        again = not result.completed and result.kind in RESUMABLE and self._hand_back(job)
+        again = not result.completed and result.kind in RESUMABLE and self._interrupted.hand_back(job)
         self._advance(replica, job, result.completed or again)
 
     def lost(self, replica: int, job: Job) -> None:
         """Hand the training back; the replica's schedule continues without it."""
-        self._advance(replica, job, self._hand_back(job))
-
-    def _hand_back(self, job: Job) -> bool:
-        if self._resumptions.get(job.trial, 0) >= MAX_RESUMPTIONS:
-            return False
-        self._interrupted.append(job)
-        return True
+        self._advance(replica, job, self._interrupted.hand_back(job))
 
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         # A resumed training belongs to the schedule of the replica that began it.
@@ -71,9 +60,3 @@ def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment
             assignment = Assignment(issued.round, issued.point, issued.base)
             assignments[issued.replica] = next_assignment(assignment, number, trial.failed is None, config.search)
     return assignments
-
-
-def _interrupted_jobs(ledger: Ledger) -> Iterator[Job]:
-    for trial in ledger.interrupted():
-        if trial.issued is not None:
-            yield job_of(trial.issued)

@@ -10,7 +10,7 @@ from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger
 from aiperf.messages import Finished, Job
 from aiperf.seeds import fold_seed
-from primary.work.resumable import MAX_RESUMPTIONS, RESUMABLE, job_of
+from primary.work.resumable import RESUMABLE, Interrupted
 
 Model = tuple[str, int]
 """A workload and the number of an instance."""
@@ -24,15 +24,11 @@ class Suite:
         self._last_trial = max((ledger.fences.last_trial, *ledger.trials))
         attempts = _attempts(ledger)
         self._left = deque(model for model in _models(config) if model not in attempts)
-        self._interrupted: deque[Job] = deque()
-        """To be resumed by the next free replica."""
-        self._resumptions: dict[int, int] = {}
-        """Earlier attempts of a resumed training, by trial."""
+        self._interrupted = Interrupted()
         self._in_progress: set[int] = set()
         for trials in attempts.values():
             if trials[-1].issued is not None and _may_go_on(trials[-1]):
-                self._resumptions[trials[-1].trial] = len(trials) - 1
-                self._hand_back(job_of(trials[-1].issued))
+                self._interrupted.add(trials[-1].issued, len(trials) - 1)
 
     @property
     def complete(self) -> bool:
@@ -46,9 +42,7 @@ class Suite:
         self._last_trial += 1
         self._in_progress.add(self._last_trial)
         if self._interrupted:
-            old = self._interrupted.popleft()
-            self._resumptions[self._last_trial] = self._resumptions.get(old.trial, 0) + 1
-            return old.model_copy(update={"trial": self._last_trial, "resumes": old.trial})
+            return self._interrupted.resume(self._last_trial)
         workload, instance = self._left.popleft()
         seed = fold_seed(self._seed, workload, instance, 0)
         return Job(trial=self._last_trial, round=1, seed=seed, workload=workload, instance=instance)
@@ -57,16 +51,12 @@ class Suite:
         """Take the model off the list, or hand it back if it failed by no fault of its own."""
         self._in_progress.discard(job.trial)
         if not result.completed and result.kind in RESUMABLE:
-            self._hand_back(job)
+            self._interrupted.hand_back(job)
 
     def lost(self, replica: int, job: Job) -> None:
         """Hand the model back."""
         self._in_progress.discard(job.trial)
-        self._hand_back(job)
-
-    def _hand_back(self, job: Job) -> None:
-        if self._resumptions.get(job.trial, 0) < MAX_RESUMPTIONS:
-            self._interrupted.append(job)
+        self._interrupted.hand_back(job)
 
 
 def _models(config: RunConfig) -> Iterator[Model]:

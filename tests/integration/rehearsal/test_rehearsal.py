@@ -15,7 +15,7 @@ from aiperf.__main__ import main
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message, Recorded
 from aiperf.run_directory.paths import RunPaths
-from primary.work.automl import AutomlRounds
+from primary.work.resumable import Interrupted
 from rehearsal.virtual.processes import VirtualProcess
 from testing.places import ROOT
 from tests.faults.rehearsals import rehearse_seed
@@ -138,13 +138,13 @@ def act_early(patch: pytest.MonkeyPatch) -> None:
 
 def hand_back_twice(patch: pytest.MonkeyPatch) -> None:
     """A training whose replica is lost is resumed by two others."""
-    hand_back: Callable[..., Any] = AutomlRounds._hand_back
+    hand_back: Callable[..., Any] = Interrupted.hand_back
 
-    def twice(self: AutomlRounds, job: Any) -> bool:
+    def twice(self: Interrupted, job: Any) -> bool:
         hand_back(self, job)
         return bool(hand_back(self, job))
 
-    patch.setattr(AutomlRounds, "_hand_back", twice)
+    patch.setattr(Interrupted, "hand_back", twice)
 
 
 @pytest.mark.parametrize("plant", [lose_messages, act_early, hand_back_twice])
