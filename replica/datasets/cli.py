@@ -9,8 +9,8 @@ from pathlib import Path
 from aiperf.cli.command import Command, whole_number
 from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import DatasetManifest, Split
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from replica.datasets.progress import shown_progress
+from aiperf.errors import EXIT_DONE, UsageError
+from replica.datasets.progress import say_findings, shown_progress
 from replica.datasets.science import cli as science
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
@@ -122,13 +122,8 @@ def _check(arguments: argparse.Namespace) -> int:
         return _made(manifest, arguments.directory)
     with shown_progress() as report:
         result = check(arguments.directory, report, arguments.workers)
-    for problem in result.problems:
-        say(problem)
-    for note in result.notes:
-        say(f"note: {note}")
     counts = f"{result.images['train']} training and {result.images['validation']} validation images"
-    say(f"{counts} of {result.classes} classes; {len(result.problems)} problem(s)")
-    return EXIT_FAILED if result.problems else EXIT_DONE
+    return say_findings(result.problems, result.notes, f"{counts} of {result.classes} classes")
 
 
 def _made(manifest: DatasetManifest, output: Path) -> int:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 from collections.abc import Mapping
 from functools import singledispatchmethod
 from pathlib import Path
 
 from aiperf.errors import TrialFailedError
-from aiperf.files import move, remove
 from aiperf.history.bodies import WorkloadStarted
 from aiperf.history.lineage import epochs_of_training
 from aiperf.history.reading import read_ledger
 from aiperf.messages import Begin, Job, Message, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress
 from aiperf.network.operations import Operations
 from aiperf.run_directory.architectures import ArchitectureStore
+from replica.trial.checkpoints import forget, take_over
 from replica.trial.context import ReplicaContext
 from replica.trial.requests import ScienceTraining, science_request
 from replica.trial.trainer import Trainer
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
-from workloads.data import find_set
+from workloads.data.manifest import read_science_manifest
 from workloads.science import SCIENCE
 from workloads.science.contract import WorkloadSize
-
-_LOGS = itertools.count(1)
 
 
 class WorkloadTrial:
@@ -51,7 +47,7 @@ class WorkloadTrial:
         self.log.begin_phase("start")
         async with unhandled_errors_fail_it():
             training = self._training()
-            log_file = self._context.paths.preparation_log(self._context.replica, next(_LOGS))
+            log_file = self._context.paths.trial_log(self._job.trial)
             trainer = await self._context.start_trainer(science_request(self._config, training), log_file)
             try:
                 await self._train(trainer, training)
@@ -60,7 +56,7 @@ class WorkloadTrial:
         if self._early is None:
             raise TrialFailedError("protocol", "the trainer ended without reporting the end of the training")
         self.log.end("early_stop" if self._early else "completed")
-        await asyncio.to_thread(self._tidy)
+        await asyncio.to_thread(forget, self._context.paths, self._checkpoint_name, self._job.trial)
 
     def _training(self) -> ScienceTraining:
         science, size = self._config.science, self._size
@@ -77,7 +73,6 @@ class WorkloadTrial:
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)
 
     async def _train(self, trainer: Trainer, training: ScienceTraining) -> None:
-        await asyncio.to_thread(trainer.rename_log, self._context.paths.trial_log(self._job.trial))
         self.log.resume(await asyncio.to_thread(self._earlier_qualities))
         body = await asyncio.to_thread(self._start, training)
         self.log.start_workload(body, cost_of(self._size))
@@ -97,7 +92,7 @@ class WorkloadTrial:
             architecture = build()
             networks[name] = architecture.hash
             store.save(architecture)
-        dataset = find_set(size.data.source, training.data_dir)
+        dataset = read_science_manifest(Path(training.data_dir))
         return WorkloadStarted(
             trial=self._job.trial,
             replica=self._context.replica,
@@ -117,7 +112,7 @@ class WorkloadTrial:
             precision=self._context.precision,
             trainer=self._config.training.trainer,
             dataset=size.data.folder,
-            generated=dataset.generated,
+            generated=dataset.generated is not None,
             fingerprint=dataset.fingerprint,
             resumes=self._job.resumes,
         )
@@ -134,26 +129,15 @@ class WorkloadTrial:
         return next(iter(self._size.networks.values()))().hash
 
     def _begin(self) -> Begin:
-        paths, name = self._context.paths, self._checkpoint_name
-        checkpoints, evidence = paths.checkpoints_of(name, self._job.trial), paths.evidence(self._job.trial)
-        for file in (*checkpoints, evidence):
-            # A file that is there already is not this trial's: trial ids are issued once.
-            remove(file)
-        if self._job.resumes is not None:
-            for before, now in zip(paths.checkpoints_of(name, self._job.resumes), checkpoints, strict=True):
-                with contextlib.suppress(FileNotFoundError):
-                    move(before, now)
+        evidence = self._context.paths.evidence(self._job.trial)
+        checkpoint = take_over(self._context.paths, self._checkpoint_name, self._job, evidence)
         return Begin(
             trial=self._job.trial,
-            checkpoint_path=str(checkpoints[0]),
+            checkpoint_path=str(checkpoint),
             restore=self.log.earlier_epochs,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
             evidence_path=str(evidence),
         )
-
-    def _tidy(self) -> None:
-        for file in self._context.paths.checkpoints_of(self._checkpoint_name, self._job.trial):
-            remove(file)
 
     @singledispatchmethod
     def _handle(self, message: Message) -> None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 from aiperf.cli.command import whole_number
 from aiperf.cli.lines import say
 from aiperf.config.dataset_manifest import Split
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, DatasetError
-from replica.datasets.progress import shown_progress
+from aiperf.errors import EXIT_DONE, DatasetError
+from replica.datasets.progress import say_findings, shown_progress
 
 COUNT = whole_number(1)
 
@@ -122,13 +122,8 @@ def check(arguments: argparse.Namespace) -> int:
 
     with shown_progress() as report:
         result = science.check(arguments.directory, report, arguments.workers)
-    for problem in result.problems:
-        say(problem)
-    for note in result.notes:
-        say(f"note: {note}")
     counts = f"{result.images['train']} training and {result.images['validation']} validation samples"
-    say(f"{counts}; {len(result.problems)} problem(s)")
-    return EXIT_FAILED if result.problems else EXIT_DONE
+    return say_findings(result.problems, result.notes, counts)
 
 
 def _made(manifest: Any, output: Path) -> int:

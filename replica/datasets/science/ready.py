@@ -6,25 +6,25 @@ all; those that are there are looked through. Problems are lines of standard err
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aiperf.config.dataset_manifest import MANIFEST_NAME
+from aiperf.config.dataset_manifest import MANIFEST_NAME, Split
 from aiperf.errors import AiperfError
 from replica.datasets.progress import shown_progress
 from replica.datasets.science.synthesize import ScienceRecipe, synthesize
 from workloads.data import find_set
-from workloads.data.formats import FORMATS
+from workloads.data.layouts import layout_problems
 from workloads.data.manifest import read_science_manifest
+from workloads.data.sets import CUBES_A_CUBE
 from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds
 
 SEED = 1
 """All machines rehearse on the same data."""
-
-FIELDS_OF_A_CUBE = 8
 
 
 def needs_of(workloads: Sequence[str], size: str) -> list[DataNeeds]:
@@ -42,20 +42,8 @@ def problems(folder: Path, need: DataNeeds) -> Iterator[str]:
             yield f"{place}: its examples are {found.input_shape}; the workload needs {need.input_shape}"
     except AiperfError as error:
         yield str(error)
-    try:
-        manifest = read_science_manifest(place)
-        form = FORMATS.load(manifest.format)
-    except AiperfError:
-        return  # as said
-    for file in (*manifest.train.files, *manifest.validation.files):
-        try:
-            opened = form.open(place / file.name)
-        except AiperfError as error:
-            yield str(error)
-            continue
-        if (opened.layout.samples, opened.layout.grid) != (file.images, manifest.grid):
-            yield f"{place / file.name}: holds other samples than {MANIFEST_NAME} says"
-        opened.close()
+    with contextlib.suppress(AiperfError):  # as said
+        yield from layout_problems(place, read_science_manifest(place))
 
 
 def make(folder: Path, need: DataNeeds) -> None:
@@ -64,19 +52,21 @@ def make(folder: Path, need: DataNeeds) -> None:
     if (target / MANIFEST_NAME).exists():
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    cut = FIELDS_OF_A_CUBE if need.source == "cos-fields" else 1
-    grid = need.input_shape[0] * (2 if cut > 1 else 1)
-    recipe = ScienceRecipe(
-        need.source, {"train": need.train_examples // cut, "validation": need.validation_examples // cut}, grid, SEED
-    )
     folder.mkdir(parents=True, exist_ok=True)
     with shown_progress() as report:
-        synthesize(recipe, temporary, report, os.cpu_count() or 1)
+        synthesize(recipe_of(need), temporary, report, os.cpu_count() or 1)
     try:
         temporary.rename(target)
     except OSError:
         if not (target / MANIFEST_NAME).exists():  # else another run has made the same meanwhile
             raise
+
+
+def recipe_of(need: DataNeeds) -> ScienceRecipe:
+    """The samples to generate; a field is an octant of a cube."""
+    cut, side = (CUBES_A_CUBE, 2) if need.source == "cos-fields" else (1, 1)
+    images: dict[Split, int] = {"train": need.train_examples // cut, "validation": need.validation_examples // cut}
+    return ScienceRecipe(need.source, images, side * need.input_shape[0], SEED)
 
 
 def main() -> int:

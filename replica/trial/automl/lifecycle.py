@@ -8,7 +8,6 @@ import logging
 from functools import singledispatchmethod
 
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.files import move, remove
 from aiperf.messages import (
     Begin,
     InheritedWeights,
@@ -27,6 +26,7 @@ from replica.search.strategies.contract import Proposal
 from replica.trial.automl.forecast import Forecast
 from replica.trial.automl.known import until_known
 from replica.trial.automl.standby import Standby, WarmRanks
+from replica.trial.checkpoints import forget, take_over
 from replica.trial.context import ReplicaContext
 from replica.trial.trial_log import TrialLog
 from replica.trial.unhandled import unhandled_errors_fail_it
@@ -145,26 +145,18 @@ class Trial:
         return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=job.digest)
 
     def _tidy(self, plan: Plan) -> None:
-        for file in self._context.paths.checkpoints_of(plan.proposal.architecture.hash, self._job.trial):
-            remove(file)
+        forget(self._context.paths, plan.proposal.architecture.hash, self._job.trial)
         self._context.planner.prune_weights()
 
     def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
         paths, name = self._context.paths, plan.proposal.architecture.hash
-        checkpoints = paths.checkpoints_of(name, self._job.trial)
         kept, evidence = paths.weights(name, self._job.trial), paths.evidence(self._job.trial)
-        for file in (*checkpoints, kept, evidence):
-            # A file that is there already is not this trial's: trial ids are issued once.
-            remove(file)
-        if self._job.resumes is not None:
-            for before, now in zip(paths.checkpoints_of(name, self._job.resumes), checkpoints, strict=True):
-                with contextlib.suppress(FileNotFoundError):
-                    move(before, now)
+        checkpoint = take_over(paths, name, self._job, kept, evidence)
         return Begin(
             trial=self._job.trial,
             inherited=self._inherited(plan.proposal, weights) if weights else None,
             save_weights_path=str(kept),
-            checkpoint_path=str(checkpoints[0]),
+            checkpoint_path=str(checkpoint),
             restore=self.log.earlier_epochs,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
             evidence_path=str(evidence),

@@ -18,6 +18,7 @@ from replica.datasets.science.check import check
 from replica.datasets.science.cli import KINDS
 from replica.datasets.science.describe import describe
 from replica.datasets.science.pool import each
+from replica.datasets.science.ready import needs_of, recipe_of
 from replica.datasets.science.synthesize import ScienceRecipe, synthesize
 from replica.datasets.science.universes import cut
 from testing.hand_made import aiperf
@@ -26,6 +27,7 @@ from testing.trainings.science import COUNTS, make_science
 from workloads.data.formats import FORMATS
 from workloads.data.generators import GENERATORS
 from workloads.data.manifest import Generated, read_science_manifest
+from workloads.science import SCIENCE
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,12 @@ def science(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def copied(science: Path, name: str, tmp_path: Path) -> Path:
     return Path(shutil.copytree(science / name, tmp_path / name))
+
+
+def test_the_defaults_of_the_command_are_the_data_of_the_rehearsals() -> None:
+    for need in needs_of(list(SCIENCE), "rehearsal"):
+        recipe = recipe_of(need)
+        assert KINDS[recipe.name][1:] == (recipe.images["train"], recipe.images["validation"], recipe.size)
 
 
 def test_every_generator_has_a_command() -> None:

@@ -23,6 +23,7 @@ from replica.trainer.data.science.reader import Reader, examples_a_cache
 from replica.trainer.data.science.transforms import Batch
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS
+from workloads.data.layouts import layout_problems
 from workloads.data.manifest import ScienceManifest, read_science_manifest
 from workloads.data.sets import ScienceSet, find_set
 
@@ -77,13 +78,13 @@ class ScienceSource(ABC):
         self._readers = {split: Reader(folder, self._form, manifest.split(split).files) for split in _SPLITS}
 
     @classmethod
-    def open(cls, request: TrainRequest, dataset: object = None) -> Self:
-        """Open the directory that a request names.
+    def open(cls, request: TrainRequest, dataset: ScienceSet | None = None) -> Self:
+        """Open the directory that a request names; `dataset` is its set if it is known.
 
         Raises DatasetError naming everything that is wrong with its description, or with the layout
         of its files.
         """
-        found = find_set(cls.name, request.data_dir)
+        found = dataset or find_set(cls.name, request.data_dir)
         folder = Path(str(request.data_dir))
         source = cls(folder, found, read_science_manifest(folder), request)
         source._look()
@@ -148,17 +149,7 @@ class ScienceSource(ABC):
 
     def _look(self) -> None:
         """Open every file once. Raises DatasetError with all problems."""
-        problems: list[str] = []
-        for split in _SPLITS:
-            for file in self._manifest.split(split).files:
-                try:
-                    opened = self._form.open(self._folder / file.name)
-                except DatasetError as error:
-                    problems += error.lines
-                    continue
-                if (opened.layout.samples, opened.layout.grid) != (file.images, self._manifest.grid):
-                    problems.append(f"{file.name}: holds other samples than dataset.json says")
-                opened.close()
+        problems = list(layout_problems(self._folder, self._manifest))
         if problems:
             rest = len(problems) - _MOST_SHOWN
             raise DatasetError(*problems[:_MOST_SHOWN], *([f"and {rest} more"] if rest > 0 else []))
