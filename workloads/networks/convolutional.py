@@ -12,6 +12,7 @@ from aiperf.network.layers import (
     GlobalAveragePool,
     Input,
     InputArray,
+    Layer,
     LeakyReLU,
     MaxPool,
     ReLU,
@@ -25,28 +26,24 @@ from workloads.networks.resnet import PARAMETER_RANGE
 
 def cosmoflow() -> Architecture:
     """CosmoFlow on cubes of 128 x 128 x 128 x 4 (MLPerf HPC v1.0, mlcommons/hpc, cosmo.yaml)."""
-    chain = Chain()
-    chain.append("input", InputArray((128, 128, 128, 4)))
-    for block in range(1, 6):
-        filters = 32 * 2 ** (block - 1)
-        chain.append(f"conv{block}", Conv(filters, cube(3, 3), cube(1, 3), dilation=cube(1, 3), bias=True))
-        chain.append(f"conv{block}_lrelu", LeakyReLU(0.3))
-        chain.append(f"pool{block}", MaxPool(cube(2, 3), cube(2, 3)))
-    chain.append("flatten", Flatten())
-    return _parameters(chain, dropout=0.5)
+    return _cosmoflow(128, 5, 32, MaxPool(cube(2, 3), cube(2, 3)), dropout=0.5)
 
 
 def cosmoflow_rehearsal() -> Architecture:
     """CosmoFlow on 16 x 16 x 16 x 4: three blocks of a quarter of the width, average pooling."""
+    return _cosmoflow(16, 3, 8, AveragePool(cube(2, 3), cube(2, 3)), dropout=0.0)
+
+
+def _cosmoflow(size: int, blocks: int, width: int, pool: Layer, dropout: float) -> Architecture:
     chain = Chain()
-    chain.append("input", InputArray((16, 16, 16, 4)))
-    for block in range(1, 4):
-        filters = 8 * 2 ** (block - 1)
+    chain.append("input", InputArray((*cube(size, 3), 4)))
+    for block in range(1, blocks + 1):
+        filters = width * 2 ** (block - 1)
         chain.append(f"conv{block}", Conv(filters, cube(3, 3), cube(1, 3), dilation=cube(1, 3), bias=True))
         chain.append(f"conv{block}_lrelu", LeakyReLU(0.3))
-        chain.append(f"pool{block}", AveragePool(cube(2, 3), cube(2, 3)))
+        chain.append(f"pool{block}", pool)
     chain.append("flatten", Flatten())
-    return _parameters(chain, dropout=0.0)
+    return _parameters(chain, dropout)
 
 
 def _parameters(chain: Chain, dropout: float) -> Architecture:
@@ -64,31 +61,26 @@ def _parameters(chain: Chain, dropout: float) -> Architecture:
 
 def hepcnn(size: int) -> Architecture:
     """Jet images of `size` x `size` x 3 (Kurth et al. 2017; NERSC/hep_cnn_benchmark)."""
-    chain = Chain()
-    chain.append("input", Input(size, size, 3))
-    for block in range(1, 5):
-        chain.append(f"conv{block}", Conv(128, bias=True))
-        chain.append(f"conv{block}_relu", ReLU())
-        chain.append(f"pool{block}", MaxPool())
-        chain.append(f"drop{block}", Dropout(0.5))
-    return _jets(chain, 5, 128)
+    return _hepcnn(size, blocks=4, filters=128, dropout=0.5)
 
 
 def hepcnn_rehearsal() -> Architecture:
     """The same on 32 x 32 x 3: one block less, a quarter of the width, no dropout."""
+    return _hepcnn(32, blocks=3, filters=32, dropout=0.0)
+
+
+def _hepcnn(size: int, blocks: int, filters: int, dropout: float) -> Architecture:
     chain = Chain()
-    chain.append("input", Input(32, 32, 3))
-    for block in range(1, 4):
-        chain.append(f"conv{block}", Conv(32, bias=True))
+    chain.append("input", Input(size, size, 3))
+    for block in range(1, blocks + 1):
+        chain.append(f"conv{block}", Conv(filters, bias=True))
         chain.append(f"conv{block}_relu", ReLU())
         chain.append(f"pool{block}", MaxPool())
-    return _jets(chain, 4, 32)
-
-
-def _jets(chain: Chain, block: int, filters: int) -> Architecture:
-    """The last convolution, and signal or background."""
-    chain.append(f"conv{block}", Conv(filters, bias=True))
-    chain.append(f"conv{block}_relu", ReLU())
+        if dropout:
+            chain.append(f"drop{block}", Dropout(dropout))
+    last = blocks + 1
+    chain.append(f"conv{last}", Conv(filters, bias=True))
+    chain.append(f"conv{last}_relu", ReLU())
     chain.append("gap", GlobalAveragePool())
     chain.append("fc", Dense(2))
     chain.append("fc_softmax", Softmax())

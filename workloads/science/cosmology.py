@@ -6,6 +6,10 @@ validation cubes of 128 x 128 x 128 x 4, mean absolute error 0.124 of parameters
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.network.architecture import Architecture
 from workloads.networks.convolutional import cosmoflow, cosmoflow_rehearsal
 from workloads.networks.resnet import resnet_cos, resnet_cos_rehearsal
 from workloads.science.contract import (
@@ -15,6 +19,18 @@ from workloads.science.contract import (
     WorkloadSize,
     one_network,
 )
+
+Build = Callable[[], Architecture]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsed:
+    """What the rehearsals of the two workloads differ in."""
+
+    epochs: int
+    rate: float
+    target: float
+
 
 PARAMETERS = 4
 """Omega_m, sigma_8, n_s and H0."""
@@ -39,30 +55,30 @@ _MLPERF = Schedule(
 )  # fmt: skip
 """cosmo.yaml of mlcommons/hpc: 0.001 for a global batch of 64, in proportion to the batch."""
 
-RESNET_COS = ScienceWorkload(
-    name="resnet-cos",
-    title="ResNet-50 in three dimensions on matter distributions",
-    official=WorkloadSize(
-        **one_network(resnet_cos), task="regression",
-        data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
-    ),
-    rehearsal=WorkloadSize(
-        **one_network(resnet_cos_rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=8,
-        schedule=Schedule(optimiser="adam", learning_rate=0.003, warm_up=0.1, decay="cosine", last=0.1),
-        target={"mean_absolute_error": 0.43}, higher=False,
-    ),
+
+def _workload(name: str, title: str, official: Build, rehearsal: Build, rehearsed: Rehearsed) -> ScienceWorkload:
+    """A regression of the four parameters, official as in MLPerf HPC."""
+    return ScienceWorkload(
+        name=name,
+        title=title,
+        official=WorkloadSize(
+            **one_network(official), task="regression", data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF,
+            target=TARGET, higher=False,
+        ),
+        rehearsal=WorkloadSize(
+            **one_network(rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=rehearsed.epochs,
+            schedule=Schedule(optimiser="adam", learning_rate=rehearsed.rate, warm_up=0.1, decay="cosine", last=0.1),
+            target={"mean_absolute_error": rehearsed.target}, higher=False,
+        ),
+    )  # fmt: skip
+
+
+RESNET_COS = _workload(
+    "resnet-cos", "ResNet-50 in three dimensions on matter distributions", resnet_cos, resnet_cos_rehearsal,
+    Rehearsed(epochs=8, rate=0.003, target=0.43),
 )  # fmt: skip
 
-COSMOFLOW = ScienceWorkload(
-    name="cosmoflow",
-    title="CosmoFlow on matter distributions",
-    official=WorkloadSize(
-        **one_network(cosmoflow), task="regression",
-        data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF, target=TARGET, higher=False,
-    ),
-    rehearsal=WorkloadSize(
-        **one_network(cosmoflow_rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=20,
-        schedule=Schedule(optimiser="adam", learning_rate=0.002, warm_up=0.1, decay="cosine", last=0.1),
-        target={"mean_absolute_error": 0.33}, higher=False,
-    ),
+COSMOFLOW = _workload(
+    "cosmoflow", "CosmoFlow on matter distributions", cosmoflow, cosmoflow_rehearsal,
+    Rehearsed(epochs=20, rate=0.002, target=0.33),
 )  # fmt: skip
