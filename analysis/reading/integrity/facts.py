@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value, read_space
@@ -42,13 +42,16 @@ def check_facts(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Dama
     if trace.epochs and not trace.built and config.run.dataset == IMAGENET.name and body.trainer != SIMULATED:
         yield place.damage("facts", f"the trainer of trial {body.trial} does not say what it built", "trial_built")
     for built in trace.built:
-        yield from _built(built, body.architecture, body.precision, view)
+        yield from check_built(built, (body.architecture,), body.precision, view)
 
 
-def _built(place: Placed[TrialBuilt], architecture: str, precision: str, view: RunView) -> Iterator[Damage]:
+def check_built(
+    place: Placed[TrialBuilt], architectures: Collection[str], precision: str, view: RunView
+) -> Iterator[Damage]:
+    """A built model of none of these architectures, or of another trainer, precision or source."""
     body, config = place.body, view.config
-    if body.architecture != architecture:
-        yield place.damage("facts", f"trial {body.trial} built {body.architecture}", architecture)
+    if body.architecture not in architectures:
+        yield place.damage("facts", f"trial {body.trial} built {body.architecture}", ", ".join(architectures))
     if (body.framework == SIMULATED) != (config.training.trainer == SIMULATED):
         found = f"trial {body.trial} was built by {body.framework}"
         yield place.damage("facts", found, f"the trainer {config.training.trainer}, as run.json says")

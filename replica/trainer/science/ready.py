@@ -16,6 +16,7 @@ from replica.trainer.model.schedules import build_scheduled
 from replica.trainer.science.measured import MeasuredWorkload
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
+from replica.trainer.tasks.contract import trained_variables
 from replica.trainer.training import Training, TrainingInputs, steps_for
 from workloads.data import find_set
 from workloads.science import SCIENCE
@@ -44,9 +45,8 @@ class ReadyScience:
             fingerprint=dataset.fingerprint,
         )
         """What rank 0 has built; devices are those of all ranks."""
-        trained = [variable for part in task.parts for variable in part.variables]
         steps = steps_for(dataset.train_images, request, collective.size) * request.max_epochs
-        optimiser = build_scheduled(trained, size.schedule, request, steps, collective.size)
+        optimiser = build_scheduled(trained_variables(task), size.schedule, request, steps, collective.size)
         compiled = framework.compile_task(task, optimiser, collective, request)
         workload = MeasuredWorkload(size, task, compiled, collective)
         self._training = Training(compiled, TrainingInputs(workload, source, collective, request), clock)

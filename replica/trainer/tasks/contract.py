@@ -26,6 +26,11 @@ class Part:
     """Trainable Keras variables; no variable belongs to two parts."""
 
 
+def trained_variables(task: Task) -> list[Any]:
+    """The variables of all parts, in the order of their gradients."""
+    return [variable for part in task.parts for variable in part.variables]
+
+
 class Task(Protocol):
     """A task with its networks, built after Keras' backend is chosen.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
-from replica.trainer.tasks.contract import Task
+from replica.trainer.tasks.contract import Task, trained_variables
+from replica.trainer.tasks.rows import KeptRows
 from replica.trainer.tensorflow.steps import TensorFlowSteps
 from replica.trainer.updates import UPDATES, choose_update
 
@@ -22,8 +21,9 @@ class TensorFlowTaskSteps(TensorFlowSteps):
     def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
         KerasState.__init__(self, task.network, optimiser, collective)
         self._task = task
-        self._trained = [variable for part in task.parts for variable in part.variables]
-        self._rows: list[NDArray[np.float32]] = []
+        self._trained = trained_variables(task)
+        self._kept = KeptRows(task.columns)
+        self.take_rows = self._kept.take
         self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
         inputs = tf.TensorSpec((None, *task.input_shape), tf.float32)
         targets = tf.TensorSpec((None, *task.target_shape), tf.float32)
@@ -47,11 +47,6 @@ class TensorFlowTaskSteps(TensorFlowSteps):
 
     def _evaluate_rows(self, inputs: Any, targets: Any) -> Any:
         if len(inputs):
-            self._rows.append(self._rows_of(inputs, targets).numpy())
+            self._kept.keep(self._rows_of(inputs, targets).numpy())
         own = tf.constant([0.0, float(len(inputs))])
         return own if self._collective.size == 1 else self._collective.sum_tensors([own], "examples")[0]
-
-    def take_rows(self) -> NDArray[np.float32]:
-        """The rows of the examples that this rank has evaluated since the last call."""
-        rows, self._rows = self._rows, []
-        return np.concatenate([np.zeros((0, self._task.columns), np.float32), *rows])

@@ -6,15 +6,14 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.classification import SignalClassification
-from replica.trainer.tasks.contract import Task
+from replica.trainer.tasks.contract import Task, trained_variables
+from replica.trainer.tasks.rows import KeptRows
 from replica.trainer.torch.network import Network
 from replica.trainer.torch.steps import TorchSteps
 from replica.trainer.updates import UPDATES, choose_update
@@ -26,8 +25,9 @@ class TorchTaskSteps(TorchSteps):
     def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
         KerasState.__init__(self, task.network, optimiser, collective)
         self._task = task
-        self._trained = [variable for part in task.parts for variable in part.variables]
-        self._rows: list[NDArray[np.float32]] = []
+        self._trained = trained_variables(task)
+        self._kept = KeptRows(task.columns)
+        self.take_rows = self._kept.take
         self._device = self._trained[0].value.device
         self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
         if isinstance(task, SignalClassification):
@@ -49,14 +49,9 @@ class TorchTaskSteps(TorchSteps):
         """Keep the rows of the examples; the number of examples over all ranks."""
         if len(images):
             with torch.no_grad():
-                self._rows.append(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
+                self._kept.keep(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
         own = torch.tensor([0.0, float(len(images))], device=self._device)
         return self._collective.sum_tensors([own], "examples")[0]
-
-    def take_rows(self) -> NDArray[np.float32]:
-        """The rows of the examples that this rank has evaluated since the last call."""
-        rows, self._rows = self._rows, []
-        return np.concatenate([np.zeros((0, self._task.columns), np.float32), *rows])
 
 
 def _compute_natively(task: SignalClassification, optimiser: Any) -> None:

@@ -9,7 +9,7 @@ from aiperf.history.bodies import EpochCompleted, JobIssued, WorkloadStarted
 from aiperf.history.damage import Damage
 from analysis.reading.integrity.bounds import check_finite, check_open_epoch, check_order
 from analysis.reading.integrity.evidence import EpochRows
-from analysis.reading.integrity.facts import COMPUTE_TYPES, SIMULATED
+from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import Placed, RunView
@@ -57,19 +57,7 @@ def check_model_facts(trace: Trace, view: RunView) -> Iterator[Damage]:
     if not body.target or not all(map(isfinite, body.target.values())):
         yield place.damage("bounds", f"trial {body.trial} has the target {body.target}", "values of measures")
     for built in trace.built:
-        if (built.body.framework == SIMULATED) != (config.training.trainer == SIMULATED):
-            found = f"trial {body.trial} was built by {built.body.framework}"
-            yield built.damage("facts", found, f"the trainer {config.training.trainer}, as run.json says")
-        foreign = sorted(built.body.compute.keys() - COMPUTE_TYPES.get(body.precision, built.body.compute.keys()))
-        if foreign:
-            found = f"trial {body.trial} computed in {', '.join(foreign)}"
-            yield built.damage("facts", found, f"the precision {body.precision}, as it was started")
-        if built.body.architecture not in body.networks.values():
-            expected = ", ".join(body.networks.values())
-            yield built.damage("facts", f"trial {body.trial} built {built.body.architecture}", expected)
-        if view.manifest.source_hash not in (None, built.body.source_hash):
-            found = f"trial {body.trial} ran the source {built.body.source_hash}"
-            yield built.damage("facts", found, f"{view.manifest.source_hash}, as run.json says")
+        yield from check_built(built, body.networks.values(), body.precision, view)
 
 
 def check_model_training(trace: Trace, view: RunView) -> Iterator[Damage]:
