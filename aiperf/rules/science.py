@@ -41,6 +41,30 @@ The training examples that are evaluated for the training quality come on top.
 """
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What an image of a workload runs through."""
+
+    networks: tuple[str, ...]
+    """Hashes of all networks, sorted."""
+    training: int
+    """Operations of an image that is trained."""
+    evaluation: int
+
+
+COSTS: Mapping[str, Cost] = MappingProxyType({
+    "resnet-hep": Cost(("94194cf06c370422",), 1_923_698_962, 636_952_602),
+    "hepcnn": Cost(("5f7c6e3ec9c97e80",), 15_451_633_950, 5_277_161_498),
+    "resnet-cos": Cost(("8a4606ee45e44286",), 291_726_955_964, 113_057_882_176),
+    "cosmoflow": Cost(("8053ee910de6a6d0",), 192_376_772_168, 69_130_273_728),
+    "frcnn-ewa": Cost(
+        ("1151f6278923ad5f", "8ea0f5392b9d6904", "fa991313521ebfcd"), 1_047_607_604_390, 371_662_140_144
+    ),
+    "dcgan-cos": Cost(("66f2539cc2885dc4", "e5f447aab34b542d"), 151_188_438_278, 15_234_760_704),
+})  # fmt: skip
+"""Networks of official size, and the operations of an image by rule set `science-1`."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """What the records say of one workload."""
@@ -57,6 +81,8 @@ class WorkloadFacts:
     """Of the data, each distinct one once; None: a trial names none."""
     epoch_images: tuple[tuple[int, int], ...] = ()
     """Images trained and evaluated in completed epochs, each distinct pair once."""
+    costs: tuple[Cost, ...] = ()
+    """Networks and operations of an image of all trials, each distinct one once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,15 @@ def _whole(item: WorkloadFacts) -> bool:
     return item.workload not in IMAGES or set(item.epoch_images) <= allowed
 
 
+def _cost(item: WorkloadFacts) -> str:
+    official = COSTS.get(item.workload)
+    if not item.costs:
+        return "no trial"
+    if item.costs == (official,):
+        return "the official ones"
+    return " or ".join(f"{', '.join(cost.networks)} at {cost.training:,} operations" for cost in item.costs[:3])
+
+
 def _seeds(item: WorkloadFacts) -> str:
     return f"{len(set(item.seeds))} of {len(item.seeds)}"
 
@@ -138,6 +173,9 @@ RULES: tuple[Rule[ScienceFacts], ...] = (
          lambda f: _of_each(f, _epochs), lambda f: all(map(_whole, f.workloads))),
     Rule("size", "official", "setting",
          lambda f: ", ".join(f.sizes) or "no trial", lambda f: f.sizes == ("official",)),
+    Rule("networks", "those of the official size, at their operations an image", "setting",
+         lambda f: _of_each(f, _cost),
+         lambda f: all(item.costs in ((), (COSTS.get(item.workload),)) for item in f.workloads)),
     Rule("instances", f"at least {LEAST_INSTANCES} of each workload", "setting",
          lambda f: _of_each(f, lambda item: item.instances),
          lambda f: bool(f.workloads) and all(item.instances >= LEAST_INSTANCES for item in f.workloads)),

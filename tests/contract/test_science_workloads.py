@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from aiperf.config.suites.science import WorkloadName
-from aiperf.rules.science import IMAGES, TARGETS
+from aiperf.rules.science import COSTS, IMAGES, TARGETS, Cost
 from workloads.science import SCIENCE
 from workloads.science.contract import ScienceWorkload, WorkloadSize
 
@@ -45,6 +45,8 @@ def test_the_official_size_costs_what_the_specification_says(workload: ScienceWo
 def test_the_rules_ask_for_the_target_and_the_images_of_the_official_size(workload: ScienceWorkload) -> None:
     official = workload.official
     assert TARGETS[workload.name] == tuple(official.target.values())
+    networks = tuple(sorted(build().hash for build in official.networks.values()))
+    assert COSTS[workload.name] == Cost(networks, official.training_operations(), official.evaluation_operations())
     split = (official.data.train_examples, official.data.validation_examples)
     assert IMAGES.get(workload.name, split) == split
 

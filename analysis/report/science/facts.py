@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from aiperf.rules.science import ScienceFacts, WorkloadFacts
+from aiperf.history.entries import TrialLedger
+from aiperf.rules.science import Cost, ScienceFacts, WorkloadFacts
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import PhysicsPart
 from analysis.report.model import TrialPart
@@ -51,4 +52,13 @@ def _workload(data: RunData, name: str, models: Sequence[Model]) -> WorkloadFact
                 }
             )
         ),
+        costs=tuple(sorted({cost for model in models for trial in model.trials for cost in _costs(data, trial)})),
     )
+
+
+def _costs(data: RunData, trial: TrialLedger) -> Iterator[Cost]:
+    """The networks and operations of a trial's images; none if it never began, or is damaged."""
+    counted = data.costs.by_trial.get(trial.trial)
+    if trial.workload is not None and counted is not None:
+        operations = counted.operations
+        yield Cost(tuple(sorted(trial.workload.networks.values())), operations.total, operations.forward)

@@ -14,13 +14,15 @@ import pytest
 
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
+from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.workloads import InstancePart, WorkloadPart
 from testing.hand_made import T0_MS
-from testing.science.hand_made import CUBES, IMAGES, ScienceRun
+from testing.science.hand_made import CUBES, IMAGES, ONCE, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
+from workloads.networks.resnet import resnet_hep
 
 NETWORKS = {"resnet-hep": count(IMAGES, SCIENCE_1).operations, "cosmoflow": count(CUBES, SCIENCE_1).operations}
 
@@ -89,7 +91,7 @@ def test_a_healthy_run_is_not_damaged_and_says_what_it_is(tmp_path: Path) -> Non
     assert (report.status, report.rules_version, report.ended) == ("UNOFFICIAL", "science-1", "completed")
     assert report.final_line == "AIPerf-science: workloads=2 reached=1 seconds=66.000 status=UNOFFICIAL"
     missed = {violation.rule for violation in report.violations}
-    assert missed == {"observed data", "epochs", "size", "instances", "targets", "quality"}
+    assert missed == {"observed data", "epochs", "size", "networks", "instances", "targets", "quality"}
     assert (report.trials, report.hyperparameters, report.statistics) == ((), (), None)
     assert (report.error, report.regulated_score_ops) == (1.0, None)
 
@@ -262,15 +264,18 @@ def test_the_report_fits_its_schema(tmp_path: Path) -> None:
 
 
 def official(root: Path, **facts: Any) -> Report:
-    """Five models that reach an official target, quickly."""
+    """Five models that reach an official target in a quarter of an hour each."""
     run = ScienceRun(root, {"science.size": "official", "science.instances": 5, "science.workloads": ["resnet-hep"],
-                            "telemetry.interval": 0}).at(0).ready(600, 0)  # fmt: skip
+                            "telemetry.interval": 0}).at(0).ready(6000, 0)  # fmt: skip
+    network = resnet_hep()
+    ArchitectureStore(run.paths).save(network)
+    facts = {"networks": {"network": network.hash}, **facts}
     for trial in range(1, 6):
-        begin = 20 * trial
+        begin = 1000 * trial
         run.at(begin).issue(trial, "resnet-hep", trial - 1).at(begin + 1)
         run.begin(trial, **{"generated": False, "target": {"accuracy": 0.98}, **facts}).phase(trial, "train")
-        run.at(begin + 15).measured(trial, 1, accuracy=0.98).done(trial)
-    run.complete(130)
+        run.at(begin + 900).measured(trial, 1, accuracy=0.98).done(trial)
+    run.complete(5950)
     run.paths.system.write_text(json.dumps({"0": {"host": "n0", "cpu_count": 8, "accelerators": 0}}))
     return report_of(run)
 
@@ -284,7 +289,9 @@ def test_a_run_by_the_rules_is_official(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "rule"),
     [({"generated": True}, "observed data"), ({"fingerprint": None}, "data"),
-     ({"target": {"accuracy": 0.9}}, "targets")],
+     ({"target": {"accuracy": 0.9}}, "targets"), ({"networks": {"network": IMAGES.hash}}, "networks"),
+     ({"further_training": 10**9}, "networks"),
+     ({"training_passes": ({**ONCE[0], "input_gradient": 1},)}, "networks")],
 )  # fmt: skip
 def test_what_leaves_the_rules_makes_a_run_unofficial(facts: dict[str, Any], rule: str, tmp_path: Path) -> None:
     report = official(tmp_path, **facts)
