@@ -197,6 +197,8 @@ def _science_problems(config: RunConfig) -> Iterator[str]:
     if config.run.suite != "science":
         if science.workloads:
             yield "science.workloads: is of the scientific suite: add --suite science"
+        if science.size != "official":
+            yield "science.size: is of the scientific suite (--rehearsal): add --suite science --workload NAME"
         return
     if not science.workloads:
         yield "science.workloads: names none; a scientific suite needs --workload NAME[,NAME]"

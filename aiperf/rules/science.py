@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from aiperf.config.settings import RunConfig
-from aiperf.rules.table import MINIMUM_PRECISION_BITS, PRECISION_BITS, Checked, Rule, Status
+from aiperf.rules.table import ARRANGEMENT, CHAIN, PRECISION, RECORDS, TRAINER, WORK, Checked, Rule, Status
 
 SCIENCE_RULES_VERSION = "science-1"
 
@@ -152,16 +152,12 @@ def _seeds(item: WorkloadFacts) -> str:
 
 
 RULES: tuple[Rule[ScienceFacts], ...] = (
-    Rule("arrangement", "a primary and at least one replica", "integrity",
-         lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
-    Rule("records", "every record intact", "integrity",
-         lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
+    ARRANGEMENT,
+    RECORDS,
     Rule("completion", "the run completes its work or reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended in ("completed", "deadline")),
-    Rule("work", "at least one image trained", "integrity",
-         lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
-    Rule("chain", "each record carries the hash of the one before", "setting",
-         lambda f: "a chain" if f.chained else "no chain", lambda f: f.chained),
+    WORK,
+    CHAIN,
     Rule("clock", "one clock from the release to the end", "setting",
          lambda f: f"{f.segments} clock(s)", lambda f: f.segments == 1),
     Rule("observed data", "data that were observed or simulated by physicists, not generated for a rehearsal",
@@ -184,11 +180,8 @@ RULES: tuple[Rule[ScienceFacts], ...] = (
          lambda f: all(len(set(item.seeds)) == len(item.seeds) for item in f.workloads)),
     Rule("targets", _required_targets(), "setting", lambda f: _of_each(f, _targets),
          lambda f: all(item.targets in ((), (TARGETS.get(item.workload),)) for item in f.workloads)),
-    Rule("trainer", "keras (real training)", "setting",
-         lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras"),
-    Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
-         lambda f: ", ".join(f.precisions) or "no trial",
-         lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
+    TRAINER,
+    PRECISION,
     Rule("plausible", "operations, images and power that the devices can do", "setting",
          lambda f: "; ".join(f.implausible[:3]) or "nothing beyond the devices", lambda f: not f.implausible),
     Rule("quality", "every model reaches its target", "outcome",

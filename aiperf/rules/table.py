@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from aiperf.config.datasets import IMAGENET, REGISTERED
 from aiperf.config.settings import RunConfig
@@ -92,20 +92,20 @@ class RunFacts:
     """Trials without the records of their plan or a built model, epochs without hashes."""
 
 
-FactsT = TypeVar("FactsT")
+FactsT_contra = TypeVar("FactsT_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
-class Rule(Generic[FactsT]):
+class Rule(Generic[FactsT_contra]):
     """One rule. `found` gives the run's value in words; `met` decides."""
 
     name: str
     required: str
     group: Group
-    found: Callable[[FactsT], str]
-    met: Callable[[FactsT], bool]
+    found: Callable[[FactsT_contra], str]
+    met: Callable[[FactsT_contra], bool]
 
-    def check(self, facts: FactsT) -> Checked:
+    def check(self, facts: FactsT_contra) -> Checked:
         """The rule next to the run's value."""
         return Checked(self.name, self.found(facts), self.required, self.group, self.met(facts))
 
@@ -119,6 +119,51 @@ class Checked:
     required: str
     group: Group
     passed: bool
+
+
+class AnyFacts(Protocol):
+    """The facts that runs of every suite have."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration in force."""
+
+    @property
+    def images_trained(self) -> int:
+        """Of all trials."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Arithmetic of the layers of all trials, as recorded."""
+
+    @property
+    def damages(self) -> tuple[str, ...]:
+        """Of the records."""
+
+    @property
+    def chained(self) -> bool:
+        """True if each record carries the hash of the one before."""
+
+    @property
+    def released(self) -> int:
+        """Replicas that were ready when the run began."""
+
+
+# fmt: off
+ARRANGEMENT: Rule[AnyFacts] = Rule("arrangement", "a primary and at least one replica", "integrity",
+    lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0)
+RECORDS: Rule[AnyFacts] = Rule("records", "every record intact", "integrity",
+    lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages)
+CHAIN: Rule[AnyFacts] = Rule("chain", "each record carries the hash of the one before", "setting",
+    lambda f: "a chain" if f.chained else "no chain", lambda f: f.chained)
+WORK: Rule[AnyFacts] = Rule("work", "at least one image trained", "integrity",
+    lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0)
+TRAINER: Rule[AnyFacts] = Rule("trainer", "keras (real training)", "setting",
+    lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras")
+PRECISION: Rule[AnyFacts] = Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
+    lambda f: ", ".join(f.precisions) or "no trial",
+    lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions))
+# fmt: on
 
 
 def _duration(facts: RunFacts) -> str:
@@ -213,26 +258,21 @@ def _evidence(facts: RunFacts) -> str:
 
 
 RULES: tuple[Rule[RunFacts], ...] = (
-    Rule("arrangement", "a primary and at least one replica", "integrity",
-         lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0),
-    Rule("records", "every record intact", "integrity",
-         lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages),
-    Rule("chain", "each record carries the hash of the one before", "setting",
-         lambda f: "a chain" if f.chained else "no chain", lambda f: f.chained),
+    ARRANGEMENT,
+    RECORDS,
+    CHAIN,
     Rule("completion", "the run reaches its deadline", "integrity",
          lambda f: f.ended, lambda f: f.ended == "deadline"),
     Rule("clock", "one clock from the release to the deadline", "setting",
          lambda f: f"{f.segments} clock(s)", lambda f: f.segments == 1),
-    Rule("work", "at least one image trained", "integrity",
-         lambda f: f"{f.images_trained} images", lambda f: f.images_trained > 0),
+    WORK,
     Rule("dataset", "imagenet", "setting",
          lambda f: f.config.run.dataset, lambda f: f.config.run.dataset == IMAGENET.name),
     Rule("data", "one fingerprint of the images in all trials, the registered one if there is one", "setting",
          _data, lambda f: _data(f) not in ("unknown", "several", "not the registered one")),
     Rule("epochs", f"{IMAGENET.train_images} images trained and {IMAGENET.validation_images} evaluated in each",
          "setting", _epochs, _whole_epochs),
-    Rule("trainer", "keras (real training)", "setting",
-         lambda f: f.config.training.trainer, lambda f: f.config.training.trainer == "keras"),
+    TRAINER,
     Rule("initial architecture", f"resnet50, {RESNET50_OPERATIONS} operations an image of ImageNet", "setting",
          _initial, _is_resnet50),
     Rule("NAS", "network morphism guided by Bayesian optimisation", "setting",
@@ -253,9 +293,7 @@ RULES: tuple[Rule[RunFacts], ...] = (
          lambda f: str(f.config.run.seed), lambda f: f.config.run.seed == SEED),
     Rule("telemetry", f"a sample of every node at least every {MAXIMUM_TELEMETRY_INTERVAL_S:g} s", "setting",
          _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S),
-    Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
-         lambda f: ", ".join(f.precisions) or "no trial",
-         lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions)),
+    PRECISION,
     Rule("input", "images of the data set", "setting",
          lambda f: f.config.training.input, lambda f: f.config.training.input == "dataset"),
     Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s, configured and measured", "setting",

@@ -100,6 +100,7 @@ def test_attempts_before_a_resumption_of_the_run_count() -> None:
         ({"training.trainer": "simulated"}, "'simulated' trains no scientific workload"),
         ({"run.manager": "nni"}, "'nni' has trials of AutoML only"),
         ({"run.suite": "automl"}, "add --suite science"),
+        ({"run.suite": "automl", "science.workloads": []}, r"\(--rehearsal\): add --suite science"),
     ],
 )
 def test_settings_that_make_no_suite_are_named(changed: dict[str, object], problem: str) -> None:
