@@ -177,7 +177,6 @@ def rank_number(process: psutil.Process) -> int:
     ("framework", "starter", "number", "victim"),
     [
         ("tensorflow", "horovodrun", signal.SIGKILL, 1),
-        ("tensorflow", "mpirun", signal.SIGKILL, 1),
         ("tensorflow", "mpirun", signal.SIGKILL, 0),
         ("tensorflow", "horovodrun", signal.SIGSTOP, 1),
         ("jax", "processes", signal.SIGKILL, 1),

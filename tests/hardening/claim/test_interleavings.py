@@ -144,7 +144,7 @@ def test_one_of_three_takers_has_the_run_whatever_the_order(name: str, mortal: i
     assert len(found.states) > 500
 
 
-@pytest.mark.parametrize(("lies", "old_names"), [(True, 0), (False, 1), (True, 2)])
+@pytest.mark.parametrize(("lies", "old_names"), [(False, 1), (True, 2)])
 def test_nor_if_the_file_system_reports_failures_or_shows_an_old_folder(lies: bool, old_names: int) -> None:
     assert explore(BEFORE["a dead holder"], None, lies, old_names).successes == set(range(TAKERS))
 

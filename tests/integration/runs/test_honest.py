@@ -6,6 +6,8 @@ import json
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,11 +62,22 @@ def expect_no_complaint(output: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[signal.Signals, Future[None]]]:
+    """The runs of all faults, side by side: they wait for their deadlines most of the time."""
+    with ThreadPoolExecutor(len(FAULTS)) as pool:
+        yield {number: pool.submit(play, tmp_path_factory.mktemp("honest") / "run", number) for number in FAULTS}
+
+
 @pytest.mark.parametrize("number", FAULTS)
 def test_an_honest_run_is_resumed_for_the_time_that_is_left_without_a_complaint(
-    tmp_path: Path, number: signal.Signals
+    played: dict[signal.Signals, Future[None]], number: signal.Signals
 ) -> None:
-    output = tmp_path / "run"
+    played[number].result()
+
+
+def play(output: Path, number: signal.Signals) -> None:
+    """A run with faults is interrupted, resumed, and checked."""
     settings = (*FAULTS[number], "simulated.epoch_seconds=0.1", f"simulated.clock_shifts_ms={list(SHIFTS_MS)}")
     words = [word for setting in settings for word in ("--set", setting)]
     with begin(output, "--replicas", REPLICAS, "--duration", f"{DURATION_S}s", *words) as process:

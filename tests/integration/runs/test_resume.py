@@ -116,8 +116,8 @@ def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
 
 
 def test_a_short_fault_campaign_loses_and_doubles_nothing() -> None:
-    struck, books = campaign(parse(("--faults", "10", "--seed", "5", "--under", "local", "--menu", "kill")))
-    assert struck["local"].total() >= 10
+    struck, books = campaign(parse(("--faults", "4", "--seed", "5", "--under", "local", "--menu", "kill")))
+    assert struck["local"].total() >= 4
     assert books.clean, books.notes
 
 

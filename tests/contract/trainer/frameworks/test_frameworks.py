@@ -61,8 +61,10 @@ def batch(images: int, seed: int = 1) -> tuple[Any, Any]:
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_numpy_arrays_and_tensors_train_the_same(trains_on: str) -> None:
     found = []
+    steps, model = compiled(trains_on)
+    before = steps.state()
     for convert in (np.asarray, keras.ops.convert_to_tensor):
-        steps, model = compiled(trains_on)
+        steps.restore(before)
         sums = [steps.train(*map(convert, batch(size))) for size in (6, 6, 2)]
         scores = steps.evaluate(*map(convert, batch(5)))
         found.append((steps.read(sums), steps.read([scores]), model.get_weights()))
