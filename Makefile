@@ -57,7 +57,7 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
 # Where the stack `native` cannot be built, its tests say that they are skipped.
 .venv/test.stamp: requirements/test.txt requirements/native.txt tools/build_horovod.py tools/build_native.py \
-  native/micro.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
+  native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
@@ -74,9 +74,9 @@ horovod: .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
 	wheel=$$($(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
 
-# The stack `native` of `aiperf micro`: C++ on oneDNN, whose wheel goes into build/native.
+# The stack `native` of `aiperf micro`: C++ on oneDNN, whose wheel goes into build/native; for NVIDIA GPUs, on cuDNN, too.
 native:
-	$(PYTHON) tools/build_native.py
+	$(PYTHON) tools/build_native.py $(if $(filter 1,$(GPU)),--gpu)
 
 .venv/horovod.stamp: requirements/horovod.txt tools/build_horovod.py .venv/$(BUILD).stamp
 	$(MAKE) horovod
@@ -140,7 +140,7 @@ endif
 
 # Known vulnerabilities of the locked packages, by pip-audit in an environment of its own; asks pypi.org.
 audit-packages:
-	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt requirements/native.txt
+	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt requirements/native.txt requirements/native-cuda.txt
 
 format: .venv/test.stamp
 	$(BIN)/ruff format .
@@ -167,6 +167,8 @@ lock:
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done
+	uv pip compile requirements/native-cuda.in --no-deps --universal --python-version 3.11 --no-emit-index-url --no-header \
+	  --generate-hashes --quiet --output-file requirements/native-cuda.txt
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

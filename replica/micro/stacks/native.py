@@ -1,4 +1,4 @@
-"""oneDNN without a framework, through the library that `make native` builds."""
+"""oneDNN, or cuDNN on a GPU, without a framework, through a library that `make native` builds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replica.micro.native_library import library
+from replica.machine.accelerators import find_accelerators
+from replica.micro.native_library import open_library
 from replica.micro.operands import Operands
 from replica.micro.stacks.contract import UnsupportedError
 from workloads.micro.work import Shape, Work
@@ -21,7 +22,7 @@ _ERROR = 512
 
 
 class _Shape(ctypes.Structure):
-    """`Shape` of native/micro.cpp."""
+    """`Shape` of native/micro.cpp and native/micro_cudnn.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in
@@ -35,20 +36,23 @@ def _triple(values: Shape) -> Any:
 
 
 class NativeStack:
-    """oneDNN's primitives on CPUs."""
+    """oneDNN's primitives on CPUs, cuDNN's on NVIDIA GPUs."""
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(library()))
+        self._library, self._gpu = open_library()
         self._library.micro_version.restype = ctypes.c_char_p
         self._library.micro_create.restype = ctypes.c_void_p
 
     def version(self) -> str:
-        """oneDNN's version."""
+        """The version of oneDNN or cuDNN."""
         return str(self._library.micro_version().decode())
 
     def device(self) -> str:
-        """The CPU."""
-        return "CPU:0"
+        """The CPU, or the first GPU by the driver's name."""
+        if not self._gpu:
+            return "CPU:0"
+        found = find_accelerators()
+        return found[0].name if found else "GPU:0"
 
     def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> NativeKernel:
         """Raises UnsupportedError."""
@@ -64,7 +68,10 @@ class NativeStack:
         error = ctypes.create_string_buffer(_ERROR)
         handle = self._library.micro_create(ctypes.byref(shape), error, ctypes.c_int64(_ERROR))
         if not handle:
-            raise UnsupportedError(f"{self.version()} has no {precision} for it on this CPU: {error.value.decode()}")
+            device = "GPU" if self._gpu else "CPU"
+            raise UnsupportedError(
+                f"{self.version()} has no {precision} for it on this {device}: {error.value.decode()}"
+            )
         kernel = NativeKernel(self._library, handle, work.result_shape)
         for operands in copies:
             kernel.add(operands)
@@ -72,7 +79,7 @@ class NativeStack:
 
 
 class NativeKernel:
-    """A primitive of oneDNN and its memory."""
+    """A primitive and its memory."""
 
     def __init__(self, loaded: ctypes.CDLL, handle: int, result_shape: Shape) -> None:
         self._library, self._handle, self._shape = loaded, ctypes.c_void_p(handle), result_shape
@@ -92,7 +99,7 @@ class NativeKernel:
         self._check(self._library.micro_call(self._handle, ctypes.c_int64(copy), self._error, self._size))
 
     def synchronise(self) -> None:
-        """Wait for oneDNN's stream."""
+        """Wait for the library's stream."""
         self._library.micro_wait(self._handle)
 
     def result(self, copy: int) -> NDArray[Any]:
@@ -104,4 +111,4 @@ class NativeKernel:
 
     def _check(self, failed: int) -> None:
         if failed:
-            raise UnsupportedError(f"oneDNN: {self._error.value.decode()}")
+            raise UnsupportedError(f"the native stack: {self._error.value.decode()}")
