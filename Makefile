@@ -108,7 +108,7 @@ faults: .venv/test.stamp
 	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
 
 # The scientific workloads at their rehearsal sizes, each trained to its target, on generated data.
-WORKLOADS ?= resnet-hep,hepcnn,resnet-cos,cosmoflow,frcnn-ewa,dcgan-cos
+WORKLOADS ?= resnet-hep,hepcnn,resnet-cos,cosmoflow,frcnn-ewa,climate-semi,dcgan-cos
 SEED_OF_SCIENCE ?= 1
 science: $(if $(OTHER_FRAMEWORK),.venv/$(FRAMEWORK_BUILD).stamp,env)
 	$(BIN)/aiperf run --suite science --rehearsal --workload $(WORKLOADS) --duration 1h --seed $(SEED_OF_SCIENCE) \

@@ -20,6 +20,7 @@ TARGETS: Mapping[str, tuple[float, ...]] = MappingProxyType({
     "resnet-cos": (0.124,),
     "cosmoflow": (0.124,),
     "frcnn-ewa": (0.35,),
+    "climate-semi": (0.45,),
     "dcgan-cos": (0.05, 0.05),
 })  # fmt: skip
 """Values of the measures that a model of official size must reach, in the order of its target.
@@ -34,6 +35,7 @@ IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType({
     "resnet-cos": (524_288, 65_536),
     "cosmoflow": (524_288, 65_536),
     "frcnn-ewa": (32_120, 2_920),
+    "climate-semi": (32_120, 2_920),
 })  # fmt: skip
 """Images trained and evaluated in an epoch of official size, of data sets with a fixed split.
 
@@ -60,6 +62,7 @@ COSTS: Mapping[str, Cost] = MappingProxyType({
     "frcnn-ewa": Cost(
         ("1151f6278923ad5f", "8ea0f5392b9d6904", "fa991313521ebfcd"), 1_047_607_604_390, 371_662_140_144
     ),
+    "climate-semi": Cost(("6d50d9277a1aedf3",), 1_974_162_483_200, 665_420_562_432),
     "dcgan-cos": Cost(("66f2539cc2885dc4", "e5f447aab34b542d"), 151_188_438_278, 15_234_760_704),
 })  # fmt: skip
 """Networks of official size, and the operations of an image by rule set `science-1`."""

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.config.dataset_manifest import Split
 from replica.datasets.science.synthesize import ScienceRecipe, synthesize
+from replica.trainer.data import open_source
+from replica.trainer.data.contract import DataSource, RankShare
+from testing.trainings.requests import request_for
+from workloads.data import find_set
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, FileLayout
 from workloads.data.generators import GENERATORS
-from workloads.data.manifest import ScienceManifest
+from workloads.data.manifest import ScienceManifest, read_science_manifest
+
+Both = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Inputs and targets."""
 
 SIZES = {"hep-64": ("hep", 16), "hep-224": ("hep", 16), "ewa": ("ewa", 48), "cosmoflow": ("cos", 8)}
 """The generator of each written format, and a small size."""
@@ -43,3 +55,31 @@ def make_science(folder: Path, name: str) -> ScienceManifest:
     size = {"hep": 16, "ewa": 48, "cos": 8, "cos-fields": 8}[name]
     recipe = ScienceRecipe(name, {"train": train, "validation": validation}, size, seed=5)
     return synthesize(recipe, folder, lambda done, total: None, workers=0)
+
+
+def opened(name: str, folder: Path, **changes: Any) -> DataSource:
+    """The source of that name on a directory."""
+    return open_source(request_for(name, folder, **changes), find_set(name, folder))
+
+
+def together(batches: Any) -> Both:
+    """All batches as one."""
+    inputs, targets = zip(*batches, strict=True)
+    return np.concatenate(inputs), np.concatenate(targets)
+
+
+def validation(name: str, folder: Path) -> Both:
+    """All validation examples, in the order of the files."""
+    return together(opened(name, folder).validation_batches(4, RankShare()))
+
+
+def raw(folder: Path, split: Split) -> tuple[NDArray[Any], NDArray[Any]]:
+    """All samples of a split as the files have them."""
+    manifest = read_science_manifest(folder)
+    parts = []
+    for file in manifest.split(split).files:
+        found = FORMATS.load(manifest.format).open(folder / file.name)
+        parts.append(found.read(0, file.images))
+        found.close()
+    inputs, targets = zip(*parts, strict=True)
+    return np.concatenate(inputs), np.concatenate(targets)

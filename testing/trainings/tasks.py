@@ -24,7 +24,7 @@ from aiperf.network.layers import (
     Tanh,
 )
 from replica.trainer.tasks.contract import Task
-from workloads.settings import detection, generation
+from workloads.settings import detection, generation, semi_supervised
 from workloads.settings.single import OneNetwork
 
 Array = NDArray[np.float32]
@@ -58,6 +58,7 @@ SMALL: dict[str, Any] = {
     "regression": OneNetwork(lambda: UNIVERSE),
     "detection": replace(detection.REHEARSAL, image=(48, 64), proposals_before=128),
     "generation": replace(generation.REHEARSAL, size=8),
+    "semi_supervised": semi_supervised.SemiSupervisedSettings((48, 64), encoder=((12, 5), (16, 5), (24, 4))),
 }
 """Settings of each task. A task that is missing here fails every test of the suite."""
 
@@ -78,7 +79,11 @@ def universes(settings: OneNetwork, cubes: int, seed: int) -> Batch:
     return inputs.astype(np.float32), rng.uniform(-1, 1, (cubes, 4)).astype(np.float32)
 
 
-def boxes_of(rng: np.random.Generator, settings: detection.DetectionSettings, most: int) -> Array:
+Boxed = detection.DetectionSettings | semi_supervised.SemiSupervisedSettings
+"""Settings of tasks that find boxes."""
+
+
+def boxes_of(rng: np.random.Generator, settings: Boxed, most: int) -> Array:
     """Targets of one image: up to `most` boxes of 10 to 28 pixels, and a draw."""
     target = np.full(settings.target_shape, -1, np.float32)
     height, width = settings.image
@@ -90,7 +95,7 @@ def boxes_of(rng: np.random.Generator, settings: detection.DetectionSettings, mo
     return target
 
 
-def rectangles(settings: detection.DetectionSettings, images: int, seed: int, most: int = 3) -> Batch:
+def rectangles(settings: Boxed, images: int, seed: int, most: int = 3) -> Batch:
     """Noise with bright rectangles; the channels that are bright tell the class."""
     rng = np.random.default_rng(seed)
     inputs = rng.normal(0, 0.3, (images, *settings.image, settings.channels)).astype(np.float32)
@@ -99,6 +104,15 @@ def rectangles(settings: detection.DetectionSettings, images: int, seed: int, mo
     for image, target in zip(inputs, targets, strict=True):
         for row in target[:-1][target[:-1, 4] >= 0].astype(int):
             image[row[0] : row[2], row[1] : row[3], row[4] * share : (row[4] + 1) * share] += 1
+    return inputs, targets
+
+
+def half_labelled(settings: semi_supervised.SemiSupervisedSettings, images: int, seed: int) -> Batch:
+    """Rectangles; every second image has no labels."""
+    inputs, targets = rectangles(settings, images, seed)
+    targets[:, -1, 0] = 1
+    targets[1::2] = -1
+    targets[1::2, -1, 0] = 0
     return inputs, targets
 
 
@@ -118,8 +132,9 @@ def blobs(settings: generation.GenerationSettings, fields: int, seed: int) -> Ba
 
 def examples(name: str, count: int, seed: int = 1) -> Batch:
     """Examples of a task at its settings in `SMALL`."""
-    make: Any = {"classification": events, "regression": universes, "detection": rectangles, "generation": blobs}[name]
-    batch: Batch = make(SMALL[name], count, seed)
+    makers: Any = {"classification": events, "regression": universes, "detection": rectangles, "generation": blobs,
+                   "semi_supervised": half_labelled}  # fmt: skip
+    batch: Batch = makers[name](SMALL[name], count, seed)
     return batch
 
 

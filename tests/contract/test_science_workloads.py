@@ -18,6 +18,7 @@ OFFICIAL = {
     "resnet-cos": (291_726_955_964, 113_057_882_176),
     "cosmoflow": (192_376_772_168, 69_130_273_728),
     "frcnn-ewa": (1_047_607_604_390, 371_662_140_144),
+    "climate-semi": (1_974_162_483_200, 665_420_562_432),
     "dcgan-cos": (151_188_438_278, 15_234_760_704),
 }
 
@@ -40,6 +41,15 @@ def test_a_configuration_may_name_it(workload: ScienceWorkload) -> None:
 def test_the_official_size_costs_what_the_specification_says(workload: ScienceWorkload) -> None:
     size = workload.official
     assert (size.training_operations(), size.evaluation_operations()) == OFFICIAL[workload.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "mib"), [("hepcnn", 594_178, 2.27), ("climate-semi", 79_201_498, 302.13)]
+)
+def test_the_networks_of_15pf_are_as_large_as_published(name: str, parameters: int, mib: float) -> None:
+    (build,) = SCIENCE.load(name).official.networks.values()
+    assert build().parameter_count == parameters
+    assert 4 * parameters / 2**20 == pytest.approx(mib, abs=0.005)
 
 
 def test_the_rules_ask_for_the_target_and_the_images_of_the_official_size(workload: ScienceWorkload) -> None:

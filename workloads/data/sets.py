@@ -19,7 +19,12 @@ BOXES = 15
 
 MOST_SHOWN = 5
 
-KINDS: dict[str, str] = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos"}
+LARGEST_CROP = 768
+"""Columns of a weather image that is half labelled: wider ones are cropped (Kurth et al. 2017)."""
+
+KINDS: dict[str, str] = {
+    "hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos", "ewa-semi": "ewa",
+}  # fmt: skip
 """Names of sets, and the kind of samples that they read."""
 
 
@@ -83,6 +88,8 @@ def shapes(name: str, grid: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int
         return (*grid, 3), (3,)
     if name == "ewa":
         return (*grid, 16), (BOXES + 1, 5)
+    if name == "ewa-semi":
+        return (grid[0], min(grid[1], LARGEST_CROP), 16), (BOXES + 1, 5)
     if name == "cos":
         return (*grid, 4), (4,)
     if name == "cos-fields":

@@ -10,7 +10,7 @@ from workloads.networks.climate import climate_semi, faster_rcnn_body, faster_rc
 from workloads.networks.convolutional import cosmoflow, hepcnn
 from workloads.networks.generative import discriminator, generator
 from workloads.networks.resnet import resnet_cos, resnet_hep
-from workloads.settings import detection, generation
+from workloads.settings import detection, generation, semi_supervised
 
 NETWORKS: Mapping[str, Callable[[], Architecture]] = {
     "resnet-hep": resnet_hep,
@@ -34,6 +34,7 @@ REHEARSAL: Mapping[str, Callable[[], Architecture]] = {
     "frcnn-ewa/head": partial(faster_rcnn_head, detection.REHEARSAL.regions.total, detection.REHEARSAL),
     "dcgan-cos/generator": partial(generator, generation.REHEARSAL),
     "dcgan-cos/discriminator": partial(discriminator, generation.REHEARSAL),
+    "climate-semi": partial(climate_semi, semi_supervised.REHEARSAL),
 }
 """At sizes that train in a minute on two cores."""
 

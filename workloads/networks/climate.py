@@ -18,28 +18,27 @@ from aiperf.network.layers import (
 )
 from workloads.networks.chain import Chain, cube
 from workloads.networks.resnet import small_trunk, trunk
+from workloads.settings import semi_supervised
 from workloads.settings.detection import OFFICIAL, DetectionSettings
-
-CHANNELS = 16
-"""Physical quantities of a climate image (HPC AI500, section 3.2)."""
-
-ENCODER = ((96, 7), (256, 7), (512, 7), (768, 7), (1024, 4))
-DECODER = ((768, 4), (512, 7), (256, 7), (96, 7), (CHANNELS, 7))
-HEADS = (("class", 4), ("object", 2), ("xy", 2), ("wh", 2))
-"""Filters and kernels: NERSC/climate-caffe."""
+from workloads.settings.semi_supervised import SemiSupervisedSettings
 
 
-def climate_semi() -> Architecture:
-    """Encoder, decoder and four heads on images of 768 x 768 x 16 (Kurth et al. 2017)."""
+def climate_semi(settings: SemiSupervisedSettings = semi_supervised.OFFICIAL) -> Architecture:
+    """Encoder, decoder and four heads on images of 16 channels (Kurth et al. 2017).
+
+    Outputs are class, object, offset and size of every cell, then the reconstruction. Heads and
+    their order: NERSC/climate-caffe.
+    """
     chain = Chain()
-    chain.append("input", Input(768, 768, CHANNELS))
-    for index, (filters, kernel) in enumerate(ENCODER, 1):
+    chain.append("input", Input(*settings.image, settings.channels))
+    for index, (filters, kernel) in enumerate(settings.encoder, 1):
         chain.append(f"enc{index}", Conv(filters, cube(kernel, 2), (2, 2), bias=True))
         chain.append(f"enc{index}_relu", ReLU())
     code = chain.last
-    heads = tuple(chain.append(name, Conv(filters, bias=True), code) for name, filters in HEADS)
+    widths = (("class", settings.classes), ("object", 2), ("xy", 2), ("wh", 2))
+    heads = tuple(chain.append(name, Conv(filters, bias=True), code) for name, filters in widths)
     chain.last = code
-    for index, (filters, kernel) in enumerate(DECODER, 1):
+    for index, (filters, kernel) in enumerate(settings.decoder, 1):
         chain.append(f"dec{index}", ConvTranspose(filters, cube(kernel, 2), (2, 2), bias=True))
     return chain.finished(heads)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from aiperf.config.sections import MOST, Listed, Section
 from aiperf.config.texts import Line, PathText
 
-WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "dcgan-cos"]
+WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "climate-semi", "dcgan-cos"]
 Size = Literal["official", "rehearsal"]
 
 

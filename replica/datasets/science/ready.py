@@ -17,9 +17,10 @@ from aiperf.errors import AiperfError
 from replica.datasets.progress import shown_progress
 from replica.datasets.science.synthesize import ScienceRecipe, synthesize
 from workloads.data import find_set
+from workloads.data.generators import GENERATORS
 from workloads.data.layouts import layout_problems
 from workloads.data.manifest import read_science_manifest
-from workloads.data.sets import CUBES_A_CUBE
+from workloads.data.sets import CUBES_A_CUBE, KINDS
 from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds
 
@@ -28,9 +29,9 @@ SEED = 1
 
 
 def needs_of(workloads: Sequence[str], size: str) -> list[DataNeeds]:
-    """The data sets of these workloads, each once."""
-    found = {need.folder: need for name in workloads for need in [SCIENCE.load(name).size(size).data]}
-    return [found[folder] for folder in sorted(found)]
+    """The data sets of these workloads, each once for every way to read it."""
+    found = {(need.folder, need.source): need for name in workloads for need in [SCIENCE.load(name).size(size).data]}
+    return [found[key] for key in sorted(found)]
 
 
 def problems(folder: Path, need: DataNeeds) -> Iterator[str]:
@@ -66,7 +67,8 @@ def recipe_of(need: DataNeeds) -> ScienceRecipe:
     """The samples to generate; a field is an octant of a cube."""
     cut, side = (CUBES_A_CUBE, 2) if need.source == "cos-fields" else (1, 1)
     images: dict[Split, int] = {"train": need.train_examples // cut, "validation": need.validation_examples // cut}
-    return ScienceRecipe(need.source, images, side * need.input_shape[0], SEED)
+    name = need.source if need.source in GENERATORS else KINDS[need.source]
+    return ScienceRecipe(name, images, side * need.input_shape[0], SEED)
 
 
 def main() -> int:

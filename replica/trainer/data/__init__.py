@@ -23,6 +23,7 @@ SOURCES: Registry[type[DataSource]] = Registry(
         "synthetic": "replica.trainer.data.synthetic:SyntheticSource",
         "hep": "replica.trainer.data.science.collisions:CollisionSource",
         "ewa": "replica.trainer.data.science.weather:WeatherSource",
+        "ewa-semi": "replica.trainer.data.science.weather:HalfLabelledSource",
         "cos": "replica.trainer.data.science.cubes:CubeSource",
         "cos-fields": "replica.trainer.data.science.fields:FieldSource",
         "cos-slices": "replica.trainer.data.science.fields:SliceSource",

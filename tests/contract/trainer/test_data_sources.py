@@ -34,7 +34,9 @@ from testing.trainings.requests import request_for
 from testing.trainings.science import make_science
 from workloads.data import find_set
 
-SCIENCE = {"hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos"}
+SCIENCE = {
+    "hep": "hep", "ewa": "ewa", "ewa-semi": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos",
+}  # fmt: skip
 """Sources of scientific data, and the generated set that each reads here."""
 
 SHUFFLED = [name for name in SOURCES if name != "synthetic"]

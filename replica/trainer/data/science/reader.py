@@ -38,8 +38,7 @@ class Reader:
         With `keep`, the block that it is in stays in memory for its neighbours. Raises ValueError
         naming file and sample, or DatasetError.
         """
-        file = bisect_right(self._ends, number)
-        index = number - (self._ends[file - 1] if file else 0)
+        file, index = self.place(number)
         opened = self._opened(file)
         try:
             if not keep:
@@ -50,6 +49,11 @@ class Reader:
         except ValueError as error:
             raise ValueError(f"{self._files[file].name}: {error}") from None
         return inputs[index - start], targets[index - start]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The file that a sample is in, counted from 0, and its index there."""
+        file = bisect_right(self._ends, number)
+        return file, number - (self._ends[file - 1] if file else 0)
 
     def _opened(self, number: int) -> OpenFile:
         with self._lock:

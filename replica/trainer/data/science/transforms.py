@@ -21,6 +21,9 @@ FRACTION_SCALE = 5.0
 MIDDLE_COUNT = 4.0
 """Counts x, in means, become 2 x / (x + 4) - 1: cosmoGAN's scale (Mustafa et al. 2019)."""
 
+Scales = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""What is taken from each channel, then what it is multiplied by, (C, 1, 1) each."""
+
 _TABLE = 1 << 15
 """Counts that 16 bits hold."""
 
@@ -67,37 +70,66 @@ class Cubes:
 
 
 class Weather:
-    """The inputs and targets of global weather: standardised by channel, channels last."""
+    """The inputs of global weather: standardised by channel, channels last."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
-        means = np.array([channel.mean for channel in channels])[:, None, None]
-        deviations = np.array([channel.std or 1.0 for channel in channels])[:, None, None]
-        self._scales = {
-            mirror: ((means * signs).astype(np.float32), (signs / deviations).astype(np.float32))
-            for mirror, signs in ((False, np.ones_like(means)), (True, _SIGNS[:, None, None]))
-        }
+        means = np.array([channel.mean for channel in channels])
+        deviations = np.array([channel.std or 1.0 for channel in channels])
+        self._scales = {mirror: _scales(means, deviations, mirror) for mirror in (False, True)}
 
     def image(self, image: NDArray[np.float32], mirror: bool, into: NDArray[np.float32]) -> None:
         """An image (16, H, W) as (H, W, 16).
 
         In a mirror, east and west change places, and eastward winds their sign.
         """
-        shift, scale = self._scales[mirror]
-        turned = image[..., ::-1] if mirror else image
-        rows = max(1, _PIXELS // image.shape[2])
-        for top in range(0, image.shape[1], rows):
-            part = turned[:, top : top + rows] - shift
-            part *= scale
-            into[top : top + rows] = part.transpose(1, 2, 0)
+        _scaled(image, mirror, self._scales[mirror], into)
 
-    @staticmethod
-    def boxes(boxes: NDArray[np.int32], columns: int, mirror: bool) -> NDArray[np.float32]:
-        """Boxes (15, 5) of an image of this many columns; unused rows stay -1."""
-        found = boxes.astype(np.float32)
-        if mirror:
-            used = boxes[:, 4] >= 0
-            found[used, 1], found[used, 3] = columns - boxes[used, 3], columns - boxes[used, 1]
-        return found
+
+def standardised(image: NDArray[np.float32], mirror: bool, into: NDArray[np.float32]) -> None:
+    """An image (16, H, W) as (H, W, 16), each of its channels with mean 0 and deviation 1.
+
+    Caffe's layer MVN; a channel of one value becomes 0. In a mirror as `Weather.image`.
+    """
+    means, deviations = image.mean(axis=(1, 2), dtype=np.float64), image.std(axis=(1, 2), dtype=np.float64)
+    # In a mirror, the means of eastward winds change their sign, too.
+    means = means * _SIGNS if mirror else means
+    _scaled(image, mirror, _scales(means, np.where(deviations > 0, deviations, 1.0), mirror), into)
+
+
+def _scales(means: NDArray[np.float64], deviations: NDArray[np.float64], mirror: bool) -> Scales:
+    signs = _SIGNS if mirror else np.ones_like(_SIGNS)
+    shift, scale = (means * signs).astype(np.float32), (signs / deviations).astype(np.float32)
+    return shift[:, None, None], scale[:, None, None]
+
+
+def _scaled(image: NDArray[np.float32], mirror: bool, scales: Scales, into: NDArray[np.float32]) -> None:
+    shift, scale = scales
+    turned = image[..., ::-1] if mirror else image
+    rows = max(1, _PIXELS // image.shape[2])
+    for top in range(0, image.shape[1], rows):
+        part = turned[:, top : top + rows] - shift
+        part *= scale
+        into[top : top + rows] = part.transpose(1, 2, 0)
+
+
+def mirrored(boxes: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
+    """Boxes (15, 5) of an image of this many columns in which east and west change places."""
+    found, used = boxes.copy(), boxes[:, 4] >= 0
+    found[used, 1], found[used, 3] = columns - boxes[used, 3], columns - boxes[used, 1]
+    return found
+
+
+def cropped(boxes: NDArray[np.int32], left: int, columns: int) -> NDArray[np.int32]:
+    """The parts of boxes (15, 5) in a crop of this many columns from `left` on, in its own columns.
+
+    A box whose centre is outside is none of the crop's; rows without a box are -1.
+    """
+    found = np.full_like(boxes, -1)
+    centres = 0.5 * (boxes[:, 1] + boxes[:, 3]) - left
+    kept = boxes[(boxes[:, 4] >= 0) & (centres >= 0) & (centres < columns)]
+    kept[:, [1, 3]] = np.clip(kept[:, [1, 3]] - left, 0, columns)
+    found[: len(kept)] = kept
+    return found
 
 
 def field(counts: NDArray[np.int16], mean: float) -> NDArray[np.float32]:

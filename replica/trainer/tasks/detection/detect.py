@@ -10,9 +10,6 @@ from replica.trainer.tasks.detection.boxes import clip, decode, rows_of
 from replica.trainer.tasks.detection.suppression import survivors
 from workloads.settings.detection import DetectionSettings
 
-FIELDS = 6
-"""Numbers of a detection: box, score, class. Places without a detection have score 0."""
-
 
 def detect(logits: Any, shifts: Any, regions: tuple[Any, Any], settings: DetectionSettings) -> Any:
     """The best detections of each image, (N, D, 6), by falling score.

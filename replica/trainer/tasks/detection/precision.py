@@ -7,12 +7,16 @@ not taken before; the area is that under the monotone envelope of precision over
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+FIELDS = 6
+"""Numbers of a detection: box, score, class. Places without a detection have score 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +81,25 @@ def mean_average_precision(by_class: list[list[Found]], least: float) -> float:
             right = np.concatenate([right_ones(image, least) for image in images])
             found.append(average_precision(scores, right, boxes))
     return float(np.mean(found)) if found else 0.0
+
+
+def mean_precisions(
+    detected: NDArray[np.float32], truth: NDArray[np.float32], classes: int, levels: Sequence[float]
+) -> dict[str, float]:
+    """Mean average precision at each level of overlap, by names such as "map@0.5".
+
+    Of detections (M, D, 6), by falling score, and true boxes with their classes (M, B, 5), of which
+    unused ones have a negative class.
+    """
+    by_class = [_of_class(detected.astype(np.float64), truth.astype(np.float64), number) for number in range(classes)]
+    return {f"map@{least:g}": mean_average_precision(by_class, least) for least in levels}
+
+
+def _of_class(detected: Array, truth: Array, number: int) -> list[Found]:
+    """Detections and true boxes of one class, image by image."""
+    used = (detected[..., 4] > 0) & (detected[..., 5] == number)
+    present = truth[..., 4] == number
+    return [
+        Found(found[mine, :4], found[mine, 4], boxes[there, :4])
+        for found, mine, boxes, there in zip(detected, used, truth, present, strict=True)
+    ]

@@ -18,9 +18,9 @@ from replica.trainer.tasks.contract import Measures, Part
 from replica.trainer.tasks.detection import losses
 from replica.trainer.tasks.detection.anchors import anchors_of
 from replica.trainer.tasks.detection.boxes import encode, rows_of
-from replica.trainer.tasks.detection.detect import FIELDS, detect
+from replica.trainer.tasks.detection.detect import detect
 from replica.trainer.tasks.detection.matching import Truth, match, truth_of
-from replica.trainer.tasks.detection.precision import Found, mean_average_precision
+from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
 from replica.trainer.tasks.detection.proposals import propose
 from replica.trainer.tasks.detection.regions import cut
 from replica.trainer.tasks.detection.sampling import packed, random_order, sample
@@ -89,21 +89,11 @@ class Detection:
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
         """Mean average precision at each overlap, by the names "map@0.5" and "map@0.1"."""
-        by_class = [self._found(rows, number) for number in range(self._settings.classes)]
-        return {f"map@{least:g}": mean_average_precision(by_class, least) for least in self._settings.overlaps}
-
-    def _found(self, rows: NDArray[np.float32], number: int) -> list[Found]:
-        """Detections and true boxes of one class, image by image."""
         settings = self._settings
         split = settings.detections * FIELDS
-        detected = rows[:, :split].reshape(-1, settings.detections, FIELDS).astype(np.float64)
-        truth = rows[:, split:].reshape(-1, settings.boxes, 5).astype(np.float64)
-        used = (detected[..., 4] > 0) & (detected[..., 5] == number)
-        present = truth[..., 4] == number
-        return [
-            Found(found[mine, :4], found[mine, 4], boxes[there, :4])
-            for found, mine, boxes, there in zip(detected, used, truth, present, strict=True)
-        ]
+        detected = rows[:, :split].reshape(-1, settings.detections, FIELDS)
+        truth = rows[:, split:].reshape(-1, settings.boxes, 5)
+        return mean_precisions(detected, truth, settings.classes, settings.overlaps)
 
     def _tensor_of_anchors(self) -> Any:
         return ops.convert_to_tensor(self._anchors)

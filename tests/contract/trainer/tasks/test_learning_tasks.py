@@ -1,4 +1,4 @@
-"""Detection and generation learn what hand-made data show, on TensorFlow."""
+"""Detection, cells and generation learn what hand-made data show, on TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks import TASKS, Task
-from testing.trainings.tasks import Array, Batch, blobs, rectangles
+from testing.trainings.tasks import SMALL, Array, Batch, blobs, half_labelled, rectangles
 from workloads.settings import detection, generation
 
 
@@ -72,6 +72,34 @@ def test_bright_rectangles_are_found_and_told_apart() -> None:
     assert losses[-1] < 0.8 * losses[0]
     assert after["map@0.5"] > 0.5
     assert after["map@0.1"] >= after["map@0.5"]
+
+
+def cells(trained: Batch, unseen: Batch) -> dict[str, float]:
+    """Measures after a training of cells."""
+    set_up("float32", seed=1)
+    optimiser = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.003, 10 * 20))
+    trainer = Trainer(TASKS.load("semi_supervised")(SMALL["semi_supervised"]), [optimiser])
+    before = trainer.measures(unseen)
+    assert before["map@0.1"] < 0.1
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        trainer.epoch(trained, 8, rng)
+    after = trainer.measures(unseen)
+    assert after["reconstruction_error"] < 0.8 * before["reconstruction_error"]
+    return after
+
+
+def test_cells_find_rectangles_though_every_second_image_has_no_labels() -> None:
+    settings = SMALL["semi_supervised"]
+    trained, unseen = half_labelled(settings, 160, seed=1), rectangles(settings, 24, seed=2)
+    found = cells(trained, unseen)
+    assert found["map@0.1"] > 0.5
+    assert found["map@0.1"] >= found["map@0.5"]
+    # Boxes of other images teach nothing.
+    rng = np.random.default_rng(4)
+    mixed = trained[1].copy()
+    mixed[::2] = rng.permutation(mixed[::2])
+    assert cells((trained[0], mixed), unseen)["map@0.1"] < 0.3
 
 
 def generated(settings: generation.GenerationSettings, fields: Array, unseen: Batch) -> tuple[Any, Any]:

@@ -7,26 +7,19 @@ import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from aiperf.config.dataset_manifest import SPLITS, Split
+from aiperf.config.dataset_manifest import SPLITS
 from aiperf.errors import DatasetError, TrialFailedError
-from replica.trainer.data import open_source
-from replica.trainer.data.contract import DataSource, RankShare
+from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.order import epoch_order
-from testing.trainings.requests import request_for
-from testing.trainings.science import COUNTS, make_science
+from testing.trainings.science import COUNTS, make_science, opened, raw, together, validation
 from workloads.data import find_set
-from workloads.data.formats import FORMATS
 from workloads.data.generators import weather
 from workloads.data.manifest import read_science_manifest
-
-Both = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @pytest.fixture(scope="module")
@@ -37,34 +30,9 @@ def science(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(name: str, folder: Path, **changes: Any) -> DataSource:
-    return open_source(request_for(name, folder, **changes), find_set(name, folder))
-
-
-def together(batches: Any) -> Both:
-    inputs, targets = zip(*batches, strict=True)
-    return np.concatenate(inputs), np.concatenate(targets)
-
-
-def validation(name: str, folder: Path) -> Both:
-    return together(opened(name, folder).validation_batches(4, RankShare()))
-
-
-def raw(folder: Path, split: Split) -> tuple[NDArray[Any], NDArray[Any]]:
-    """All samples of a split as the files have them."""
-    manifest = read_science_manifest(folder)
-    parts = []
-    for file in manifest.split(split).files:
-        found = FORMATS.load(manifest.format).open(folder / file.name)
-        parts.append(found.read(0, file.images))
-        found.close()
-    inputs, targets = zip(*parts, strict=True)
-    return np.concatenate(inputs), np.concatenate(targets)
-
-
-@pytest.mark.parametrize("name", ["hep", "ewa", "cos", "cos-fields", "cos-slices"])
+@pytest.mark.parametrize("name", ["hep", "ewa", "ewa-semi", "cos", "cos-fields", "cos-slices"])
 def test_a_set_has_the_shapes_of_its_batches(name: str, science: Path) -> None:
-    folder = science / name.replace("slices", "fields")
+    folder = science / name.replace("slices", "fields").removesuffix("-semi")
     found = find_set(name, folder)
     assert found.generated
     assert found.fingerprint == read_science_manifest(folder).fingerprint
@@ -198,11 +166,12 @@ def test_noise_of_fields_is_by_example_and_flips_by_batch(science: Path) -> None
     assert np.mean(flags) == pytest.approx(0.01, abs=0.012)
 
 
-@pytest.mark.parametrize("name", ["hep", "ewa", "cos", "cos-fields"])
+@pytest.mark.parametrize("name", ["hep", "ewa", "ewa-semi", "cos", "cos-fields"])
 def test_an_example_is_the_same_on_any_rank_in_any_batch(name: str, science: Path) -> None:
-    alone = opened(name, science / name, parallel_decode=1)
+    folder = science / name.removesuffix("-semi")
+    alone = opened(name, folder, parallel_decode=1)
     inputs, targets = together(alone.train_batches(3, 4, 2, RankShare()))
-    shared = [opened(name, science / name, parallel_decode=4) for _ in range(3)]
+    shared = [opened(name, folder, parallel_decode=4) for _ in range(3)]
     parts = [together(source.train_batches(5, 4, 2, RankShare(rank, 3))) for rank, source in enumerate(shared)]
     np.testing.assert_array_equal(inputs, np.concatenate([part[0] for part in parts]))
     columns = slice(None, 64) if name == "cos-fields" else slice(None)

@@ -1,0 +1,126 @@
+"""Semi-supervised detection as a task: an encoder whose code is read by heads and by a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, prod
+from typing import Any
+
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.container import redraw
+from replica.trainer.tasks.contract import Measures, Part
+from replica.trainer.tasks.detection.boxes import rows_of
+from replica.trainer.tasks.detection.losses import cross_entropy, mean_of, smooth_l1
+from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
+from replica.trainer.tasks.semi_supervised.cells import boxes_of, label_cells
+from workloads.networks.climate import climate_semi
+from workloads.settings.semi_supervised import SemiSupervisedSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the network says of the K cells of each image, and its reconstruction; all float32."""
+
+    classes: Any
+    """Logits, (N, K, classes)."""
+    objects: Any
+    """Logits of no event and of an event, (N, K, 2)."""
+    offsets: Any
+    """(N, K, 2)."""
+    sizes: Any
+    """(N, K, 2)."""
+    image: Any
+    """(N, H, W, C)."""
+
+
+class SemiSupervised:
+    """Detection by cells, and reconstruction (Kurth et al. 2017, section III-B).
+
+    Inputs are images (N, H, W, C); targets (N, B + 1, 5) hold the true boxes as the data set has
+    them, ymin, xmin, ymax, xmax, class, then a row whose first number is 1 if the image has labels.
+    Without them only the reconstruction counts. Unused rows have a negative class.
+    """
+
+    def __init__(self, settings: SemiSupervisedSettings) -> None:
+        self._settings = settings
+        architecture = climate_semi(settings)
+        self.network = build_model(architecture)
+        check_model(self.network, architecture)
+        self._begin_with_few_events()
+        self.parts = (Part("network", list(self.network.trainable_variables)),)
+        self.input_shape = (*settings.image, settings.channels)
+        self.target_shape = settings.target_shape
+        self.columns = prod(settings.grid) * FIELDS + settings.boxes * 5 + 1
+
+    def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
+        """The weighted sum of the terms of each image, (N,)."""
+        outputs = self._outputs(inputs, training=True)
+        error = 0.5 * ops.sum(ops.square(outputs.image - inputs), axis=(1, 2, 3))
+        share = self._settings.reconstruction_weight / prod(self._settings.image)
+        return (self._of_cells(outputs, targets) + share * error,)
+
+    def rows(self, inputs: Any, targets: Any) -> Any:
+        """Detections (box, score, class), true boxes, and the squared error of the reconstruction.
+
+        Every cell is a detection of its likeliest class; its score is the probability of an event.
+        The error is the mean over pixels and channels.
+        """
+        outputs = self._outputs(inputs, training=False)
+        cells = prod(self._settings.grid)
+        scores, order = ops.top_k(ops.softmax(outputs.objects, axis=-1)[..., 1], cells)
+        classes = ops.cast(ops.argmax(outputs.classes, axis=-1), "float32")
+        boxes = boxes_of(outputs.offsets, outputs.sizes, self._settings)
+        found = ops.concatenate([boxes, classes[..., None]], axis=-1)
+        found = rows_of(found, ops.cast(order, "int32"))
+        found = ops.concatenate([found[..., :4], scores[..., None], found[..., 4:]], axis=-1)
+        error = ops.mean(ops.square(outputs.image - inputs), axis=(1, 2, 3))
+        flat = (ops.reshape(found, (-1, cells * FIELDS)), ops.reshape(targets[:, :-1], (-1, self._settings.boxes * 5)))
+        return ops.concatenate([*flat, error[:, None]], axis=1)
+
+    def measures(self, rows: NDArray[np.float32]) -> Measures:
+        """Mean average precision at each overlap, "map@0.1" and "map@0.5", and
+        "reconstruction_error"."""
+        settings = self._settings
+        split = settings.boxes * 5 + 1
+        detected = rows[:, :-split].reshape(-1, prod(settings.grid), FIELDS)
+        truth = rows[:, -split:-1].reshape(-1, settings.boxes, 5)
+        found = mean_precisions(detected, truth, settings.classes, settings.overlaps)
+        error = float(np.mean(rows[:, -1], dtype=np.float64)) if len(rows) else 0.0
+        return {**found, "reconstruction_error": error}
+
+    def _begin_with_few_events(self) -> None:
+        """Draw small kernels for the heads, whose objects begin at the initial share of events.
+
+        Else the many empty cells rule the first epochs.
+        """
+        heads = {name: self.network.get_layer(name) for name in ("class", "object", "xy", "wh")}
+        redraw((layer.kernel for layer in heads.values()), self._settings.initial_deviation)
+        share = self._settings.initial_share
+        heads["object"].bias.assign([log(1.0 - share), log(share)])
+
+    def _outputs(self, inputs: Any, training: bool) -> Outputs:
+        *heads, image = (ops.cast(each, "float32") for each in self.network(inputs, training=training))
+        cells = prod(self._settings.grid)
+        return Outputs(*(ops.reshape(head, (-1, cells, head.shape[-1])) for head in heads), image)
+
+    def _of_cells(self, outputs: Outputs, targets: Any) -> Any:
+        """The terms of the labels, (N,); 0 for images without labels.
+
+        The object's is a sum over all cells, the others are means over the cells with a box.
+        """
+        settings = self._settings
+        labels = label_cells(targets[:, :-1], settings)
+        holds = labels.holds
+        objects = cross_entropy(outputs.objects, ops.cast(holds, "int32"))
+        objects = ops.sum(objects * ops.where(holds, 1.0, settings.empty_weight), axis=1)
+        classes = mean_of(cross_entropy(outputs.classes, labels.classes), holds, holds)
+        offsets, sizes = (
+            mean_of(ops.sum(smooth_l1(found - wanted, settings.smooth), axis=-1), holds, holds)
+            for found, wanted in ((outputs.offsets, labels.offsets), (outputs.sizes, labels.sizes))
+        )
+        terms = classes + objects + settings.offset_weight * offsets + settings.size_weight * sizes
+        return ops.where(targets[:, -1, 0] > 0.5, terms, 0.0)
