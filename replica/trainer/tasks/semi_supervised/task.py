@@ -105,7 +105,8 @@ class SemiSupervised:
     def _outputs(self, inputs: Any, training: bool) -> Outputs:
         *heads, image = (ops.cast(each, "float32") for each in self.network(inputs, training=training))
         cells = prod(self._settings.grid)
-        return Outputs(*(ops.reshape(head, (-1, cells, head.shape[-1])) for head in heads), image)
+        classes, objects, offsets, sizes = (ops.reshape(head, (-1, cells, head.shape[-1])) for head in heads)
+        return Outputs(classes, objects, offsets, sizes, image)
 
     def _of_cells(self, outputs: Outputs, targets: Any) -> Any:
         """The terms of the labels, (N,); 0 for images without labels.

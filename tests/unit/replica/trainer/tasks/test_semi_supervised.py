@@ -104,7 +104,7 @@ def loss_by_loops(outputs: list[Array], image: Array, target: Array) -> float:
     height, width = image.shape[:2]
     total = 0.2 / (height * width) * 0.5 * float(np.sum((made - image) ** 2))
     if target[-1, 0] != 1:
-        return total
+        return float(total)
     owners: dict[tuple[int, int], Array] = {}
     for row in target[:-1]:
         if row[4] >= 0:
@@ -120,7 +120,7 @@ def loss_by_loops(outputs: list[Array], image: Array, target: Array) -> float:
         term += 5 * sum(smooth_l1(float(offsets[y, x, axis]) - place[axis]) for axis in (0, 1))
         term += 7 * sum(smooth_l1(float(sizes[y, x, axis]) - sides[axis]) for axis in (0, 1))
         total += term / len(owners)
-    return total
+    return float(total)
 
 
 def test_the_loss_is_that_of_plain_loops(task: SemiSupervised) -> None:
