@@ -36,7 +36,6 @@ class Work:
 # Networks without batch normalisation, whose statistics are those of a rank's own examples.
 JOBS = [
     (Work("hepcnn", "hep", 32), "tensorflow", "horovodrun"),
-    (Work("cosmoflow", "cos", 16), "torch", "processes"),
     # Images with labels and without are on both ranks.
     (Work("climate-semi", "ewa", 96, images=19, validation=5), "torch", "processes"),
 ]
