@@ -91,7 +91,8 @@ def mean_precisions(
     Of detections (M, D, 6), by falling score, and true boxes with their classes (M, B, 5), of which
     unused ones have a negative class.
     """
-    by_class = [_of_class(detected.astype(np.float64), truth.astype(np.float64), number) for number in range(classes)]
+    exact = detected.astype(np.float64), truth.astype(np.float64)
+    by_class = [_of_class(*exact, number) for number in range(classes)]
     return {f"map@{least:g}": mean_average_precision(by_class, least) for least in levels}
 
 
