@@ -208,8 +208,6 @@ def _science_problems(config: RunConfig) -> Iterator[str]:
         yield "science.data_dir: the official size needs the folder of its data sets; or add --rehearsal"
     if config.training.framework == "jax":
         yield "training.framework: 'jax' trains no scientific workload; tensorflow and torch do"
-    if config.training.trainer == "simulated":
-        yield "training.trainer: 'simulated' trains no scientific workload"
     if config.run.manager != "native":
         yield "run.manager: 'nni' has trials of AutoML only; leave it out"
 

@@ -53,6 +53,8 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     config = config_of(layers, problems)
+    if config.run.suite != "automl":
+        raise ConfigError([f"run.suite: {config.run.suite!r}; rehearsals in virtual time are of automl alone"])
     search = _search(arguments.search, config)
     if search == "modelled":
         config = config_of([*layers, *override_layers("rehearsal", "search.strategy", "random", problems)], problems)

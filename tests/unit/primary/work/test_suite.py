@@ -97,7 +97,6 @@ def test_attempts_before_a_resumption_of_the_run_count() -> None:
         ({"science.workloads": ["hepcnn", "hepcnn"]}, "names one twice"),
         ({"science.size": "official"}, "needs the folder of its data sets"),
         ({"training.framework": "jax"}, "'jax' trains no scientific workload"),
-        ({"training.trainer": "simulated"}, "'simulated' trains no scientific workload"),
         ({"run.manager": "nni"}, "'nni' has trials of AutoML only"),
         ({"run.suite": "automl"}, "add --suite science"),
         ({"run.suite": "automl", "science.workloads": []}, r"\(--rehearsal\): add --suite science"),

@@ -1,0 +1,54 @@
+"""The course of a training of AutoML."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.config.datasets import Dataset, find_dataset
+from aiperf.facts import EpochFacts
+from aiperf.messages import TrainRequest
+from aiperf.network.json_files import read_requested
+from replica.trainer.courses.contract import accuracy_after
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationCourse:
+    """A training of AutoML."""
+
+    request: TrainRequest
+    dataset: Dataset
+    architecture: str
+    quality: float
+    """The accuracy that its learning curve approaches."""
+
+    @property
+    def train_images(self) -> int:
+        """Those of the data set."""
+        return self.dataset.train_images
+
+    def facts(self, epoch: int) -> EpochFacts:
+        """Accuracy along the curve."""
+        request, images = self.request, self.dataset.validation_images
+        accuracy = accuracy_after(epoch, request.max_epochs, self.quality)
+        return EpochFacts(
+            epoch=epoch,
+            images_trained=self.dataset.train_images,
+            images_evaluated=images,
+            correct=round(accuracy * images),
+            loss=1 - accuracy,
+            validation_loss=1 - accuracy,
+            learning_rate=request.learning_rate * (1 - (epoch - 1) / request.max_epochs),
+        )
+
+    def reached(self, facts: EpochFacts) -> bool:
+        """Only patience ends it."""
+        return False
+
+
+def open_classification(request: TrainRequest) -> ClassificationCourse:
+    """The course of the architecture that a request names."""
+    dataset = find_dataset(request.dataset, request.data_dir)
+    found = read_requested(Path(request.architecture_path), request.architecture_hash).hash
+    return ClassificationCourse(request, dataset, found, random.Random(found).uniform(0.75, 0.99))

@@ -1,0 +1,42 @@
+"""The contract of a course: what a simulated training claims of its epochs; all is made up."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from aiperf.facts import EpochFacts
+from aiperf.messages import TrainRequest
+
+
+class Course(Protocol):
+    """What a simulated training claims of its epochs."""
+
+    @property
+    def architecture(self) -> str:
+        """Hash of the network that it claims to have built."""
+
+    @property
+    def train_images(self) -> int:
+        """Images that an epoch trains."""
+
+    def facts(self, epoch: int) -> EpochFacts:
+        """The facts of an epoch, the same after a resumption."""
+
+    def reached(self, facts: EpochFacts) -> bool:
+        """True if an epoch ends the training at its target."""
+
+
+class OpenCourse(Protocol):
+    """Makes the course of a request."""
+
+    def __call__(self, request: TrainRequest, /) -> Course:
+        """Look at the request and the files that it names.
+
+        Raises TrialFailedError, or an error of these files, as the real trainer does.
+        """
+
+
+def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:
+    """A made-up learning curve that rises towards `quality`."""
+    return quality * (1 - math.exp(-4 * epoch / max_epochs))

@@ -1,0 +1,66 @@
+"""The course of a training of a scientific workload."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from aiperf.facts import EpochFacts
+from aiperf.messages import TrainRequest
+from replica.trainer.courses.contract import accuracy_after
+from workloads.data import find_set
+from workloads.data.sets import ScienceSet
+from workloads.science import SCIENCE
+from workloads.science.contract import WorkloadSize
+
+LEAST_SHARE, MOST_SHARE = 0.9, 1.2
+"""Of a target: most trainings reach theirs, after different numbers of epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceCourse:
+    """A training of a scientific workload."""
+
+    request: TrainRequest
+    size: WorkloadSize
+    dataset: ScienceSet
+    architecture: str
+    share: float
+    """The share of the target that its learning curve approaches."""
+
+    @property
+    def train_images(self) -> int:
+        """Those of the data set."""
+        return self.dataset.train_images
+
+    def facts(self, epoch: int) -> EpochFacts:
+        """All measures of the target at the same share of it; at the end those of training, too."""
+        trained, validated = self.dataset.train_images, self.dataset.validation_images
+        share = min(1.0, accuracy_after(epoch, self.request.max_epochs, self.share))
+        target = self.size.target.items()
+        measures = {name: wanted * share if self.size.higher else wanted / share for name, wanted in target}
+        ends = epoch == self.request.epochs or (self.request.stops_at_target and self.size.reached(measures))
+        return EpochFacts(
+            epoch=epoch,
+            images_trained=trained,
+            images_evaluated=validated + (min(trained, validated) if ends else 0),
+            loss=1 - share,
+            validation_loss=1 - share,
+            learning_rate=self.request.learning_rate,
+            measured_quality=self.size.quality(measures),
+            measures=measures,
+            training_measures=measures if ends else None,
+        )
+
+    def reached(self, facts: EpochFacts) -> bool:
+        """True if the run stops at targets and this epoch is at its own."""
+        return self.request.stops_at_target and facts.measures is not None and self.size.reached(facts.measures)
+
+
+def open_science(request: TrainRequest) -> ScienceCourse:
+    """The course of the workload that a request names."""
+    assert request.workload is not None
+    size = SCIENCE.load(request.workload).size(request.size)
+    dataset = find_set(size.data.source, request.data_dir)
+    share = random.Random(request.seed).uniform(LEAST_SHARE, MOST_SHARE)
+    return ScienceCourse(request, size, dataset, next(iter(size.networks.values()))().hash, share)

@@ -1,0 +1,67 @@
+"""One suite for every course of a simulated training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.messages import TrainRequest
+from aiperf.network.json_files import to_json
+from replica.trainer.courses import COURSES, course_of
+from replica.trainer.courses.contract import Course
+from search_space.resnet import resnet
+from testing.trainings.requests import request_for
+from testing.trainings.science import COUNTS, make_science
+
+EPOCHS = 5
+
+
+def request_of(suite: str, folder: Path, **changes: Any) -> TrainRequest:
+    """A request of a suite; one that is missing here fails every test."""
+    changes = {"epochs": EPOCHS, "max_epochs": EPOCHS, "seed": 1, **changes}
+    if suite == "science":
+        make_science(folder, "hep")
+        return request_for("hep", folder, workload="hepcnn", size="rehearsal", **changes)
+    assert suite == "automl"
+    (folder / "architecture.json").write_text(to_json(resnet(50, 32, 10)))
+    return request_for("digits", architecture_path=str(folder / "architecture.json"), **changes)
+
+
+@pytest.fixture(params=list(COURSES))
+def course(request: pytest.FixtureRequest, tmp_path: Path) -> Course:
+    asked = request_of(request.param, tmp_path)
+    found: Course = COURSES.load(request.param)(asked)
+    assert type(course_of(asked)) is type(found)
+    return found
+
+
+def test_the_quality_rises_and_is_the_same_after_a_resumption(course: Course) -> None:
+    facts = [course.facts(epoch) for epoch in range(1, EPOCHS + 1)]
+    qualities = [each.quality for each in facts]
+    assert all(quality is not None for quality in qualities)
+    assert qualities == sorted(qualities, key=lambda quality: quality or 0.0)
+    assert [course.facts(each.epoch) for each in facts] == facts
+
+
+def test_every_epoch_has_all_images(course: Course) -> None:
+    facts = [course.facts(epoch) for epoch in range(1, EPOCHS + 1)]
+    assert {each.images_trained for each in facts} == {course.train_images}
+    assert len({each.images_validated for each in facts}) == 1
+    assert not any(each.training_measures for each in facts[:-1])
+
+
+def test_a_scientific_training_stops_at_its_target_if_it_is_asked_to(tmp_path: Path) -> None:
+    request = request_of("science", tmp_path, stops_at_target=True)
+    reached = []
+    for seed in range(20):
+        course = course_of(request.model_copy(update={"seed": seed}))
+        ends = [facts.epoch for epoch in range(1, EPOCHS + 1) if course.reached(facts := course.facts(epoch))]
+        reached += ends[:1]
+        last = course.facts(ends[0] if ends else EPOCHS)
+        assert last.training_measures is not None
+        assert last.images_evaluated == COUNTS["hep"][1] * 2
+    assert 0 < len(reached) < 20, "some reach it, and some do not"
+    goes_on = course_of(request.model_copy(update={"stops_at_target": False}))
+    assert not any(goes_on.reached(goes_on.facts(epoch)) for epoch in range(1, EPOCHS + 1))
