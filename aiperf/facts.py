@@ -51,7 +51,10 @@ class EpochFacts:
     measures: dict[str, float] | None = None
     """Further measures of the validation examples, by name; the target is stated in them."""
     training_measures: dict[str, float] | None = None
-    """The same of as many training examples, where they were evaluated."""
+    """The same of as many training examples, if they were evaluated: at the end of a training.
+
+    They are evaluated images, too.
+    """
     weights: str | None = None
     """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.evidence`)."""
 
@@ -61,6 +64,16 @@ class EpochFacts:
         if self.correct is None or self.images_evaluated <= 0:
             return None
         return self.correct / self.images_evaluated
+
+    @property
+    def images_validated(self) -> int:
+        """Validation images among those that were evaluated.
+
+        Of training images as many are evaluated, or all if there are fewer.
+        """
+        if self.training_measures is None:
+            return self.images_evaluated
+        return max(self.images_evaluated // 2, self.images_evaluated - self.images_trained)
 
     @property
     def quality(self) -> float | None:

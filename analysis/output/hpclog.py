@@ -121,7 +121,7 @@ def _about(data: RunData, report: Report, part: WorkloadPart, own: InstancePart)
 def _images(data: RunData, own: InstancePart) -> tuple[int, int]:
     """Images trained and evaluated in the first epoch of a model; 0 without any."""
     found = [item.body for trial in own.trials for item in data.ledger.trials[trial.id].epochs.values()]
-    return (found[0].images_trained, found[0].images_evaluated) if found else (0, 0)
+    return (found[0].images_trained, found[0].images_validated) if found else (0, 0)
 
 
 def _number(value: object, default: float) -> float:

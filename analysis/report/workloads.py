@@ -25,7 +25,7 @@ class QualityPart(Part):
     measures: dict[str, float]
     """Measures of the validation examples by name."""
     training_measures: dict[str, float]
-    """The same of training examples; empty if they were not evaluated."""
+    """The same of training examples, in the last epoch of a training; else empty."""
 
 
 class ModelTrialPart(Part):
@@ -108,6 +108,8 @@ class InstancePart(ToQualityPart, RatesPart):
     """True if an epoch reached the target before the end of the run."""
     quality: float | None
     """The first measure of the target: at the epoch that reached it, else of the best epoch."""
+    training_quality: float | None
+    """That measure on training examples, at the end of the training; null if it did not end."""
     started_s: float | None
     """Seconds from the start of the run to the first job."""
     duration_s: float
@@ -150,6 +152,8 @@ class WorkloadPart(ToQualityPart, RatesPart):
     """All measures that one epoch must reach together."""
     quality: float | None
     """Median quality of the models."""
+    training_quality: float | None
+    """Median quality on training examples of the models."""
     time_to_quality_least_s: float | None
     """The shortest time of a model."""
     time_to_quality_most_s: float | None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,20 @@ def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
     return math.ceil(images / (request.batch_size * ranks))
 
 
+class TrainingQuality(Protocol):
+    """Training images that are evaluated at the end of a training."""
+
+    @property
+    def images(self) -> int:
+        """Number of these images."""
+
+    def batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's part of them, as validation images come."""
+
+    def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
+        """The facts of the last epoch with what these images give; all ranks call it together."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingInputs:
     """A training's parts: what is trained, on which images, by which ranks."""
@@ -41,6 +55,8 @@ class TrainingInputs:
     source: DataSource
     collective: Collective
     request: TrainRequest
+    training_quality: TrainingQuality | None = None
+    """None: training images are not evaluated."""
 
 
 class Training:
@@ -55,6 +71,7 @@ class Training:
         self._workload = inputs.workload
         self._collective = inputs.collective
         self._request = inputs.request
+        self._training_quality = inputs.training_quality
         self._clock = clock
         self._images = inputs.source.dataset
         self._share = RankShare(inputs.collective.rank, inputs.collective.size)
@@ -91,7 +108,7 @@ class Training:
     def evaluate(self, report: Reporter) -> None:
         """Evaluate the weights that rank 0's model has, as epoch 0 without training."""
         self._steps.share()
-        evaluated = self._evaluate(0, 0, report)
+        evaluated = self._validate(ProgressFacts(epoch=0, images_trained=0, images_evaluated=0), report)
         facts = self._workload.facts(0, self._steps.learning_rate(), Sums(0, 0.0), evaluated)
         report.epoch(replace(facts, weights=hash_weights(self._steps.weights())))
 
@@ -133,8 +150,12 @@ class Training:
             self._epochs.open(epoch + 1)
         self._steps.average_statistics()
         weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
-        evaluated = self._evaluate(epoch, trained.examples, report)
+        so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
+        evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, learning_rate, trained, evaluated)
+        if self._training_quality is not None and (epoch == self._request.epochs or self._reached(facts)):
+            so_far = replace(so_far, images_evaluated=evaluated.examples)
+            facts = self._judge_training(self._training_quality, facts, so_far, report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
         return facts, weights
@@ -152,15 +173,25 @@ class Training:
                 report.progress(ProgressFacts(epoch=epoch, images_trained=round(totals[-1]), images_evaluated=0))
         return Sums.of(totals)
 
-    def _evaluate(self, epoch: int, trained: int, report: Reporter) -> Sums:
+    def _validate(self, so_far: ProgressFacts, report: Reporter) -> Sums:
         report.phase("evaluate")
-        steps = steps_for(self._images.validation_images, self._request, self._collective.size)
+        return self._evaluate(self._epochs.validation(), self._images.validation_images, so_far, report)
+
+    def _judge_training(
+        self, quality: TrainingQuality, facts: EpochFacts, so_far: ProgressFacts, report: Reporter
+    ) -> EpochFacts:
+        """Evaluate training images after the validation images of the last epoch."""
+        batches = quality.batches(self._request.batch_size, self._share)
+        return quality.add(facts, self._evaluate(batches, quality.images, so_far, report))
+
+    def _evaluate(self, batches: Batches, images: int, so_far: ProgressFacts, report: Reporter) -> Sums:
+        """Sums over this many images of all ranks; `so_far` is what the epoch has done before."""
+        steps = steps_for(images, self._request, self._collective.size)
         totals: Any = 0.0
-        for results, due in self._walk(self._steps.evaluate, self._epochs.validation(), steps, epoch):
+        for results, due in self._walk(self._steps.evaluate, batches, steps, so_far.epoch):
             totals = totals + results.astype(np.float64).sum(axis=0)
             if due:
-                done = round(totals[-1])
-                report.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=done))
+                report.progress(replace(so_far, images_evaluated=so_far.images_evaluated + round(totals[-1])))
         return Sums.of(totals)
 
     def _walk(

@@ -149,16 +149,26 @@ class ScienceRun(HandMadeRun):
 
     def measured(self, trial: int, epoch: int, **measures: float) -> ScienceRun:
         """Record an epoch with its measures; the first one is the target's."""
+        return self._measured(trial, epoch, measures, None)
+
+    def judged(self, trial: int, epoch: int, training: Mapping[str, float], **measures: float) -> ScienceRun:
+        """The same of an epoch that evaluates as many training examples, with these measures."""
+        return self._measured(trial, epoch, measures, training)
+
+    def _measured(
+        self, trial: int, epoch: int, measures: Mapping[str, float], training: Mapping[str, float] | None
+    ) -> ScienceRun:
         job = self._jobs[trial]
         assert job.workload is not None
         sizes = SIZES if self.config.science.size == "rehearsal" else EPOCH_IMAGES
         trained, evaluated = sizes[job.workload]
+        evaluated += min(trained, evaluated) if training is not None else 0
         first = next(iter(measures.values()))
         self.completed(job.replica, EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated, loss=1.0,
-            validation_loss=1.0, learning_rate=0.01, measures=measures,
+            validation_loss=1.0, learning_rate=0.01, measures=dict(measures),
             measured_quality=first if TERMS[job.workload]["higher"] else -first,
-            training_measures={name: value + 0.01 for name, value in measures.items()},
+            training_measures=dict(training) if training is not None else None,
         ))  # fmt: skip
         return self
 

@@ -58,6 +58,14 @@ class Model:
         measured = [reading for reading in self.readings if reading.quality is not None]
         return self.reached or max(measured, key=lambda reading: reading.share, default=None)
 
+    @property
+    def training_quality(self) -> float | None:
+        """The first measure of the target on training examples, as last evaluated."""
+        name = next(iter(self.begun.target), "") if self.begun is not None else ""
+        found = [reading.facts.training_measures.get(name) for reading in self.readings
+                 if reading.facts.training_measures is not None]  # fmt: skip
+        return found[-1] if found else None
+
 
 def models_of(data: RunData) -> list[Model]:
     """All models that a job was issued for or that were trained, by workload and number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.data.contract import Batches, RankShare
+from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import TaskSteps
-from replica.trainer.tasks.contract import Task
+from replica.trainer.tasks.contract import Measures, Task
 from workloads.contract import Batch, Sums
 from workloads.science.contract import WorkloadSize
 
@@ -37,10 +40,7 @@ class MeasuredWorkload:
         `validation_loss` is 0 for tasks without one. Raises TrialFailedError ("nan") if a measure
         is not finite.
         """
-        measures = self._task.measures(gather_rows(self._collective, self._steps.take_rows()))
-        for name, value in measures.items():
-            if not np.isfinite(value):
-                raise TrialFailedError("nan", f"{name} is {value} in epoch {epoch}")
+        measures = self.measures(epoch)
         return EpochFacts(
             epoch=epoch,
             images_trained=trained.examples,
@@ -52,9 +52,42 @@ class MeasuredWorkload:
             measures=measures,
         )
 
+    def measures(self, epoch: int) -> Measures:
+        """The measures of what was evaluated since the last call; all ranks call it together.
+
+        Raises TrialFailedError ("nan") if one is not finite.
+        """
+        measures = self._task.measures(gather_rows(self._collective, self._steps.take_rows()))
+        for name, value in measures.items():
+            if not np.isfinite(value):
+                raise TrialFailedError("nan", f"{name} is {value} in epoch {epoch}")
+        return measures
+
     def reached(self, facts: EpochFacts) -> bool:
         """True if the epoch's measures are at or beyond the target."""
         return facts.measures is not None and self._size.reached(facts.measures)
+
+
+class MeasuredTraining:
+    """The quality of a workload on training examples (`TrainingQuality`)."""
+
+    def __init__(self, workload: MeasuredWorkload, source: ScienceSource) -> None:
+        self._workload = workload
+        self._source = source
+
+    @property
+    def images(self) -> int:
+        """As many as there are validation examples; all if there are fewer."""
+        return self._source.sampled_images
+
+    def batches(self, batch_size: int, share: RankShare) -> Batches:
+        """The rank's part of the sample."""
+        return self._source.sampled_batches(batch_size, share)
+
+    def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
+        """The facts with the measures of the sample, whose examples are evaluated ones."""
+        total = facts.images_evaluated + evaluated.examples
+        return replace(facts, images_evaluated=total, training_measures=self._workload.measures(facts.epoch))
 
 
 def gather_rows(collective: Collective, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -10,10 +10,11 @@ from aiperf.source_code import source_hash
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
+from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder, built
 from replica.trainer.model.schedules import build_scheduled
-from replica.trainer.science.measured import MeasuredWorkload
+from replica.trainer.science.measured import MeasuredTraining, MeasuredWorkload
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import trained_variables
@@ -32,6 +33,7 @@ class ReadyScience:
         dataset = find_set(size.data.source, request.data_dir)
         _check_shape(size.data, dataset.input_shape)
         source = open_source(request, dataset)
+        assert isinstance(source, ScienceSource)
         # Ranks draw different dropout masks; the weights are rank 0's.
         builder.set_up(request.precision, request.seed + collective.rank)
         task = TASKS.load(size.task)(size.settings)
@@ -49,7 +51,8 @@ class ReadyScience:
         optimiser = build_scheduled(trained_variables(task), size.schedule, request, steps, collective.size)
         compiled = framework.compile_task(task, optimiser, collective, request)
         workload = MeasuredWorkload(size, task, compiled, collective)
-        self._training = Training(compiled, TrainingInputs(workload, source, collective, request), clock)
+        inputs = TrainingInputs(workload, source, collective, request, MeasuredTraining(workload, source))
+        self._training = Training(compiled, inputs, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example
 

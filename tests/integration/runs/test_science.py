@@ -52,7 +52,7 @@ def test_models_are_trained_to_the_end_of_the_work_and_a_killed_one_is_resumed(d
     for trial in ledger.trials.values():
         for epoch in trial.epochs.values():
             body = epoch.body
-            assert (body.images_trained, body.images_evaluated) == (IMAGES, VALIDATION)
+            assert (body.images_trained, body.images_validated) == (IMAGES, VALIDATION)
             assert body.measures is not None
             assert body.quality == body.measures["accuracy"]
     lost = [trial for trial in ledger.trials.values() if trial.begun is not None and trial.ended is None]

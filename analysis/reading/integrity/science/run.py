@@ -123,13 +123,15 @@ def check_same_terms(view: RunView) -> Iterator[Damage]:
 def check_workload_images(view: RunView) -> Iterator[Damage]:
     """Epochs of one workload with other numbers of images.
 
-    An epoch evaluates the validation examples, or none, or as many training examples as well.
+    An epoch evaluates the validation examples, or none; one with measures of training examples as
+    many of them, too, or all if there are fewer.
     """
     for _, places in sorted(view.of_workload.items()):
         trained = places[0].body.images_trained
-        evaluated = min((place.body.images_evaluated for place in places if place.body.images_evaluated), default=0)
+        validated = min((place.body.images_validated for place in places if place.body.images_evaluated), default=0)
         for place in places:
             body = place.body
-            if body.images_trained != trained or body.images_evaluated not in (0, evaluated, 2 * evaluated):
+            more = min(trained, validated) if body.training_measures is not None else 0
+            if body.images_trained != trained or body.images_evaluated not in (0, validated + more):
                 shown = f"{body.images_trained} images trained and {body.images_evaluated} evaluated in an epoch"
-                yield place.damage("bounds", shown, f"{trained}, and {evaluated} or twice as many")
+                yield place.damage("bounds", shown, f"{trained}, and {validated + more}")

@@ -13,7 +13,7 @@ from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import Placed, RunView
-from analysis.reading.science.quality import measured_of
+from analysis.reading.science.quality import measured_of, reaches_target
 
 Trace = TrialTrace[WorkloadStarted]
 
@@ -85,6 +85,9 @@ def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterat
     missing = [name for name, value in measured_of(epoch, started).items() if value is None]
     if missing:
         yield place.damage("bounds", f"epoch {epoch.epoch} has no {', '.join(missing)}", "every measure of the target")
+    if epoch.training_measures is not None and epoch.epoch != started.epochs and not reaches_target(epoch, started):
+        found = f"measures of training examples in epoch {epoch.epoch} of {started.epochs}"
+        yield place.damage("bounds", found, "none before the end of the training")
     first = next(iter(started.target))
     measure = (epoch.measures or {}).get(first)
     if measure is not None and epoch.measured_quality is not None:

@@ -30,7 +30,7 @@ from workloads.data.sets import ScienceSet, find_set
 PREFETCHED_BATCHES = 2
 """Besides the one that each thread works on."""
 
-TRAIN, VALIDATION = 0, 1
+TRAIN, VALIDATION, SAMPLE = 0, 1, 2
 """Of random streams: purposes that must not share them."""
 
 
@@ -107,6 +107,20 @@ class ScienceSource(ABC):
         own = share.of(self.dataset.validation_images)
         numbers = np.arange(own.start, own.stop)
         return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
+
+    @property
+    def sampled_images(self) -> int:
+        """Training examples of the sample: as many as validation examples, or all if fewer."""
+        return min(self.dataset.train_images, self.dataset.validation_images)
+
+    def sampled_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
+        """The rank's part of a sample of the training examples, without augmentation.
+
+        The sample is the same in every epoch, spread evenly over the files in their order.
+        """
+        own = share.of(self.sampled_images)
+        numbers = np.arange(own.start, own.stop) * self.dataset.train_images // self.sampled_images
+        return self._batches("train", numbers, batch_size, ((SAMPLE, self._seed, 0), None))
 
     @abstractmethod
     def _example(self, rows: Rows, number: int, turn: Turn, into: Batch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import JobIssued, TrialEnded, TrialStarted
+from aiperf.history.bodies import EpochCompleted, JobIssued, TrialEnded, TrialStarted
 from analysis.reading.run_data import read_run
 from analysis.results.verify import verify
 from testing.hand_made import HandMadeRun
@@ -137,12 +137,38 @@ def foreign_resumption(root: Path) -> ScienceRun:
     return run.at(11).issue(2, "resnet-hep", 1, resumes=1).at(12).begin(2).at(20).measured(2, 2, accuracy=0.9).done(2)
 
 
+def evaluated_twice(root: Path) -> ScienceRun:
+    """Twice the images of a validation, in epochs without measures of training examples."""
+    run = begun(root)
+    for epoch, evaluated in enumerate((3000, 6000, 3000, 3000), 1):
+        run.at(10 * epoch).completed(0, EpochCompleted(
+            trial=1, epoch=epoch, images_trained=8000, images_evaluated=evaluated, loss=1.0, validation_loss=1.0,
+            learning_rate=0.01, measures={"accuracy": 0.7}, measured_quality=0.7,
+        ))  # fmt: skip
+    return run.done(1)
+
+
+def training_measured_early(root: Path) -> ScienceRun:
+    return begun(root).at(10).judged(1, 1, {"accuracy": 0.8}, accuracy=0.7).stop(1)
+
+
+def training_not_evaluated(root: Path) -> ScienceRun:
+    run = begun(root).at(10).measured(1, 1, accuracy=0.7)
+    return run.at(20).completed(0, EpochCompleted(
+        trial=1, epoch=2, images_trained=8000, images_evaluated=3000, loss=1.0, validation_loss=1.0,
+        learning_rate=0.01, measures={"accuracy": 0.9}, measured_quality=0.9, training_measures={"accuracy": 0.95},
+    )).done(1)  # fmt: skip
+
+
 FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
     (skipped, "epoch 3 of trial 1; expected epoch 2"),
     (too_early, "trial 1 ends (completed) after epoch 1 without its target; expected 4 epochs"),
     (too_late, "trial 1 trains beyond epoch 1, which reached the target"),
     (other_target, "trial 2 of resnet-hep has the target {'accuracy': 0.5}"),
-    (other_images, "8000 images trained and 3000 evaluated in an epoch; expected 4096, and 512 or twice as many"),
+    (other_images, "8000 images trained and 3000 evaluated in an epoch; expected 4096, and 512"),
+    (evaluated_twice, "8000 images trained and 6000 evaluated in an epoch; expected 8000, and 3000"),
+    (training_measured_early, "measures of training examples in epoch 1 of 4; expected none before the end"),
+    (training_not_evaluated, "3000 evaluated in an epoch; expected 8000, and 1500"),
     (no_measure, "epoch 1 has no auc; expected every measure of the target"),
     (not_a_number, "the measure auc is inf; expected a finite number"),
     (other_passes, "a pass of the network other, which is none of network"),

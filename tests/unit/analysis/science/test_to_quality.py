@@ -140,6 +140,15 @@ def test_energy_and_cost_equal_the_raw_samples_and_prices(tmp_path: Path) -> Non
         assert model.cost_to_quality == pytest.approx(cost, rel=1e-9)
 
 
+def test_the_end_of_a_training_has_the_quality_on_training_examples(tmp_path: Path) -> None:
+    report = report_of(run_of_four(tmp_path))
+    found = models(report)
+    assert [found["resnet-hep", number].training_quality for number in (0, 1)] == [None, 0.93]
+    assert report.workloads[0].training_quality == 0.93
+    *_, last = found["resnet-hep", 1].curve
+    assert (last.measures, last.training_measures) == ({"accuracy": 0.871}, {"accuracy": 0.93})
+
+
 def test_a_workload_has_the_medians_of_its_models(tmp_path: Path) -> None:
     report = report_of(run_of_four(tmp_path))
     hep, cosmos = report.workloads

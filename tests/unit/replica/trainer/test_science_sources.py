@@ -16,6 +16,7 @@ from aiperf.config.dataset_manifest import SPLITS
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.order import epoch_order
+from replica.trainer.data.science.source import ScienceSource, Turn
 from testing.trainings.science import COUNTS, make_science, opened, raw, together, validation
 from workloads.data import find_set
 from workloads.data.generators import weather
@@ -176,6 +177,23 @@ def test_an_example_is_the_same_on_any_rank_in_any_batch(name: str, science: Pat
     np.testing.assert_array_equal(inputs, np.concatenate([part[0] for part in parts]))
     columns = slice(None, 64) if name == "cos-fields" else slice(None)
     np.testing.assert_array_equal(targets[:, columns], np.concatenate([part[1] for part in parts])[:, columns])
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_sample_of_training_examples_is_spread_over_the_files_and_not_augmented(name: str, science: Path) -> None:
+    source = opened(name, science / name)
+    assert isinstance(source, ScienceSource)
+    found = together(source.sampled_batches(4, RankShare()))
+    trained, sampled = source.dataset.train_images, source.dataset.validation_images
+    assert len(found[0]) == source.sampled_images == sampled
+    parts = [together(source.sampled_batches(3, RankShare(rank, 2))) for rank in (0, 1)]
+    for whole, part in zip(found, zip(*parts, strict=True), strict=True):
+        np.testing.assert_array_equal(whole, np.concatenate(part), "the same on any ranks")
+    everything = [source._batch("train", np.array([number]), Turn((2, source._seed, 0), 0, None))
+                  for number in (0, trained // sampled, (sampled - 1) * trained // sampled)]  # fmt: skip
+    for place, (inputs, targets) in zip((0, 1, -1), everything, strict=True):
+        np.testing.assert_array_equal(found[0][place], inputs[0])
+        np.testing.assert_array_equal(found[1][place], targets[0])
 
 
 def test_blocks_stay_together_in_a_random_order() -> None:
