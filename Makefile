@@ -99,12 +99,14 @@ unit: .venv/test.stamp
 	$(BIN)/pytest tests/unit tests/contract
 
 # Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
-# of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time.
+# of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time;
+# SUITE=automl,science attacks runs of both suites in turn.
 KILLS ?= 100
 TRAINER ?= simulated
 SEED ?= 1
+SUITE ?= automl
 faults: .venv/test.stamp
-	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) \
+	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) --suite $(SUITE) \
 	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
 
 # The scientific workloads at their rehearsal sizes, each trained to its target, on generated data.

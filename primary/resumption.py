@@ -28,6 +28,9 @@ from primary.work import WorkList, open_work
 START_PATIENCE_S = 10.0
 """Longest wait for the directory of a new run: a wrong one should not take long to say so."""
 
+DONE = {"deadline": "reached its deadline", "completed": "completed its work"}
+"""Ends after which nothing is left, and what is said of them."""
+
 
 def take_claim(paths: RunPaths, config: RunConfig, clock: Clock) -> Claim:
     """Take a run, on storage that may refuse for a while.
@@ -147,8 +150,9 @@ def _writer_of(ledger: Ledger, trial: TrialLedger) -> str:
 
 
 def _check_deadline(paths: RunPaths, config: RunConfig, ledger: Ledger, now_ms: int) -> None:
-    if ledger.run_ended is not None and ledger.run_ended.body.reason == "deadline":
-        raise UsageError(f"{paths.root}: the run has reached its deadline; there is nothing to resume")
+    reason = ledger.run_ended.body.reason if ledger.run_ended is not None else None
+    if reason in DONE:
+        raise UsageError(f"{paths.root}: the run has {DONE[reason]}; there is nothing to resume")
     if ledger.released is None:
         return
     planned_ms = min(ledger.released.body.duration_ms, round(config.run.duration * 1000))

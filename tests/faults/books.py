@@ -63,11 +63,17 @@ def close_books(run: Attacked) -> Books:
     known, kept = reported(run.output), recorded(run.output)
     lost, doubled = sorted(known - set(kept)), [key for key, times in kept.items() if times > 1]
     books.lost, books.doubled = len(lost), len(doubled)
-    wrong = [*run.flaws, *wrong_ends(run.output)]
+    wrong = [*run.flaws, *wrong_ends(run.output), *work_flaws(run)]
     books.wrong_status = len(wrong)
     books.notes = [*(f"lost: {key}" for key in lost), *(f"doubled: {key}" for key in doubled),
                    *(f"left: {name}" for name in left), *wrong]  # fmt: skip
     return books
+
+
+def work_flaws(run: Attacked) -> list[str]:
+    """What is wrong with the work of the suite."""
+    config = json.loads((run.output / "run.json").read_text())["config"]
+    return run.load.flaws(bodies(run.output), config)
 
 
 def left_of(run: Attacked) -> list[str]:
@@ -120,7 +126,8 @@ def wrong_ends(output: Path) -> list[str]:
     if still_open := unclosed(output):
         found.append(f"not closed exactly once: trials {still_open}")
     ends = [body["reason"] for body in bodies(output, "primary-*.jsonl") if body["type"] == "run_ended"]
-    due = ("UNOFFICIAL", "deadline") if "deadline" in ends else ("FAILED", report["ended"])
+    own = next((reason for reason in ("deadline", "completed") if reason in ends), None)
+    due = ("UNOFFICIAL", own) if own is not None else ("FAILED", report["ended"])
     if (report["status"], report["ended"]) != due:
         found.append(f"status {report['status']}, ended {report['ended']}: {report.get('notices')}")
     return found

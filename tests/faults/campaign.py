@@ -1,11 +1,12 @@
 """The fault campaign: drawn faults in real runs, after which the books are checked.
 
 python -m tests.faults.campaign --faults 100 [--seed 1] [--under local,ssh] [--menu kill,freeze]
+                                [--suite automl,science]
 
 The last line is `faults: faults=<n> lost=<n> doubled=<n> leftovers=<n> wrong_status=<n>
 double_claims=<n>`, or with `--format json` a document with the counts of each kind of fault under
 each manager and launcher; all but the first must be 0. A run's draws depend on its seed, which is
-printed: `--seed` with `--under` repeats them.
+printed: `--seed` with `--under` repeats them. Runs of several suites take turns.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from pathlib import Path
 from tests.faults.attacked import Attacked
 from tests.faults.books import Books, close_books
 from tests.faults.grounds import GROUNDS, Place
+from tests.faults.loads import LOADS
 from tests.faults.menu import MENU, Fault
 
 FAULTS_PER_RUN = 20
 START_S = {"local": 15, "ssh": 20, "slurm": 30, "nni": 45}
 KERAS_FACTOR = 4
+LONG_S = 3600
 ONLY_IF_NAMED = frozenset({"slurm", "nni"})
 """Grounds that take more of a machine: see docs/faults.md."""
 
@@ -42,6 +45,7 @@ class Session:
     seed: int
     trainer: str = "simulated"
     menu: Sequence[str] = tuple(MENU)
+    suite: str = "automl"
     struck: Counter[str] = field(default_factory=Counter)
     """Faults that happened, by kind and variant."""
 
@@ -49,11 +53,12 @@ class Session:
         """Begin a run, strike until enough has happened or it is over, and close its books."""
         draw = random.Random(self.seed)
         run = Attacked(folder, self.place, self.trainer)
+        run.load = LOADS[self.suite]
         menu = {name: MENU.load(name)() for name in self.menu}
         try:
             for fault in self._by_place(menu):
                 fault.prepare(run, draw)
-            run.begin(duration_s)
+            run.begin(duration_s, faults=faults)
             run.recovered()
             while self.struck.total() < faults and not run.over:
                 self.strike(run, menu, draw)
@@ -94,6 +99,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--under", type=lambda text: text.split(","), default=[name for name in GROUNDS if name not in ONLY_IF_NAMED]
     )
     parser.add_argument("--menu", type=lambda text: text.split(","), default=[*MENU])
+    parser.add_argument("--suite", type=lambda text: text.split(","), default=["automl"],
+                        help=f"of {', '.join(LOADS)}; science not under nni")  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args(words)
 
@@ -126,7 +133,8 @@ def campaign(arguments: argparse.Namespace) -> tuple[dict[str, Counter[str]], Bo
         ):
             seed = arguments.seed
             while done[name].total() < wanted:
-                session = Session(place, seed, arguments.trainer, menu)
+                suite = arguments.suite[seed % len(arguments.suite)] if name != "nni" else "automl"
+                session = Session(place, seed, arguments.trainer, menu, suite)
                 total.add(one_run(name, session, Path(folder), min(FAULTS_PER_RUN, wanted - done[name].total())))
                 done[name] += session.struck
                 seed += 1
@@ -137,7 +145,9 @@ def one_run(name: str, session: Session, folder: Path, faults: int) -> Books:
     """One run with its books, told."""
     slowness = KERAS_FACTOR if session.trainer == "keras" else 1
     duration_s = round(slowness * (START_S[name] + faults * GROUNDS.load(name).pace))
-    say(f"under {name}, seed {session.seed}: {faults} faults")
+    if "completed" in LOADS[session.suite].ends:
+        duration_s = LONG_S  # it ends by itself
+    say(f"under {name}, seed {session.seed}, {session.suite}: {faults} faults")
     with tempfile.TemporaryDirectory(dir=folder, prefix="run-") as own:
         books = session.attack(Path(own), faults, duration_s)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(session.struck.items()))

@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
 from aiperf.network.operations import Operations, count
+from aiperf.network.science import SCIENCE_1
 
 Line = tuple[int, dict[str, Any]]
 """Milliseconds on the primary's clock, and what the record says."""
@@ -28,14 +30,36 @@ def operations_total(output: Path) -> int:
         return 0
     start_ms, end_ms = by_type["run_released"][-1][0], end_of(lines, by_type)
     total = 0
-    for began_ms, started in by_type["trial_started"]:
+    for began_ms, started in [*by_type["trial_started"], *by_type["workload_started"]]:
         own = [(ms, data) for ms, data in lines if data.get("trial") == started["trial"] and ms <= end_ms]
-        cost = count(read_architecture(output / "models" / started["architecture"] / "architecture.json")).operations
+        cost = cost_of(output, started)
         epochs = [data for ms, data in own if data["type"] == "epoch" and ms >= start_ms]
         total += sum(price(cost, data) for data in epochs)
         if not died(began_ms, started, by_type, end_ms):
             total += open_epoch(cost, own, start_ms)
     return total
+
+
+def cost_of(output: Path, started: dict[str, Any]) -> Operations:
+    """The operations of an image of a training, from the files of its networks."""
+    if started["type"] == "trial_started":
+        return count(network(output, started["architecture"])).operations
+
+    def of_passes(passes: list[dict[str, Any]]) -> int:
+        counts = [count(network(output, started["networks"][each["network"]]), SCIENCE_1) for each in passes]
+        return sum(
+            each["forward"] * counted.operations.forward + each["backward"] * counted.operations.backward
+            + each["input_gradient"] * counted.input_gradient
+            for each, counted in zip(passes, counts, strict=True)
+        )  # fmt: skip
+
+    evaluated = of_passes(started["evaluation_passes"]) + int(started["further_evaluation"])
+    trained = of_passes(started["training_passes"]) + int(started["further_training"])
+    return Operations(evaluated, trained - evaluated)
+
+
+def network(output: Path, name: str) -> Architecture:
+    return read_architecture(output / "models" / name / "architecture.json")
 
 
 def end_of(lines: list[Line], by_type: dict[str, list[Line]]) -> int:

@@ -10,8 +10,10 @@ import pytest
 
 from testing.hand_made import HandMadeRun
 from tests.faults.books import overlaps, recorded, reported, unclosed, wrong_ends
+from tests.faults.loads import LOADS
 from tests.faults.recount import operations_total
 from tests.faults.soak import LEAST_SAMPLES, Growth, Sample
+from tests.unit.analysis.science.runs import run_of_four
 
 
 def write(output: Path, name: str, *records: Mapping[str, object]) -> None:
@@ -51,6 +53,38 @@ def test_jobs_that_are_not_closed_once_are_found(tmp_path: Path) -> None:
 def test_a_run_whose_deadline_passed_without_a_primary_is_counted_as_the_report_does(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path / "run", {"run.duration": 100}).at(0).release(100).at(1).start_trial(1)
     run.at(5).epoch(1, 1).at(120).epoch(1, 2)
+    assert operations_total(run.paths.root) > 0
+    assert wrong_ends(run.paths.root) == []
+
+
+MODELS = {"science": {"workloads": ["hepcnn"], "instances": 2}}
+
+
+def course(trial: int, model: int, *epochs: int, ends: bool = True) -> list[dict[str, object]]:
+    """The records of a trial of a model."""
+    issued = {"type": "job_issued", "trial": trial, "workload": "hepcnn", "instance": model}
+    trained = [{"type": "epoch", "trial": trial, "epoch": epoch} for epoch in epochs]
+    return [issued, *trained, *([{"type": "trial_ended", "trial": trial, "reason": "early_stop"}] if ends else [])]
+
+
+@pytest.mark.parametrize(("records", "flaw"), [
+    ([*course(1, 0, 1, 2, ends=False), *course(2, 1, 1), *course(3, 0, 2, 3)], None),
+    ([*course(1, 0, ends=False), *course(2, 1, 1), *course(3, 0, ends=False), *course(4, 0, 1, ends=False)], None),
+    ([*course(1, 0, 1)], "was never given out"),
+    ([*course(1, 0, 1), *course(2, 1, 1, ends=False)], "ended 0 times"),
+    ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 1, 1)], "ended 2 times"),
+    ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 0, ends=False)], "was given out again after trial 1"),
+    ([*course(1, 0, 1, 3), *course(2, 1, 1)], "has the epochs [1, 3]"),
+])  # fmt: skip
+def test_models_that_do_not_end_once_are_found(records: list[dict[str, object]], flaw: str | None) -> None:
+    found = LOADS["science"].flaws([*records, {"type": "run_ended", "reason": "completed"}], MODELS)
+    assert len(found) == 0 if flaw is None else any(flaw in each for each in found)
+    late = LOADS["science"].flaws([*records, {"type": "run_ended", "reason": "deadline"}], MODELS)
+    assert late == [each for each in found if "never" not in each and "ended 0" not in each]
+
+
+def test_the_operations_of_models_are_counted_as_the_report_does(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path)
     assert operations_total(run.paths.root) > 0
     assert wrong_ends(run.paths.root) == []
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
 
 from testing.processes import ask, family, lives, processes_with, words_of
+from tests.faults.loads import LOADS, Load
 
 KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 
@@ -17,6 +19,8 @@ class Watched:
 
     def __init__(self, output: Path, marks: tuple[str, ...] = ()) -> None:
         self.output = output
+        self.load: Load = LOADS["automl"]
+        """Its work."""
         self._marks = marks
         """Further words by which processes of the run are known."""
 
@@ -27,8 +31,10 @@ class Watched:
     def epochs_of(self, pattern: str) -> int:
         return sum(text.count('"type":"epoch"') for text in self._texts(pattern))
 
-    def deadline_recorded(self) -> bool:
-        return any('"reason":"deadline"' in text for text in self._texts("primary-*.jsonl"))
+    def ended(self, reasons: Collection[str]) -> bool:
+        """True if its end is recorded, for one of these reasons."""
+        ends = [f'"type":"run_ended","reason":"{reason}"' for reason in reasons]
+        return any(end in text for text in self._texts("primary-*.jsonl") for end in ends)
 
     def _texts(self, pattern: str) -> list[str]:
         texts = []

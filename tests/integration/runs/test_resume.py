@@ -115,8 +115,10 @@ def test_a_closed_terminal_does_not_hurt_the_run(tmp_path: Path) -> None:
     assert out.splitlines()[-1].startswith("AIPerf: score=")
 
 
-def test_a_short_fault_campaign_loses_and_doubles_nothing() -> None:
-    struck, books = campaign(parse(("--faults", "4", "--seed", "5", "--under", "local", "--menu", "kill")))
+@pytest.mark.parametrize("suite", ["automl", "science"])
+def test_a_short_fault_campaign_loses_and_doubles_nothing(suite: str) -> None:
+    words = ("--faults", "4", "--seed", "5", "--under", "local", "--menu", "kill", "--suite", suite)
+    struck, books = campaign(parse(words))
     assert struck["local"].total() >= 4
     assert books.clean, books.notes
 

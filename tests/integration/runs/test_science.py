@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 
 from aiperf.history.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
 from testing.hand_made import aiperf
-from testing.runs import agents, nothing_is_left, wait_for, wait_for_epochs
+from testing.processes import family, lives, words_of
+from testing.runs import Watched, agents, count_epochs, nothing_is_left, wait_for, wait_for_epochs
+from tests.faults.books import recorded, reported, wrong_ends
 
 IMAGES, VALIDATION = 1500, 400
 SUITE = ("--suite", "science", "--rehearsal", "--workload", "hepcnn")
@@ -29,39 +31,74 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_models_are_trained_to_the_end_of_the_work_and_a_killed_one_is_resumed(data: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
+EPOCHS = 4
+
+
+def ranks(agent: psutil.Process) -> list[psutil.Process]:
+    """The ranks of an agent."""
+    return [process for process in family(agent)[1:] if "replica.trainer" in words_of(process) and lives(process)]
+
+
+@pytest.fixture(scope="module")
+def killed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run whose agent, rank and primary were killed, resumed to its end, and its last line."""
+    output = tmp_path_factory.mktemp("killed") / "run"
     words = (*SUITE, "--instances", 2, "--replicas", 2, "--duration", "20m", "--set", f"science.data_dir={data}",
-             "--set", "science.max_epochs=3", "--set", "training.checkpoint_interval=0.1",
-             "--set", "replica.retry_delay=0.1")  # fmt: skip
+             "--set", f"science.max_epochs={EPOCHS}", "--set", "science.stop=deadline",
+             "--set", "training.checkpoint_interval=0.1", "--set", "replica.retry_delay=0.1")  # fmt: skip
     command = [sys.executable, "-m", "aiperf", "run", "--output", str(output), *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Watched(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_epochs(output, 1)
-        agents(output, 0)[0].send_signal(signal.SIGKILL)
-        out, err = process.communicate(timeout=500)
-    assert process.returncode == 0, out + err
+        # Each model is interrupted twice, and could be once more.
+        victims = [*agents(output, 0), *ranks(agents(output, 1)[0])]
+        assert len(victims) == 2
+        for victim in victims:
+            victim.kill()
+        wait_for_epochs(output, count_epochs(output) + 1)
+        process.kill()
+        process.communicate(timeout=500)
+    nothing_is_left(output, 60)
+    resumed = aiperf("resume", output, timeout_s=500)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    return output, resumed.stdout.splitlines()[-1]
+
+
+def test_models_are_trained_to_their_ends_whatever_is_killed(killed: tuple[Path, str]) -> None:
+    output, last = killed
+    assert last.startswith("AIPerf-science: workloads=1 reached=")
     ledger = read_ledger(RunPaths(output))
     assert ledger.run_ended is not None
     assert ledger.run_ended.body.reason == "completed"
-    ended = {
-        (trial.workload.workload, trial.workload.instance): trial
-        for trial in ledger.trials.values()
-        if trial.workload is not None and trial.ended is not None and trial.ended.body.reason != "stopped"
-    }
-    assert sorted(ended) == [("hepcnn", 0), ("hepcnn", 1)]
-    for trial in ledger.trials.values():
+    kept = recorded(output)
+    assert max(kept.values()) == 1
+    assert reported(output) <= set(kept), "no epoch that the primary has heard of is lost"
+    assert wrong_ends(output) == []
+    nothing_is_left(output, 60)
+    for instance in range(2):
+        trials = (trial for _, trial in sorted(ledger.trials.items()))
+        own = [trial for trial in trials if trial.issued is not None and trial.issued.instance == instance]
+        ended = [trial for trial in own if trial.ended is not None and trial.ended.body.reason != "stopped"]
+        assert [trial.trial for trial in ended] == [own[-1].trial], "one end, of the last trial"
+        assert [trial.issued.resumes for trial in own if trial.issued is not None] == [
+            None,
+            *(trial.trial for trial in own[:-1]),
+        ]
+        numbers = sorted(number for trial in own for number in trial.epochs)
+        assert set(numbers) == set(range(1, EPOCHS + 1))
+        assert len(numbers) < EPOCHS + len(own), "at most the epoch without a checkpoint is repeated"
+    lost = [trial for trial in ledger.trials.values() if trial.begun is not None and trial.ended is None]
+    assert len(lost) >= 2
+
+
+def test_every_epoch_has_all_images_and_the_last_one_training_images_too(killed: tuple[Path, str]) -> None:
+    for trial in read_ledger(RunPaths(killed[0])).trials.values():
         for epoch in trial.epochs.values():
-            body = epoch.body
-            assert (body.images_trained, body.images_validated) == (IMAGES, VALIDATION)
+            body, ends = epoch.body, epoch.body.epoch == EPOCHS
+            assert (body.images_trained, body.images_evaluated) == (IMAGES, VALIDATION * (2 if ends else 1))
             assert body.measures is not None
             assert body.quality == body.measures["accuracy"]
-    lost = [trial for trial in ledger.trials.values() if trial.begun is not None and trial.ended is None]
-    assert [trial.issued.workload for trial in lost if trial.issued is not None] == ["hepcnn"], "one was killed"
-    resumed = [trial for trial in ended.values() if trial.workload is not None and trial.workload.resumes is not None]
-    assert [trial.workload.resumes for trial in resumed if trial.workload is not None] == [lost[0].trial]
-    numbers = sorted([*lost[0].epochs, *resumed[0].epochs])
-    assert numbers in ([1, 2, 3], [1, 1, 2, 3], [1, 2, 2, 3]), "at most the epoch without a checkpoint is repeated"
-    nothing_is_left(output, 60)
+            assert (body.training_measures is not None) == ends
+            assert set(body.training_measures or body.measures) == set(body.measures)
 
 
 def test_a_network_learns_nothing_from_shuffled_labels(data: Path, tmp_path: Path) -> None:
