@@ -119,11 +119,17 @@ class _Jobs:
         return None if self._job is None else self._job.trial
 
     def lose(self) -> None:
-        """Give up the job in progress: its replica is lost."""
+        """Give up the job in progress: its replica was lost, ended and heard out.
+
+        Until then nobody else may have the job: what is lost may still train.
+        """
         if self._job is not None:
-            job, self._job = self._job, None
+            job, self._job, ended = self._job, None, self._witness.ended
             try:
-                self._context.work.lost(self._replica, job)
+                if ended is not None and ended.completed:  # its last words
+                    self._context.work.finished(self._replica, job, ended)
+                else:
+                    self._context.work.lost(self._replica, job)
                 self._context.manager.over(job.trial)
             except Exception:
                 log.exception("the loss of trial %d", job.trial)
@@ -242,6 +248,8 @@ class ReplicaServer:
         self._lose(str(loss))
         await self.kill(KILL_GRACE_S)
         await self.conclude()
+        if not self._milestones.stopping.is_set():
+            self._jobs.lose()
         return loss
 
     def _worked_s(self) -> float:
@@ -317,5 +325,4 @@ class ReplicaServer:
             reason = reason.encode(errors="backslashreplace").decode()  # names of files may be anything
             self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))
             self._context.announce(f"replica {self._replica} LOST: {reason}")
-            self._jobs.lose()
         self._milestones.answer(self._replica)

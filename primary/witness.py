@@ -45,6 +45,8 @@ class Witness:
         """The last record of the writer that was heard of."""
         self._trial: int | None = None
         self._epoch = 0
+        self.ended: Finished | None = None
+        """How the last trial ended, as its replica reported; None: it has not."""
 
     def welcome(self, writer: str) -> None:
         """Begin with the file that the replica writes from now on."""
@@ -52,7 +54,7 @@ class Witness:
 
     def issued(self, trial: int) -> None:
         """Note that the replica gets this trial."""
-        self._trial, self._epoch = trial, 0
+        self._trial, self._epoch, self.ended = trial, 0, None
 
     def take(self, event: JobEvent) -> None:
         """Take a report of the replica; one that is not about its records changes nothing.
@@ -108,6 +110,7 @@ class Witness:
         self._hear(message.sequence, message.digest)
         how: How = "completed" if message.completed else "cancelled" if message.kind == CANCELLED else "failed"
         self._close(how, message)
+        self.ended = message
 
     def _closing(self, message: Closing) -> None:
         if message.trial is not None:

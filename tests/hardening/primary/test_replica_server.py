@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, StorageError
-from aiperf.history.bodies import AnyBody, EpochCompleted, ReplicaLost, RunEnded
+from aiperf.history.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
 from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.messages import Job
 from aiperf.run_directory.paths import RunPaths
-from primary.launchers import ReplicaProcess, ReplicaSpec
+from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers.contract import EndReason
 from primary.native import NativeManager
+from primary.work.automl import AutomlRounds
 from rehearsal.virtual.processes import VirtualProcess
 from testing.virtual.conduct import conduct_virtually
 from testing.virtual.time import InProcessLauncher
@@ -170,6 +173,65 @@ def test_restarts_are_forgiven_after_an_hour_of_work(
     config = configured(run__duration="3.5h", replica__restarts=1, simulated__epoch_seconds=600.0)
     assert conduct_virtually(tmp_path / "run", config) == "deadline"
     assert len(lost(tmp_path / "run")) == losses
+
+
+def slow_to_end(after_s: float, takes_s: float) -> Fault:
+    """Lose the connection to replica 1 once; ending it takes long, and it trains on meanwhile."""
+    struck = False
+
+    class Slow(VirtualProcess):
+        until: float
+
+        async def receive(self) -> bytes:
+            nonlocal struck
+            if not struck and asyncio.get_running_loop().time() > self.until:
+                struck = True
+                raise OSError(113, "No route to host")
+            return await super().receive()
+
+        async def cancel(self, grace_s: float) -> Exit:
+            await asyncio.sleep(takes_s)
+            return await super().cancel(grace_s)
+
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        process = await REAL_START(self, spec)
+        if spec.replica == 1:
+            assert isinstance(process, VirtualProcess)
+            process.__class__ = Slow
+            assert isinstance(process, Slow)
+            process.until = self._loop.time() + after_s
+        return process
+
+    return lambda patch: patch.setattr(InProcessLauncher, "start", start)
+
+
+@pytest.mark.parametrize(("takes_s", "expected"), [(30, ["lost", "handed back"]), (600, ["completed"])])
+def test_the_training_of_a_lost_replica_is_handed_back_when_it_has_ended_without_a_result(
+    takes_s: float, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: dict[int, list[str]] = {}
+    append, hand_back = HistoryWriter.append, AutomlRounds.lost
+
+    def noting(self: HistoryWriter, body: AnyBody, at_monotonic_ms: int | None = None) -> object:
+        if isinstance(body, TrialClosed):
+            events.setdefault(body.trial, []).append(body.how)
+        return append(self, body, at_monotonic_ms)
+
+    def handing_back(self: AutomlRounds, replica: int, job: Job) -> None:
+        events.setdefault(job.trial, []).append("handed back")
+        hand_back(self, replica, job)
+
+    slow_to_end(100, takes_s)(monkeypatch)
+    monkeypatch.setattr(HistoryWriter, "append", noting)
+    monkeypatch.setattr(AutomlRounds, "lost", handing_back)
+    config = configured(run__duration="20m", training__max_epochs=8)
+    assert conduct_virtually(tmp_path / "run", config) == "deadline"
+    (loss,) = lost(tmp_path / "run")
+    assert "No route to host" in loss.reason
+    jobs = [body for body in bodies(tmp_path / "run", JobIssued) if isinstance(body, JobIssued)]
+    first = next(job.trial for job in jobs if job.replica == 1)
+    assert events[first] == expected
+    assert sum(job.resumes == first for job in jobs) == expected.count("handed back")
 
 
 def test_a_primary_that_stood_still_says_so_and_loses_no_replica(
