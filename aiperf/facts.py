@@ -82,6 +82,25 @@ class EpochFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The best quality of a scientific workload so far: the first measure of its target."""
+
+    workload: str
+    measure: str
+    value: float | None
+    """None: nothing is measured yet."""
+    target: float
+    higher: bool
+    """True if a higher value is better."""
+
+    def better_than(self, other: Measured) -> bool:
+        """True if it has a value that is better than the other one's."""
+        if self.value is None or other.value is None:
+            return self.value is not None
+        return self.value > other.value if self.higher else self.value < other.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltFacts:
     """What a trainer has built, as it found it after building: not as it was asked to."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, Measured, ProgressFacts
 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
@@ -152,6 +152,8 @@ class Progress(Message):
     epoch: int = 0
     epochs: int = 0
     accuracy: float | None = None
+    measured: Measured | None = None
+    """Of a scientific workload, in place of the accuracy."""
     operations: int = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf.cli.units import si
 from aiperf.config.duration import format_duration
-from analysis.results.status import RunStatus
+from analysis.results.status import RunStatus, models_text
 from dashboard.work import Answer
 
 
@@ -23,7 +23,8 @@ def sentence_of(answer: Answer | None) -> str:
         return answer.error
     status = answer.status
     passed = f"{format_duration(round(status.elapsed_s))} of {format_duration(round(status.duration_s))}"
-    words = [passed, f"{status.trials} trials", f"error {status.error:.4f}", _score(status)]
+    quality = models_text(status) if status.models is not None else f"error {status.error:.4f}"
+    words = [passed, f"{status.trials} trials", quality, _score(status)]
     if status.state == "starting":
         words = ["waiting for its replicas"]
     if status.state == "silent":

@@ -85,7 +85,7 @@ def _display(config: RunConfig, paths: RunPaths, start: Start, clock: Clock) -> 
     """The live view, and the snapshot of a large run, each in a thread of its own."""
     view = PatientDisplay(FailSafeDisplay(open_display(clock)))
     # The view of a resumed run begins with nothing, and its snapshot would belie the records.
-    if config.run.replicas < FEWEST_REPLICAS or start.resumption is not None:
+    if config.run.suite != "automl" or config.run.replicas < FEWEST_REPLICAS or start.resumption is not None:
         return view
     return SeveralDisplays(view, PatientDisplay(FailSafeDisplay(SnapshotDisplay(paths, config.run.name, clock))))
 

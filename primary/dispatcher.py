@@ -17,7 +17,7 @@ from aiperf.history.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile
-from primary.display.state import ReplicaView, RunView
+from primary.display.state import RunView
 from primary.heads import HeadLines
 from primary.managers.contract import EndReason
 from primary.nodes.placement import PlacementCheck
@@ -108,7 +108,7 @@ class Dispatcher:
         self._config = context.config
         self._milestones = Milestones()
         self._system = SystemFile(context.paths.system)
-        self._view = RunView(self._config.run.duration, [ReplicaView(r) for r in range(self._config.run.replicas)])
+        self._view = RunView.of(self._config.run)
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
         self.claim = ClaimKeeper(context.claim, self._end_superseded)
         self._upkeep = _Upkeep(context, self.claim, self._view, self._system)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Literal
 
+from aiperf.cli.quality import qualities_text
+from aiperf.cli.units import count
+from aiperf.facts import Measured
 from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
@@ -13,6 +16,7 @@ from aiperf.run_directory.snapshot import Snapshot, read_snapshot
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
 from analysis.report.model import Report
+from analysis.report.workloads import WorkloadPart
 
 State = Literal["starting", "running", "silent", "interrupted", "ended"]
 
@@ -34,6 +38,35 @@ class ReplicaStatus(Part):
     """Best top-1 accuracy of the trial."""
     operations: int
     """Of all its trials so far."""
+    workload: str | None = None
+    """The scientific workload of the trial."""
+    quality: float | None = None
+    """The first measure of its target, of the best epoch of the trial's model."""
+
+
+class WorkloadStatus(Part):
+    """One scientific workload."""
+
+    workload: str
+    measure: str | None
+    """The first measure of its target; null, as its values, before a training has begun."""
+    value: float | None
+    """The best value of a model so far."""
+    target: float | None
+    higher: bool | None
+    """True if a higher value is better."""
+    models: int
+    """Models that are to be trained."""
+    reached: int
+    """Those that reached the target."""
+
+    @property
+    def measured(self) -> Measured | None:
+        """The quality next to the target; None before a training has begun."""
+        if self.measure is None or self.target is None or self.higher is None:
+            return None
+        return Measured(workload=self.workload, measure=self.measure, value=self.value, target=self.target,
+                        higher=self.higher)  # fmt: skip
 
 
 class RunStatus(Part):
@@ -54,6 +87,8 @@ class RunStatus(Part):
     """Models of scientific workloads that are to be trained; null in a run of AutoML."""
     reached: int | None = None
     """Those that reached their target."""
+    workloads: tuple[WorkloadStatus, ...] = ()
+    """Each scientific workload."""
     primary: str | None
     """The process that has the run, or had it when it died; null if none claims it."""
     elapsed_s: float
@@ -71,6 +106,13 @@ class RunStatus(Part):
     replicas: tuple[ReplicaStatus, ...]
     next: str
     """The command that follows: status, resume, or report."""
+
+
+def models_text(status: RunStatus) -> str:
+    """The models that reached their targets, and the best quality of each workload."""
+    reached = f"{status.reached} of {count(status.models or 0, 'model')} reached the target"
+    best = qualities_text(part.measured for part in status.workloads if part.measured is not None)
+    return f"{reached}; best {best}" if best else reached
 
 
 def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, SeenHolder | None]:
@@ -115,6 +157,7 @@ def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> R
         trials=len(data.ledger.trials),
         models=sum(part.instances for part in report.workloads) if report.is_science else None,
         reached=sum(part.reached for part in report.workloads) if report.is_science else None,
+        workloads=tuple(map(_workload, report.workloads)),
         error=report.error,
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
@@ -153,22 +196,36 @@ def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
     )
 
 
+def _workload(part: WorkloadPart) -> WorkloadStatus:
+    values = [model.quality for model in part.models if model.quality is not None]
+    return WorkloadStatus(
+        workload=part.workload,
+        measure=part.measure,
+        value=(max if part.higher else min)(values, default=None),
+        target=part.target,
+        higher=part.higher,
+        models=part.instances,
+        reached=part.reached,
+    )
+
+
 def _rows(snapshot: Snapshot) -> tuple[ReplicaStatus, ...]:
-    names = tuple(ReplicaStatus.model_fields)
+    names = tuple(ReplicaStatus.model_fields)[:-2]  # there is none of a scientific suite
     return tuple(ReplicaStatus(**dict(zip(names, row, strict=True))) for row in snapshot.replicas)
 
 
 def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatus, ...]:
     latest = {trial.replica: trial for trial in report.trials}
-    models = [trial for part in report.workloads for model in part.models for trial in model.trials]
-    of_models = {trial.replica: trial for trial in sorted(models, key=attrgetter("id"))}
+    models = [(part, model, own) for part in report.workloads for model in part.models for own in model.trials]
+    of_models = {own.replica: (part, model, own) for part, model, own in sorted(models, key=lambda each: each[2].id)}
     result = []
     for replica in report.replica_details:
         entry = data.ledger.replica(replica.replica)
         moments = (moment for writer in sorted(entry.writers) for moment in entry.moments(writer))
         phase = max(moments, key=itemgetter(0), default=None)
         trial = latest.get(replica.replica)
-        current = trial or of_models.get(replica.replica)
+        part, model, own = of_models.get(replica.replica, (None, None, None))
+        current = trial or own
         over = replica.state == "working" and state in ("interrupted", "ended")
         result.append(
             ReplicaStatus(
@@ -180,6 +237,8 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
                 epochs=current.epochs if current is not None else None,
                 accuracy=trial.best_accuracy if trial is not None else None,
                 operations=replica.operations,
+                workload=part.workload if part is not None else None,
+                quality=model.quality if model is not None else None,
             )
         )
     return tuple(result)

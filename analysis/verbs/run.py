@@ -21,7 +21,15 @@ from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from analysis.results.status import RunStatus, find_state, next_command, run_status, seconds_left, status_at_a_glance
+from analysis.results.status import (
+    RunStatus,
+    find_state,
+    models_text,
+    next_command,
+    run_status,
+    seconds_left,
+    status_at_a_glance,
+)
 from analysis.results.verify import notes_of, verify
 
 PATIENCE_S = 10.0
@@ -107,7 +115,7 @@ def _status_line(status: RunStatus) -> str:
     passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
     quality = f"error {status.error:.4f}"
     if status.models is not None:
-        quality = f"{status.reached} of {count(status.models, 'model')} reached the target"
+        quality = models_text(status)
     results = f"{count(status.trials, 'trial')}; {quality}; {score}{so_far}"
     dead = f": its primary ({status.primary}) died" if status.primary and status.ended is None else ""
     match status.state:
@@ -129,14 +137,15 @@ def _reason(status: RunStatus) -> str:
 
 
 def _status_table(status: RunStatus) -> Table:
-    table = make_table(
-        None, "replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations", left=("state", "phase")
-    )
+    of_science = status.models is not None
+    own = ("workload", "phase", "epoch", "quality") if of_science else ("round", "phase", "epoch", "accuracy")
+    table = make_table(None, "replica", "state", "trial", *own, "operations", left=("state", "phase", "workload"))
     for replica in status.replicas:
-        facts = (replica.trial, replica.round, replica.phase, replica.epochs)
+        what = replica.workload if of_science else replica.round
+        facts = (replica.trial, what, replica.phase, replica.epochs)
         table.add_row(
             str(replica.replica), replica.state, *("-" if fact is None else str(fact) for fact in facts),
-            number(replica.accuracy), si(replica.operations, "OP"),
+            number(replica.quality if of_science else replica.accuracy), si(replica.operations, "OP"),
         )  # fmt: skip
     return table
 

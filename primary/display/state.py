@@ -8,8 +8,11 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
+from aiperf.cli.quality import best_of_each
+from aiperf.config.sections import RunSection
+from aiperf.facts import Measured
 from aiperf.messages import Progress
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,8 @@ class ReplicaView:
     progress: Progress | None = None
     finished_operations: int = 0
     best_accuracy: float | None = None
+    measured: list[Measured] = field(default_factory=list)
+    """The best of each scientific workload."""
     trials: int = 0
     storage: str = ""
     """The error of the file system that the replica waits for."""
@@ -44,6 +49,8 @@ class ReplicaView:
         self.progress = progress
         if progress.accuracy is not None:
             self.best_accuracy = max(self.best_accuracy or 0.0, progress.accuracy)
+        if progress.measured is not None:
+            self.measured = best_of_each([*self.measured, progress.measured])
 
 
 @dataclass
@@ -53,6 +60,18 @@ class RunView:
     duration_s: float
     replicas: list[ReplicaView] = field(default_factory=list)
     elapsed_s: float | None = None
+    suite: str = "automl"
+    """Of the run: what it measures."""
+
+    @classmethod
+    def of(cls, run: RunSection) -> Self:
+        """The view of a run that begins."""
+        return cls(run.duration, [ReplicaView(replica) for replica in range(run.replicas)], suite=run.suite)
+
+    @property
+    def measured(self) -> list[Measured]:
+        """The best of each scientific workload so far."""
+        return best_of_each(found for replica in self.replicas for found in replica.measured)
 
     @property
     def ops(self) -> float:

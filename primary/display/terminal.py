@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from rich.console import Group, RenderableType
@@ -17,9 +18,11 @@ from rich.table import Table
 
 from aiperf.cli.console import PlainConsole, plain
 from aiperf.cli.lines import say
+from aiperf.cli.quality import qualities_text, target_text
 from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
+from aiperf.messages import Progress
 from primary.display.state import Display, ReplicaState, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0
@@ -29,6 +32,9 @@ MAX_ROWS = 40
 """Rows of the table; further replicas are counted in its caption."""
 
 BAR_WIDTH = 40
+
+LEFT = ("state", "phase", "workload")
+"""Columns that are aligned to the left."""
 
 STYLES: dict[ReplicaState, str] = {
     "starting": "yellow",
@@ -52,11 +58,17 @@ def summary(view: RunView) -> str:
 def _results(view: RunView) -> str:
     working = sum(replica.state == "working" for replica in view.replicas)
     trials = sum(replica.trials for replica in view.replicas)
-    best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
     return (
         f"{count(working, 'replica')} working, {count(trials, 'trial')} done | "
-        f"best accuracy {number(best)} | {si(view.ops, 'OPS')} so far"
+        f"{_best(view)} | {si(view.ops, 'OPS')} so far"
     )
+
+
+def _best(view: RunView) -> str:
+    if view.suite == "science":
+        return f"best {qualities_text(view.measured) or 'quality -'}"
+    best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
+    return f"best accuracy {number(best)}"
 
 
 def picture(view: RunView) -> Group:
@@ -80,31 +92,39 @@ def _head(view: RunView) -> tuple[RenderableType, ...]:
 def table(view: RunView) -> Table:
     """The replicas of the live view."""
     result = Table(expand=False)
-    for heading in ("replica", "state", "trial", "round", "phase", "epoch", "accuracy", "operations"):
-        result.add_column(heading, justify="left" if heading in ("state", "phase") else "right")
+    of_science = view.suite == "science"
+    own = ("workload", "phase", "epoch", "quality", "target") if of_science else ("round", "phase", "epoch", "accuracy")
+    headings = ("replica", "state", "trial", *own, "operations")
+    for heading in headings:
+        result.add_column(heading, justify="left" if heading in LEFT else "right")
     for replica in view.replicas[:MAX_ROWS]:
-        result.add_row(*_row(replica))
+        row = _row(replica, _facts_of_model if of_science else _facts_of_round)
+        result.add_row(*row, *["-"] * (len(headings) - len(row)))
     if len(view.replicas) > MAX_ROWS:
         result.caption = f"and {count(len(view.replicas) - MAX_ROWS, 'more replica')}"
     return result
 
 
-def _row(replica: ReplicaView) -> list[RenderableType]:
+def _facts_of_round(replica: ReplicaView, progress: Progress) -> list[str]:
+    epochs = f"{progress.epoch}/{progress.epochs}"
+    return [str(replica.round), progress.phase, epochs, number(progress.accuracy)]
+
+
+def _facts_of_model(replica: ReplicaView, progress: Progress) -> list[str]:
+    measured, epochs = progress.measured, f"{progress.epoch}/{progress.epochs}"
+    if measured is None:
+        return ["-", progress.phase, epochs, "-", "-"]
+    return [measured.workload, progress.phase, epochs, number(measured.value), target_text(measured)]
+
+
+def _row(replica: ReplicaView, facts: Callable[[ReplicaView, Progress], list[str]]) -> list[RenderableType]:
+    """The cells of a replica; those behind the state are missing before it has reported."""
     progress, state = replica.progress, plain(replica.state, STYLES[replica.state])
     if replica.storage and replica.state in ("ready", "working"):
         state = plain("waits for storage", "bold yellow")
     if progress is None:
-        return [str(replica.replica), state, *["-"] * 6]
-    return [
-        str(replica.replica),
-        state,
-        str(progress.trial),
-        str(replica.round),
-        progress.phase,
-        f"{progress.epoch}/{progress.epochs}",
-        number(progress.accuracy),
-        si(replica.operations, "OP"),
-    ]
+        return [str(replica.replica), state]
+    return [str(replica.replica), state, str(progress.trial), *facts(replica, progress), si(replica.operations, "OP")]
 
 
 class TerminalDisplay:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
-from aiperf.facts import BuiltFacts, EpochFacts
+from aiperf.facts import BuiltFacts, EpochFacts, Measured
 from aiperf.history.bodies import (
     EpochCompleted,
     PhaseBegan,
@@ -46,6 +46,7 @@ class TrialLog:
         self._context = context
         self._job = job
         self._epochs = 0
+        self._model: WorkloadStarted | None = None
         self._qualities: dict[int, float] = {}
         """By epoch, with those of the trials that this one resumes."""
         self._own: set[int] = set()
@@ -105,8 +106,9 @@ class TrialLog:
 
         `cost`: forward is what evaluating an image takes, backward what training it takes beyond.
         """
-        self._cost, self._epochs = cost, body.epochs
+        self._cost, self._epochs, self._model = cost, body.epochs, body
         self._context.writer.append(body)
+        self._report()
 
     def start(self, plan: Plan, weights: KeptWeights | None) -> None:
         """Record what the trial trains, and from which weights it starts."""
@@ -179,10 +181,18 @@ class TrialLog:
                 phase=self._phase,
                 epoch=self._epoch,
                 epochs=self._epochs,
-                accuracy=max(self.accuracies, default=None),
+                accuracy=max(self.accuracies, default=None) if self._model is None else None,
+                measured=_measured(self._model, max(self.accuracies, default=None)) if self._model else None,
                 operations=self._done_operations + self._open_operations,
             )
         )
+
+
+def _measured(model: WorkloadStarted, quality: float | None) -> Measured:
+    """The best quality as the workload measures it; errors are recorded with the other sign."""
+    measure, target = next(iter(model.target.items()))
+    value = quality if quality is None or model.higher else -quality
+    return Measured(workload=model.workload, measure=measure, value=value, target=target, higher=model.higher)
 
 
 def start_of(trial: int, plan: Plan, epochs: int, cost: Operations) -> Started:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
+from aiperf.facts import Measured
 from aiperf.messages import Progress
 from primary.display.state import ReplicaView, RunView
 from primary.display.terminal import LineDisplay, TerminalDisplay, picture, summary
@@ -41,6 +43,26 @@ def test_time_and_results_are_lines_of_their_own_above_the_table() -> None:
     assert results == "1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     assert "operations" in headings
     assert drawn(RunView(10.0, [ReplicaView(0)])).startswith("starting: 0 of 1 replica answered")
+
+
+def test_a_scientific_run_shows_its_measures_next_to_their_targets() -> None:
+    error = Measured(workload="cosmoflow", measure="mean_absolute_error", value=None, target=0.124, higher=False)
+    run = RunView(100.0, [ReplicaView(0, "working"), ReplicaView(1, "working")], elapsed_s=40.0, suite="science")
+    assert "best quality - |" in summary(run)
+    run.replicas[0].take(Progress(trial=1, phase="build", epochs=9, measured=error))
+    assert "best cosmoflow mean absolute error - (at most 0.124) |" in summary(run)
+    for replica, value in enumerate((0.31, 0.29)):
+        run.replicas[replica].take(Progress(trial=1 + replica, phase="train", measured=replace(error, value=value)))
+    accuracy = Measured(workload="hepcnn", measure="accuracy", value=0.75, target=0.88, higher=True)
+    for trial, value in enumerate((0.75, 0.7), 3):
+        run.replicas[0].take(Progress(trial=trial, phase="train", measured=replace(accuracy, value=value)))
+    assert "best cosmoflow mean absolute error 0.2900 (at most 0.124), hepcnn accuracy 0.7500 (at least 0.88) |" in (
+        summary(run)
+    )
+    assert "best accuracy" not in drawn(run)
+    shown = drawn(run)
+    for words in ("workload", "hepcnn", "0.7000", "at least 0.88", "at most 0.124"):
+        assert words in shown
 
 
 def test_states_and_progress_have_colours_on_a_terminal_only() -> None:

@@ -22,6 +22,8 @@ from analysis.results.comparison import compare
 from analysis.results.science.ranking import rank_workloads
 from analysis.results.source import read_result
 from analysis.results.status import run_status
+from dashboard.wording import sentence_of
+from dashboard.work import Answer
 from testing.hand_made import T0_MS, aiperf
 from testing.science.hand_made import ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
@@ -118,7 +120,18 @@ def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) ->
     assert (status.trials, status.models, status.reached, status.ended) == (5, 4, 3, "completed")
     assert (status.state, status.next) == ("ended", f"aiperf report {run.paths.root}")
     assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(4, 1), (2, 1), (5, 3)]
-    assert "3 of 4 models reached the target" in aiperf("status", run.paths.root).stdout
+    assert [(replica.workload, replica.quality) for replica in status.replicas] == [
+        ("resnet-hep", 0.871), ("resnet-hep", 0.871), ("cosmoflow", 0.3301),
+    ]  # fmt: skip
+    first, second = status.workloads
+    assert (first.measure, first.value, first.target, first.models, first.reached) == ("accuracy", 0.871, 0.85, 2, 2)
+    assert (second.measure, second.value, second.reached) == ("mean_absolute_error", 0.3299, 1)
+    words = ("3 of 4 models reached the target; best resnet-hep accuracy 0.8710 (at least 0.85), "
+             "cosmoflow mean absolute error 0.3299 (at most 0.33)")  # fmt: skip
+    assert words in sentence_of(Answer(status=status))
+    shown = aiperf("status", run.paths.root).stdout
+    assert words in shown
+    assert "accuracy" not in shown.replace(words, "")
 
 
 def cosmoflow(root: Path, **measures: float) -> Path:
