@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from aiperf.run_directory.paths import RunPaths
 from testing.hand_made import aiperf
 from testing.processes import family, lives, words_of
 from testing.runs import Watched, agents, count_epochs, nothing_is_left, wait_for, wait_for_epochs
+from testing.science.mlperf import complaints
 from tests.faults.books import recorded, reported, wrong_ends
 
 IMAGES, VALIDATION = 1500, 400
@@ -101,22 +103,45 @@ def test_every_epoch_has_all_images_and_the_last_one_training_images_too(killed:
             assert set(body.training_measures or body.measures) == set(body.measures)
 
 
-def test_a_network_learns_nothing_from_shuffled_labels(data: Path, tmp_path: Path) -> None:
-    made = aiperf("dataset", "synthesize", "hep", tmp_path / "hep-32", "--images", IMAGES, "--validation", VALIDATION)
-    assert made.returncode == 0, made.stderr
+@pytest.fixture(scope="module")
+def taught_nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run on events with shuffled labels, and on a few cubes."""
+    folder = tmp_path_factory.mktemp("shuffled")
+    made = [
+        aiperf("dataset", "synthesize", "hep", folder / "hep-32", "--images", IMAGES, "--validation", VALIDATION),
+        aiperf("dataset", "synthesize", "cos", folder / "cos-16", "--images", 48, "--validation", 16),
+    ]
+    assert [each.returncode for each in made] == [0, 0], [each.stderr for each in made]
     rng = np.random.default_rng(1)
-    for file in (tmp_path / "hep-32").glob("*.h5"):
+    for file in (folder / "hep-32").glob("*.h5"):
         with h5py.File(file, "r+") as opened:
             labels = opened["all_events/y"]
             labels[:] = rng.permutation(labels[:])
-    (tmp_path / "hep-32" / "dataset.json").unlink()
-    assert aiperf("dataset", "check", tmp_path / "hep-32", "--write-manifest").returncode == 0
-    output = tmp_path / "run"
-    aiperf("run", *SUITE, "--duration", "20m", "--set", f"science.data_dir={tmp_path}", "--set", "science.max_epochs=3",
-           "--output", output, timeout_s=500)  # fmt: skip
-    (trial,) = read_ledger(RunPaths(output)).trials.values()
+    (folder / "hep-32" / "dataset.json").unlink()
+    assert aiperf("dataset", "check", folder / "hep-32", "--write-manifest").returncode == 0
+    output = folder / "run"
+    words = ("--suite", "science", "--rehearsal", "--workload", "hepcnn,cosmoflow", "--duration", "20m")
+    settings = ("--set", f"science.data_dir={folder}", "--set", "science.max_epochs=3")
+    ended = aiperf("run", *words, *settings, "--output", output, timeout_s=500)
+    assert ended.returncode == 0, ended.stderr
+    return output
+
+
+def test_a_network_learns_nothing_from_shuffled_labels(taught_nothing: Path) -> None:
+    trial, _ = (trial for _, trial in sorted(read_ledger(RunPaths(taught_nothing)).trials.items()))
     assert len(trial.epochs) == 3, "the target was not reached"
     assert all((epoch.body.quality or 1.0) < 0.65 for epoch in trial.epochs.values())
+
+
+def test_the_checker_of_mlperf_hpc_asks_a_real_training_for_its_quality_alone(
+    taught_nothing: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = taught_nothing / "report" / "mllog"
+    (complaint,) = complaints(logs / "cosmoflow" / "result_0.txt", caplog)
+    assert complaint.startswith("Failed checks for eval_error")
+    keys = [set(re.findall('"key": "([a-z_]+)"', (logs / name / "result_0.txt").read_text()))
+            for name in ("cosmoflow", "hepcnn")]  # fmt: skip
+    assert keys[1] <= keys[0], "other workloads log nothing that it does not"
 
 
 def test_a_run_with_damaged_data_names_all_problems_and_does_not_begin(data: Path, tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from mlperf_logging.compliance_checker import mlp_compliance
 
 from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
@@ -26,6 +24,7 @@ from dashboard.wording import sentence_of
 from dashboard.work import Answer
 from testing.hand_made import T0_MS, aiperf
 from testing.science.hand_made import ScienceRun
+from testing.science.mlperf import complaints
 from tests.unit.analysis.science.runs import run_of_four
 
 
@@ -148,17 +147,6 @@ def cosmoflow(root: Path, **measures: float) -> Path:
     run.at(40).phase(1, "evaluate").at(42).measured(1, 2, **measures).stop(1).complete(43)
     written(run)
     return run.paths.report / "mllog.txt"
-
-
-def complaints(log: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What MLCommons' checker says of a log by the rules of MLPerf HPC 3.0; none if it passes."""
-    caplog.clear()
-    checker = mlp_compliance.make_checker("hpc", "3.0.0", quiet=False, werror=True)
-    with caplog.at_level(logging.WARNING):
-        valid = mlp_compliance.main(str(log), "hpc_3.0.0/common.yaml", checker)[0]
-    found = [line for record in caplog.records for line in record.getMessage().split(f"\n{'-' * 30}\n")]
-    assert valid == (not found)
-    return [line.strip() for line in found]
 
 
 def test_the_checker_of_mlperf_hpc_accepts_a_log_of_cosmoflow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
