@@ -88,6 +88,9 @@ def test_models_are_trained_to_their_ends_whatever_is_killed(killed: tuple[Path,
         numbers = sorted(number for trial in own for number in trial.epochs)
         assert set(numbers) == set(range(1, EPOCHS + 1))
         assert len(numbers) < EPOCHS + len(own), "at most the epoch without a checkpoint is repeated"
+    again = aiperf("resume", output)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "the run has completed its work; there is nothing to resume" in again.stderr
     lost = [trial for trial in ledger.trials.values() if trial.begun is not None and trial.ended is None]
     assert len(lost) >= 2
 
