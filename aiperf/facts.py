@@ -86,3 +86,43 @@ class BuiltFacts:
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
     fingerprint: str | None = None
     """Of the data set that a sample of the images was compared with; None: none is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeFacts:
+    """What one group exchanged with the parameter servers in an epoch."""
+
+    epoch: int
+    group: int
+    updates: int
+    """Its updates that the servers applied."""
+    images: int
+    """Images of these updates."""
+    staleness: tuple[int, ...]
+    """Entry s: number of these updates with staleness s, the largest over the servers. They sum to
+    `updates`.
+    """
+    computing_s: float
+    group_s: float
+    """In all-reduce and broadcast inside the group."""
+    waiting_s: float
+    """For the servers."""
+    bytes_exchanged: int
+    """With the servers, in both directions."""
+
+    @property
+    def mean_staleness(self) -> float:
+        """Mean over the updates; 0 without any."""
+        return sum(late * number for late, number in enumerate(self.staleness)) / max(1, self.updates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What one parameter server did in an epoch of group 0."""
+
+    epoch: int
+    server: int
+    updates: int
+    """Of all groups, that it applied in this time."""
+    busy_share: float
+    """Share of this time in which it did not wait for messages, 0 to 1."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
@@ -308,6 +308,18 @@ class TrainerEpoch(Message):
     facts: EpochFacts
 
 
+class TrainerExchange(Message):
+    """Trainer to agent: what groups and servers of a hybrid training did in an epoch.
+
+    That of another group may come after the epoch that group 0 reports, never after TrainerDone.
+    """
+
+    type: Literal["exchange"] = "exchange"
+    monotonic_ms: int
+    groups: tuple[ExchangeFacts, ...] = ()
+    servers: tuple[ServerFacts, ...] = ()
+
+
 class TrainerDone(Message):
     """Trainer to agent: the training is over; `early` if patience ended it."""
 
@@ -331,4 +343,6 @@ class TrainerFailed(Message):
 
 ToAgent = ClockRequest | Job | Cancel | Stop
 ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
-FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
+FromTrainer = (
+    TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerExchange | TrainerDone | TrainerFailed
+)  # fmt: skip

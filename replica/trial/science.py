@@ -11,7 +11,16 @@ from aiperf.errors import TrialFailedError
 from aiperf.history.bodies import WorkloadStarted
 from aiperf.history.lineage import epochs_of_training
 from aiperf.history.reading import read_ledger
-from aiperf.messages import Begin, Job, Message, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress
+from aiperf.messages import (
+    Begin,
+    Job,
+    Message,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerExchange,
+    TrainerPhase,
+    TrainerProgress,
+)
 from aiperf.network.operations import Operations
 from aiperf.run_directory.architectures import ArchitectureStore
 from replica.trial.checkpoints import forget, take_over
@@ -154,6 +163,10 @@ class WorkloadTrial:
     @_handle.register
     def _(self, message: TrainerEpoch) -> None:
         self.log.epoch(message)
+
+    @_handle.register
+    def _(self, message: TrainerExchange) -> None:
+        self.log.exchange(message)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:
