@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -86,6 +86,25 @@ class BuiltFacts:
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
     fingerprint: str | None = None
     """Of the data set that a sample of the images was compared with; None: none is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridTraining:
+    """Groups of ranks that train synchronously, and exchange with parameter servers at their pace.
+
+    Momentum, and the rate of the request, are those that the servers use
+    (`aiperf.rules.asynchrony`).
+    """
+
+    groups: int
+    servers: int
+    optimiser: Literal["sgd", "adam"]
+    momentum: float
+    """Of SGD; of Adam it is beta 1."""
+    warm_up: int = 0
+    """Updates over which the rate rises linearly from 0."""
+    staleness_aware: bool = False
+    """Divide the rate by 1 + the staleness of the update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, HybridTraining, ProgressFacts, ServerFacts
 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
@@ -237,12 +237,13 @@ class TrainRequest(Message):
     xla: bool
     progress_interval_s: float
     workload: str | None = None
-    """A scientific workload, which has networks, loss and schedule of its own; None: the
-    classification of AutoML."""
+    """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""
     size: str = "official"
     """Of that workload."""
     stops_at_target: bool = False
     """End after the epoch that reaches the workload's target."""
+    hybrid: HybridTraining | None = None
+    """Groups and parameter servers; None: all ranks train synchronously."""
 
 
 class Begin(Message):

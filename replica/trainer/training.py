@@ -28,9 +28,10 @@ from replica.trainer.model.kept import BestWeights
 from workloads.contract import Sums, TrainedWorkload
 
 
-def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
-    """Steps that all ranks together need for this many images."""
-    return math.ceil(images / (request.batch_size * ranks))
+def steps_for(images: int, request: TrainRequest, ranks: int, groups: int = 1) -> int:
+    """Steps for this many images: of all ranks together, or of each group by itself, in sum."""
+    shares = (len(range(group, images, groups)) for group in range(groups))
+    return sum(math.ceil(share / (request.batch_size * ranks)) for share in shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class TrainingInputs:
     source: DataSource
     collective: Collective
     request: TrainRequest
+    group: int = 0
+    """Of a hybrid training: the group of this collective, out of `groups`."""
+    groups: int = 1
 
 
 class Training:
@@ -57,7 +61,7 @@ class Training:
         self._request = inputs.request
         self._clock = clock
         self._images = inputs.source.dataset
-        self._share = RankShare(inputs.collective.rank, inputs.collective.size)
+        self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
         self._epochs = Epochs(inputs.source, inputs.request, self._share)
         self._reported_s = clock.monotonic_s()
         self._evidence = Evidence(None, inputs.collective.rank)
