@@ -7,6 +7,8 @@ the optimiser's own must be smaller. With SGD, a mode of curvature h is stable b
 
 from __future__ import annotations
 
+from aiperf.config.suites.training import TrainingSection
+
 ADAM_FOR_SGD = 0.02
 """Rate of Adam in place of SGD, as a share of SGD's: measured with the workload `hep`."""
 
@@ -31,3 +33,10 @@ def rate_of(groups: int, optimiser: str, replaces: str, rate: float) -> float:
         return rate / groups
     own = rate * (ADAM_FOR_SGD if replaces == "sgd" else 1.0)
     return own * min(1.0, 2.0 / groups)
+
+
+def groups_in_words(training: TrainingSection) -> str:
+    """The groups of a run, for the rules."""
+    if training.groups == 1:
+        return "synchronous"
+    return f"{training.groups} groups with {training.parameter_servers} parameter server(s)"

@@ -95,6 +95,9 @@ def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iter
     found = (body.images_trained, body.images_evaluated)
     if limit is None and isinstance(body, EpochCompleted):
         limit = view.epoch_images = found
+    if limit is not None and view.config.training.groups > 1:
+        # Groups go at their own pace: those other than 0 train any number of images meanwhile.
+        limit = max(0, body.images_trained), limit[1]
     if isinstance(body, EpochCompleted):
         if found != limit and limit is not None:
             shown = f"{found[0]} images trained and {found[1]} evaluated in an epoch"
@@ -141,6 +144,8 @@ def _learning_rate(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCom
     if isinstance(first, str):
         yield place.damage("bounds", f"a first learning rate of {first!r}", "a number")
         return
+    if view.config.training.groups > 1:
+        return  # parameter servers have rates of their own, by the updates of all groups
     due = first * (1 - (epoch.epoch - 1) / view.max_epochs)
     slack = RATE_TOLERANCE * first
     # Steps whose gradients overflow in float16 are left out, and do not move the schedule on.

@@ -130,6 +130,8 @@ def check_workload_images(view: RunView) -> Iterator[Damage]:
         evaluated = min((place.body.images_evaluated for place in places if place.body.images_evaluated), default=0)
         for place in places:
             body = place.body
-            if body.images_trained != trained or body.images_evaluated not in (0, evaluated, 2 * evaluated):
+            # Groups other than 0 go at their own pace: they train any number of images meanwhile.
+            other = body.images_trained != trained and view.config.training.groups == 1
+            if other or body.images_evaluated not in (0, evaluated, 2 * evaluated):
                 shown = f"{body.images_trained} images trained and {body.images_evaluated} evaluated in an epoch"
                 yield place.damage("bounds", shown, f"{trained}, and {evaluated} or twice as many")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +90,18 @@ def test_settings_that_make_no_groups_are_refused(settings: dict[str, Any], reas
     load_config(overrides={"run.dataset": "digits", **settings})
 
 
-async def refused(setup: RankSetup, folder: Path) -> str:
+def refused(setup: RankSetup, folder: Path) -> str:
     with pytest.raises(TrialFailedError) as caught:
-        await TrainerProcess.start(setup, request_for("digits"), folder / "log")
+        asyncio.run(TrainerProcess.start(setup, request_for("digits"), folder / "log"))
     return str(caught.value)
 
 
-async def test_ranks_that_cannot_be_grouped_end_the_replica(tmp_path: Path) -> None:
-    found = await refused(RankSetup(config_of(groups=2), ranks=3), tmp_path)
+def test_ranks_that_cannot_be_grouped_end_the_replica(tmp_path: Path) -> None:
+    found = refused(RankSetup(config_of(groups=2), ranks=3), tmp_path)
     assert found == "unfit: 2 groups cannot share 3 ranks evenly (training.groups)"
 
 
-async def test_missing_mpi_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mpi_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    found = await refused(RankSetup(config_of(groups=2), ranks=2), tmp_path)
+    found = refused(RankSetup(config_of(groups=2), ranks=2), tmp_path)
     assert found == "unfit: training.groups needs mpi4py: install AIPerf with the extra [hybrid]"
