@@ -65,6 +65,12 @@ class RankSetup:
         """Parameter servers of a training, in addition to `ranks`."""
         return servers_of(self.config)
 
+    @property
+    def starter(self) -> str:
+        """The name of the starter; only `mpirun` starts parameter servers."""
+        configured = "mpirun" if self.servers else self.config.replica.rank_starter
+        return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
+
     def meeting_point(self) -> dict[str, str]:
         """Variables with the place where the ranks of a training meet; Horovod has its own."""
         framework = self.config.training.framework
@@ -86,10 +92,8 @@ class RankSetup:
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
         if program.is_whole_group:
             return list(program.command)
-        framework = self.config.training.framework
-        configured = "mpirun" if self.servers else self.config.replica.rank_starter
-        starter = choose_starter(configured, self.ranks, len(self.hosts), framework)
-        if starter == "processes" and framework == "tensorflow":
+        starter = self.starter
+        if starter == "processes" and self.config.training.framework == "tensorflow":
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
         request = RankRequest(program.command, self.ranks, self.hosts, environment, servers=self.servers)
         return STARTERS.load(starter)(request)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from aiperf.clock import Clock, SystemClock
-from replica.trainer.servers.client import Servers, end_servers
+from replica.trainer.servers.client import Servers, end_ranks
 from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.post import Arrived
 from replica.trainer.servers.server import Server
@@ -86,7 +86,7 @@ def serving(groups: int, servers: int, shapes: Sequence[tuple[int, ...]]) -> Ite
     try:
         yield [Servers(office.post(group), ranks, shapes) for group in range(groups)]
     finally:
-        end_servers(office.post(0), ranks)
+        end_ranks(office.post(0), ranks)
         for thread in threads:
             thread.join(60)
             assert not thread.is_alive()

@@ -14,7 +14,7 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.exchange import Exchange
 from replica.trainer.hybrid.layout import Layout
-from replica.trainer.servers.client import end_servers
+from replica.trainer.servers.client import end_ranks
 from replica.trainer.servers.post import MpiPost, wait_for
 from replica.trainer.servers.protocol import Tag
 from replica.trainer.settings import RankSettings
@@ -80,10 +80,15 @@ class GroupCollective:
         return self._inner.sum_tensors(tensors, name)
 
     def close(self) -> None:
-        """Leave the group and, with all other ranks, the job; rank 0 ends the servers."""
+        """Leave the group and, with all other ranks, the job, when rank 0 is at its end.
+
+        MPI waits for all ranks without a pause: groups that are early must not do that yet.
+        """
         self._inner.close()
         if self.leads:
-            end_servers(self.post, self.layout.server_ranks)
+            end_ranks(self.post, range(1, self.layout.ranks))
+        else:
+            self.post.take_text(wait_for(self.post, 0, Tag.END))
         self.post.close()
 
 

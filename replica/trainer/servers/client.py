@@ -133,7 +133,7 @@ class Servers:
             self._post.send_text(b"", rank, Tag.STOP)
 
 
-def end_servers(post: Post, ranks: Sequence[int]) -> None:
-    """End the servers; by root 0, after all groups."""
+def end_ranks(post: Post, ranks: Sequence[int]) -> None:
+    """Let servers and other ranks end; by root 0, after all groups."""
     for rank in ranks:
         post.send_text(b"", rank, Tag.END)

@@ -46,7 +46,7 @@ class Tag(IntEnum):
     STOP = 8
     """Root 0 to a server: tell every group with its next answer to end."""
     END = 9
-    """Root 0 to a server: end."""
+    """Root 0 to every other rank: end."""
     BEGIN = 10
     """Root 0 to another root: what the agent says, or how the training starts."""
     GATHERED = 11
