@@ -48,7 +48,7 @@ def test_a_request_of_automl_has_the_servers_optimiser(tmp_path: Path) -> None:
     chosen = {"batch_size": 8, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
     request = train_request(config, RunPaths(tmp_path), TrialTraining("a", chosen, 1, 1, "float32"))
     assert request.hybrid == HybridTraining(
-        groups=2, servers=1, optimiser="adam", momentum=pytest.approx(0.8), warm_up=WARM_UP_UPDATES,
+        groups=2, servers=1, optimiser="adam", momentum=momentum_of(2, 0.9), warm_up=WARM_UP_UPDATES,
         staleness_aware=True,
     )  # fmt: skip
     assert request.learning_rate == pytest.approx(0.1 * ADAM_FOR_SGD)

@@ -94,7 +94,7 @@ def test_a_stop_lets_every_group_apply_one_more_update() -> None:
         one.report()  # the stop was heard
         answer = other.push(gradient, 1.0, 3)
         assert answer.stopped
-        assert (answer.values[0], answer.images) == ([-1.0], 3), "what was computed counts"
+        assert (float(answer.values[0][0]), answer.images) == (-1.0, 3), "what was computed counts"
 
 
 def test_state_is_restored_exactly() -> None:
