@@ -70,12 +70,17 @@ class GroupTraining(Training):
         """Images of all groups that epoch facts have reported."""
 
     def _start(self, restored: Sequence[ServerState] = (), epochs: int = 0) -> int:
-        """Begin on every rank with rank 0's weights; the number of epochs that are done."""
+        """Begin on every rank with rank 0's weights; the number of epochs that are done.
+
+        Every group has its first values before group 0 begins: staleness counts all that follows.
+        """
         statistics = self._trained.network.non_trainable_weights
         if self._group.leads:
             assert self._servers is not None
             values = [copied(variable) for variable in self._trained.variables]
             self._servers.set_up(self._recipe, values, restored)
+        if self._group.group == 0:
+            self._pull()  # before another group can update
         done = int.from_bytes(self._group.hand_down(epochs.to_bytes(8, "little")), "little")
         sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.leads else b""
         received, start = self._group.hand_down(sent), 0
@@ -84,7 +89,9 @@ class GroupTraining(Training):
             weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))
             start += own.nbytes
         self._group.exchange = self._exchange
-        self._pull()
+        if self._group.group > 0:
+            self._pull()
+        self._group.gather(())
         return done
 
     def _pull(self, averaged: bool = False) -> None:
