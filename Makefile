@@ -165,7 +165,7 @@ site: .venv/site.stamp
 
 # Needs uv (https://docs.astral.sh/uv/) on the PATH; writes exact versions and hashes.
 lock:
-	for name in build run gpu jax jax-cuda torch torch-cpu horovod native docs test; do \
+	for name in build run gpu jax jax-cuda torch torch-cpu horovod hybrid native docs test; do \
 	  uv pip compile requirements/$$name.in --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --generate-hashes --quiet --output-file requirements/$$name.txt; \
 	done

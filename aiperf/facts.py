@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -118,3 +118,62 @@ class BuiltFacts:
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
     fingerprint: str | None = None
     """Of the data set that a sample of the images was compared with; None: none is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridTraining:
+    """Groups of ranks that train synchronously, and exchange with parameter servers at their pace.
+
+    Momentum, and the rate of the request, are those that the servers use
+    (`aiperf.rules.asynchrony`).
+    """
+
+    groups: int
+    servers: int
+    optimiser: Literal["sgd", "adam"]
+    momentum: float
+    """Of SGD; of Adam it is beta 1."""
+    warm_up: int = 0
+    """Updates over which the rate rises linearly from 0."""
+    staleness_aware: bool = False
+    """Divide the rate by 1 + the staleness of the update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeFacts:
+    """What one group exchanged with the parameter servers in an epoch."""
+
+    epoch: int
+    group: int
+    updates: int
+    """Its updates that the servers applied."""
+    images: int
+    """Images of these updates."""
+    staleness: tuple[int, ...]
+    """Entry s: number of these updates with staleness s, the largest over the servers. They sum to
+    `updates`.
+    """
+    computing_s: float
+    group_s: float
+    """In all-reduce and broadcast inside the group."""
+    waiting_s: float
+    """For the servers."""
+    bytes_exchanged: int
+    """With the servers, in both directions."""
+
+    @property
+    def mean_staleness(self) -> float:
+        """Mean over the updates; 0 without any."""
+        return sum(late * number for late, number in enumerate(self.staleness)) / max(1, self.updates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What one parameter server did in an epoch of group 0."""
+
+    epoch: int
+    server: int
+    updates: int
+    """Of all groups, that it applied in this time."""
+    busy_share: float
+    """Share of this time in which it did not wait for messages, 0 to 1."""

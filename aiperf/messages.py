@@ -1,7 +1,6 @@
 """Messages between primary and agent, and agent and trainer (`aiperf.message_lines`).
 
-The pipe or socket authenticates and carries them; the end of the pipe means that the other side is
-gone.
+The pipe or socket authenticates and carries them; its end means that the other side is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.facts import BuiltFacts, EpochFacts, Measured, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, HybridTraining, Measured, ProgressFacts, ServerFacts
 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
@@ -239,12 +238,13 @@ class TrainRequest(Message):
     xla: bool
     progress_interval_s: float
     workload: str | None = None
-    """A scientific workload, which has networks, loss and schedule of its own; None: the
-    classification of AutoML."""
+    """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""
     size: str = "official"
     """Of that workload."""
     stops_at_target: bool = False
     """End after the epoch that reaches the workload's target."""
+    hybrid: HybridTraining | None = None
+    """Groups and parameter servers; None: all ranks train synchronously."""
 
 
 class Begin(Message):
@@ -310,6 +310,18 @@ class TrainerEpoch(Message):
     facts: EpochFacts
 
 
+class TrainerExchange(Message):
+    """Trainer to agent: what groups and servers of a hybrid training did in an epoch.
+
+    That of another group may come after the epoch that group 0 reports, never after TrainerDone.
+    """
+
+    type: Literal["exchange"] = "exchange"
+    monotonic_ms: int
+    groups: tuple[ExchangeFacts, ...] = ()
+    servers: tuple[ServerFacts, ...] = ()
+
+
 class TrainerDone(Message):
     """Trainer to agent: the training is over; `early` if patience ended it."""
 
@@ -333,4 +345,6 @@ class TrainerFailed(Message):
 
 ToAgent = ClockRequest | Job | Cancel | Stop
 ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
-FromTrainer = TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerDone | TrainerFailed
+FromTrainer = (
+    TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerExchange | TrainerDone | TrainerFailed
+)  # fmt: skip

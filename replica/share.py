@@ -13,6 +13,7 @@ from replica.machine.accelerators import best_precision, find_accelerators, shar
 from replica.machine.node import divided_among, node_memory, shared_cpus
 from replica.machine.vendors import Accelerator
 from replica.search.planner import Memory
+from replica.trial.hybrid import servers_of
 from replica.trial.trainer_process import RankSetup
 
 
@@ -37,7 +38,7 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     own = own_accelerators(arguments)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
-    ranks = config.replica.ranks or nodes * (len(own) or 1)
+    ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
     memory: int | None = min(
         (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
@@ -45,7 +46,9 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
     cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
-    setup = RankSetup(config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks)})
+    setup = RankSetup(
+        config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks, servers_of(config))}
+    )
     return NodeShare(own, Memory(memory, precision), setup)
 
 
@@ -58,7 +61,7 @@ def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:
     return "float32" if config.run.suite == "science" and not own else best_precision(own)
 
 
-def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
+def slots_of_nodes(hosts: tuple[str, ...], ranks: int, servers: int = 0) -> dict[str, str]:
     """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
     if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
         return {}
@@ -68,5 +71,5 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
         "SLURM_NODELIST": nodes,
         "SLURM_JOB_NUM_NODES": count,
         "SLURM_NNODES": count,
-        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
+        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts)) + servers}(x{count})",
     }

@@ -27,11 +27,11 @@ from aiperf.config.sections import (
     SshSection,
     StorageSection,
     TelemetrySection,
-    TrainingSection,
 )
 from aiperf.config.space import read_space
 from aiperf.config.suites.micro import MicroSection
 from aiperf.config.suites.science import PriceSection, ScienceSection
+from aiperf.config.suites.training import TrainingSection
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
@@ -161,7 +161,9 @@ def config_of(layers: Sequence[Layer], problems: Sequence[str] = ()) -> RunConfi
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError([*found, *describe_problems(error, RunConfig)]) from None
-    if found := [*found, *_space_problems(config), *_framework_problems(config), *_science_problems(config)]:
+    for check in (_space_problems, _framework_problems, _hybrid_problems, _science_problems):
+        found += check(config)
+    if found:
         raise ConfigError(found)
     return config
 
@@ -189,6 +191,24 @@ def _framework_problems(config: RunConfig) -> list[str]:
     if config.training.framework == "torch" and config.training.xla:
         return ["training.xla: true; PyTorch does not compile with XLA: leave it out, or choose tensorflow or jax"]
     return []
+
+
+def _hybrid_problems(config: RunConfig) -> Iterator[str]:
+    """Why these settings make no training in groups; nothing with one group."""
+    groups, starter, training = config.training.groups, config.replica.rank_starter, config.training
+    if groups == 1:
+        return
+    if training.framework != "tensorflow":
+        reason = "its collective has no parts for groups; tensorflow has"
+        yield f"training.groups: {groups}; {training.framework} cannot train in groups yet: {reason}"
+    if training.trainer == "simulated":
+        yield f"training.groups: {groups}; the simulated trainer has no ranks to group"
+    if training.precision == "mixed_float16":
+        yield f"training.groups: {groups}; mixed_float16 scales gradients, parameter servers do not: choose another"
+    if starter not in ("auto", "mpirun"):
+        yield f"training.groups: {groups}; '{starter}' starts no groups: leave replica.rank_starter out, or mpirun"
+    if config.replica.ranks is not None and config.replica.ranks % groups:
+        yield f"training.groups: {groups} groups cannot share replica.ranks = {config.replica.ranks} evenly"
 
 
 def _science_problems(config: RunConfig) -> Iterator[str]:

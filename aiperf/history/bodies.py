@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
 from aiperf.messages import Phase
 
 STRICT = ConfigDict(extra="forbid")
@@ -208,6 +208,22 @@ class EpochCompleted(EpochFacts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class GroupExchanged(ExchangeFacts):
+    """Replica: what a group of a hybrid training exchanged with the servers in an epoch."""
+
+    type: Literal["exchanged"] = "exchanged"
+    trial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class ServerServed(ServerFacts):
+    """Replica: what a parameter server of a hybrid training did in an epoch."""
+
+    type: Literal["served"] = "served"
+    trial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class TrialEnded:
     """Replica: a training ended well. `stopped` is by the end of the run.
 
@@ -286,6 +302,7 @@ class NodeMeasured:
 
 AnyBody = (
     ReplicaReady | ReplicaLost | RunReleased | RunResumed | RunEnded | JobIssued
-    | TrialStarted | WorkloadStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted | TrialEnded
-    | TrialFailed | EpochWitnessed | TrialClosed | PrimaryPaused | NodeMeasured
+    | TrialStarted | WorkloadStarted | TrialBuilt | PhaseBegan | ProgressMade | EpochCompleted
+    | GroupExchanged | ServerServed | TrialEnded | TrialFailed | EpochWitnessed | TrialClosed
+    | PrimaryPaused | NodeMeasured
 )  # fmt: skip

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from aiperf.facts import Stamped
 from aiperf.history.bodies import (
     EpochCompleted,
+    GroupExchanged,
     JobIssued,
     PhaseBegan,
     ProgressMade,
     ReplicaLost,
     ReplicaReady,
+    ServerServed,
     TrialBuilt,
     TrialClosed,
     TrialEnded,
@@ -42,6 +44,10 @@ class TrialLedger:
     started_ms: int | None = None
     built: TrialBuilt | None = None
     epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
+    exchanges: dict[tuple[int, int], GroupExchanged] = field(default_factory=dict)
+    """Of a hybrid training, by epoch and group."""
+    served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
+    """Of a hybrid training, by epoch and server."""
     progress: set[Stamped[ProgressMade]] = field(default_factory=set)
     """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
     ended: Stamped[TrialEnded] | None = None

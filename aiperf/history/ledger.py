@@ -14,6 +14,7 @@ from aiperf.facts import Stamped
 from aiperf.history.bodies import (
     EpochCompleted,
     EpochWitnessed,
+    GroupExchanged,
     JobIssued,
     NodeMeasured,
     PhaseBegan,
@@ -24,6 +25,7 @@ from aiperf.history.bodies import (
     RunEnded,
     RunReleased,
     RunResumed,
+    ServerServed,
     TrialBuilt,
     TrialClosed,
     TrialEnded,
@@ -224,6 +226,14 @@ def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
     ledger.trial(body.trial).closed = Stamped(record.time_ms, body)
 
 
+def _group_exchanged(ledger: Ledger, body: GroupExchanged, record: Record) -> None:
+    ledger.trial(body.trial).exchanges.setdefault((body.epoch, body.group), body)
+
+
+def _server_served(ledger: Ledger, body: ServerServed, record: Record) -> None:
+    ledger.trial(body.trial).served.setdefault((body.epoch, body.server), body)
+
+
 def _trial_ended(ledger: Ledger, body: TrialEnded, record: Record) -> None:
     ledger.trial(body.trial).ended = Stamped(record.time_ms, body)
 
@@ -252,6 +262,8 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     PhaseBegan: Ledger._phase_began,
     ProgressMade: Ledger._progress_made,
     EpochCompleted: Ledger._epoch_completed,
+    GroupExchanged: _group_exchanged,
+    ServerServed: _server_served,
     TrialEnded: _trial_ended,
     TrialFailed: _trial_failed,
     TrialBuilt: _trial_built,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from aiperf.config.settings import RunConfig
-from aiperf.rules.table import ARRANGEMENT, CHAIN, PRECISION, RECORDS, TRAINER, WORK, Checked, Rule, Status
+from aiperf.rules.table import ARRANGEMENT, CHAIN, PRECISION, RECORDS, TRAINER, UPDATES, WORK, Checked, Rule, Status
 
 SCIENCE_RULES_VERSION = "science-1"
 
@@ -185,6 +185,7 @@ RULES: tuple[Rule[ScienceFacts], ...] = (
          lambda f: all(item.targets in ((), (TARGETS.get(item.workload),)) for item in f.workloads)),
     TRAINER,
     PRECISION,
+    UPDATES,
     Rule("plausible", "operations, images and power that the devices can do", "setting",
          lambda f: "; ".join(f.implausible[:3]) or "nothing beyond the devices", lambda f: not f.implausible),
     Rule("quality", "every model reaches its target", "outcome",

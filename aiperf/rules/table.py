@@ -8,6 +8,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from aiperf.config.datasets import IMAGENET, REGISTERED
 from aiperf.config.settings import RunConfig
+from aiperf.rules.asynchrony import groups_in_words
 
 RULES_VERSION = "aiperf-1"
 
@@ -163,6 +164,8 @@ TRAINER: Rule[AnyFacts] = Rule("trainer", "keras (real training)", "setting",
 PRECISION: Rule[AnyFacts] = Rule("precision", f"at least {MINIMUM_PRECISION_BITS}-bit floating point", "setting",
     lambda f: ", ".join(f.precisions) or "no trial",
     lambda f: all(PRECISION_BITS.get(name, 0) >= MINIMUM_PRECISION_BITS for name in f.precisions))
+UPDATES: Rule[AnyFacts] = Rule("updates", "synchronous: one group of ranks", "setting",
+    lambda f: groups_in_words(f.config.training), lambda f: f.config.training.groups == 1)
 # fmt: on
 
 
@@ -294,6 +297,7 @@ RULES: tuple[Rule[RunFacts], ...] = (
     Rule("telemetry", f"a sample of every node at least every {MAXIMUM_TELEMETRY_INTERVAL_S:g} s", "setting",
          _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S),
     PRECISION,
+    UPDATES,
     Rule("input", "images of the data set", "setting",
          lambda f: f.config.training.input, lambda f: f.config.training.input == "dataset"),
     Rule("duration", f"at least {MINIMUM_DURATION_S:.0f} s, configured and measured", "setting",

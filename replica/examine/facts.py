@@ -18,7 +18,7 @@ import psutil
 from pydantic import ValidationError
 
 from aiperf.config.settings import RunConfig
-from aiperf.errors import AiperfError, EnvironmentNotReadyError
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.network.operations import count
@@ -30,7 +30,8 @@ from replica.search.choices import initial_architecture, limits_of
 from replica.share import NodeShare, share_of_node
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from replica.trainer.starters import STARTERS, RankRequest
+from replica.trial.hybrid import check_groups
 from replica.trial.requests import TrialTraining, train_request
 from search_space.limits import training_memory
 
@@ -125,11 +126,15 @@ def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:
 def _starter(config: RunConfig, share: NodeShare) -> tuple[str, str | None]:
     """The starter of the ranks, and why it cannot start them."""
     setup = share.ranks
-    name = choose_starter(config.replica.rank_starter, setup.ranks, len(setup.hosts), config.training.framework)
+    name = setup.starter
     if config.training.trainer != "keras":
         return name, None
+    request = RankRequest((sys.executable,), setup.ranks, setup.hosts, setup.environment, servers=setup.servers)
     try:
-        program = STARTERS.load(name)(RankRequest((sys.executable,), setup.ranks, setup.hosts, setup.environment))[0]
+        check_groups(config, setup.ranks)
+        program = STARTERS.load(name)(request)[0]
+    except TrialFailedError as error:
+        return name, error.reason
     except ValueError as error:
         return name, str(error)
     if shutil.which(program) is None:

@@ -26,6 +26,7 @@ from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.hybrid.group import hand_down, open_ranks
 from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
@@ -52,17 +53,18 @@ def main() -> int:
     die_with_parent()
     die_first(os.getpid())  # on further nodes, too
     clock = SystemClock()
-    rank = rank_of_environment() if settings.ranks > 1 else 0
+    rank = rank_of_environment() if settings.ranks + settings.servers > 1 else 0
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if rank == 0 else SilentChannel(rank, clock)
     with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
-        return Rank(settings, channel, clock).run()
+        return Rank(settings, rank, channel, clock).run()
 
 
 class Rank:
     """One rank, from its start to the report of its end."""
 
-    def __init__(self, settings: RankSettings, channel: Channel | SilentChannel, clock: Clock) -> None:
+    def __init__(self, settings: RankSettings, rank: int, channel: Channel | SilentChannel, clock: Clock) -> None:
         self._settings = settings
+        self._rank = rank
         self._channel = channel
         self._clock = clock
         self._framework: Framework | None = None
@@ -87,20 +89,25 @@ class Rank:
         return FAILED_EXIT
 
     def _train(self) -> bool:
+        settings = self._settings
+        if self._rank >= settings.ranks:
+            from replica.trainer.servers.server import serve  # noqa: PLC0415  (without a framework)
+
+            serve(settings.groups, self._clock)
+            return False
         self._channel.phase("start")
         # Frameworks take seconds to import: only after the agent knows that something happens.
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
-        settings = self._settings
-        collective = framework.open_collective(settings.ranks)
+        collective = open_ranks(framework, settings, self._clock)
         # Before anything looks at a device: frameworks read their settings when they first do.
         framework.configure(settings.cpu_threads, collective.local_rank)
         if (reason := why_unseen(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
-        sample_further_node(settings.telemetry, collective.rank, collective.local_rank)
+        sample_further_node(settings.telemetry, self._rank, collective.local_rank)
 
         def receive() -> bytes:
             """The next message to rank 0, on every rank."""
-            return collective.broadcast(self._channel.receive_line() if isinstance(self._channel, Channel) else b"")
+            return hand_down(collective, self._channel.receive_line() if isinstance(self._channel, Channel) else b"")
 
         request = decode_train_request(receive())
         self._channel.phase("build")

@@ -7,16 +7,18 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 
 from aiperf.clock import Clock
 from aiperf.errors import MessageError
-from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
 from aiperf.message_lines import MAX_LINE_BYTES, encode
 from aiperf.messages import (
     Message,
     Phase,
     TrainerDone,
     TrainerEpoch,
+    TrainerExchange,
     TrainerFailed,
     TrainerPhase,
     TrainerProgress,
@@ -39,6 +41,9 @@ class Reporter:
 
     def epoch(self, facts: EpochFacts) -> None:
         """An epoch is complete."""
+
+    def exchange(self, groups: Sequence[ExchangeFacts], servers: Sequence[ServerFacts]) -> None:
+        """What groups and servers of a hybrid training did in an epoch."""
 
 
 class RankReporter(Reporter):
@@ -89,6 +94,11 @@ class Channel(RankReporter):
     def epoch(self, facts: EpochFacts) -> None:
         """Send a completed epoch."""
         self._send(TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
+
+    def exchange(self, groups: Sequence[ExchangeFacts], servers: Sequence[ServerFacts]) -> None:
+        """Send what groups and servers did in an epoch."""
+        now_ms = self._clock.monotonic_ms()
+        self._send(TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
 
     def done(self, early: bool) -> None:
         """Send that the training is over."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.files import move, write_file
@@ -17,7 +19,6 @@ from aiperf.messages import Begin
 from aiperf.outside.reading import reason_of
 from aiperf.run_directory.paths import earlier_checkpoint
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.framework import CompiledSteps
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,16 @@ class Checkpoint:
         return max(range(1, len(self.qualities) + 1), key=lambda epoch: (self.qualities[epoch - 1], epoch))
 
 
+class HasState(Protocol):
+    """What is kept: the part of `CompiledSteps` that a checkpoint needs."""
+
+    def state(self) -> list[NDArray[Any]]:
+        """Copies of all variables."""
+
+    def restore(self, state: Sequence[NDArray[Any]]) -> None:
+        """Set all variables. Raises ValueError if the shapes are others."""
+
+
 class Checkpoints:
     """Rank 0 writes in the background, one at a time; every rank resumes from what rank 0 reads.
 
@@ -44,7 +55,7 @@ class Checkpoints:
     that cannot be written or read costs a warning in the log, and nothing else.
     """
 
-    def __init__(self, begin: Begin, steps: CompiledSteps, collective: Collective, clock: Clock) -> None:
+    def __init__(self, begin: Begin, steps: HasState, collective: Collective, clock: Clock) -> None:
         self._path = Path(begin.checkpoint_path) if begin.checkpoint_path else None
         self._restore = begin.restore
         self._interval_s = begin.checkpoint_interval_s

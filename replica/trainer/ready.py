@@ -18,10 +18,13 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
+from replica.trainer.hybrid.choice import training_of
+from replica.trainer.hybrid.group import groups_of, leads, of_all_groups
+from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.kept import BestWeights
 from replica.trainer.settings import framework_variables
-from replica.trainer.training import Training, TrainingInputs, steps_for
+from replica.trainer.training import TrainingInputs, steps_for
 from workloads import Workload
 
 
@@ -49,33 +52,34 @@ class ReadyTraining:
         self.built = BuiltFacts(
             architecture=found,
             compute=built.compute_types(self._model),
-            devices=built.gather_texts(collective, framework.device(collective.local_rank)),
+            devices=of_all_groups(collective, built.gather_texts(collective, framework.device(collective.local_rank))),
             framework=framework.name(),
             source_hash=source_hash(),
             environment=framework_variables(),
             fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
         )
         """What rank 0 has built; devices are those of all ranks."""
-        train_steps = steps_for(dataset.train_images, request, collective.size)
+        train_steps = steps_for(dataset.train_images, request, collective.size, groups_of(collective))
         optimiser = optimisers.build_optimiser(self._model, request, train_steps)
         steps = framework.compile(self._model, optimiser, workload, collective, request)
-        self._training = Training(steps, TrainingInputs(workload, source, collective, request), clock)
+        trained = Trained(self._model, self._model.trainable_variables, optimiser)
+        self._training = training_of(steps, TrainingInputs(workload, source, collective, request), trained, clock)
         self._training.warm_up()
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""
-        leads = self._collective.rank == 0
-        if begin.inherited is not None and leads:
+        first = leads(self._collective)
+        if begin.inherited is not None and first:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)
         if begin.evaluate_path is not None:
             if begin.only_steps is not None:
                 self._training.run(begin, report)
-            if leads:
+            if self._collective.rank == 0:
                 weights.write_model(self._model, weights.load(Path(begin.evaluate_path), self._architecture))
             self._training.evaluate(report)
             return False
-        if begin.save_weights_path is None or begin.only_steps is not None or not leads:
+        if begin.save_weights_path is None or begin.only_steps is not None or not first:
             return self._training.run(begin, report)
         kept = BestWeights(Path(begin.save_weights_path), partial(weights.by_name, self._model, self._architecture))
         try:

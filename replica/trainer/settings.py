@@ -44,6 +44,10 @@ class RankSettings(BaseModel):
     """Name of the agent's socket, for rank 0."""
     framework: str = "tensorflow"
     ranks: int = 1
+    """That train, in all groups."""
+    groups: int = 1
+    servers: int = 0
+    """Further ranks, the last ones: parameter servers. With any, the training is hybrid."""
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0

@@ -28,9 +28,10 @@ from replica.trainer.model.kept import BestWeights
 from workloads.contract import Sums, TrainedWorkload
 
 
-def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
-    """Steps that all ranks together need for this many images."""
-    return math.ceil(images / (request.batch_size * ranks))
+def steps_for(images: int, request: TrainRequest, ranks: int, groups: int = 1) -> int:
+    """Steps for this many images: of all ranks together, or of each group by itself, in sum."""
+    shares = (len(range(group, images, groups)) for group in range(groups))
+    return sum(math.ceil(share / (request.batch_size * ranks)) for share in shares)
 
 
 class TrainingQuality(Protocol):
@@ -57,6 +58,9 @@ class TrainingInputs:
     request: TrainRequest
     training_quality: TrainingQuality | None = None
     """None: training images are not evaluated."""
+    group: int = 0
+    """Of a hybrid training: the group of this collective, out of `groups`."""
+    groups: int = 1
 
 
 class Training:
@@ -74,7 +78,7 @@ class Training:
         self._training_quality = inputs.training_quality
         self._clock = clock
         self._images = inputs.source.dataset
-        self._share = RankShare(inputs.collective.rank, inputs.collective.size)
+        self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
         self._epochs = Epochs(inputs.source, inputs.request, self._share)
         self._reported_s = clock.monotonic_s()
         self._evidence = Evidence(None, inputs.collective.rank)
@@ -153,9 +157,7 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, learning_rate, trained, evaluated)
-        if self._training_quality is not None and (epoch == self._request.epochs or self._reached(facts)):
-            so_far = replace(so_far, images_evaluated=evaluated.examples)
-            facts = self._judge_training(self._training_quality, facts, so_far, report)
+        facts = self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
         return facts, weights
@@ -177,11 +179,12 @@ class Training:
         report.phase("evaluate")
         return self._evaluate(self._epochs.validation(), self._images.validation_images, so_far, report)
 
-    def _judge_training(
-        self, quality: TrainingQuality, facts: EpochFacts, so_far: ProgressFacts, report: Reporter
-    ) -> EpochFacts:
-        """Evaluate training images after the validation images of the last epoch."""
-        batches = quality.batches(self._request.batch_size, self._share)
+    def _judge_training(self, facts: EpochFacts, so_far: ProgressFacts, report: Reporter) -> EpochFacts:
+        """Evaluate training images, too, in the last epoch of a workload that wants it."""
+        quality = self._training_quality
+        if quality is None or not (facts.epoch == self._request.epochs or self._reached(facts)):
+            return facts
+        batches = quality.batches(self._request.batch_size, self._share.in_group)
         return quality.add(facts, self._evaluate(batches, quality.images, so_far, report))
 
     def _evaluate(self, batches: Batches, images: int, so_far: ProgressFacts, report: Reporter) -> Sums:

@@ -9,6 +9,8 @@ from aiperf.config.settings import RunConfig
 from aiperf.messages import TrainRequest
 from aiperf.rules.rounds import plan_round
 from aiperf.run_directory.paths import RunPaths
+from replica.trial.hybrid import default_rate, hybrid_of
+from workloads.science import SCIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,13 @@ def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -
         max_epochs=config.max_epochs,
         patience=rounds.patience,
         seed=training.seed,
-        learning_rate=float(hyperparameters["learning_rate"]),
+        learning_rate=default_rate(config, "sgd", float(hyperparameters["learning_rate"])),
         momentum=float(hyperparameters["momentum"]),
         label_smoothing=float(hyperparameters["label_smoothing"]),
         precision=training.precision,
         xla=config.training.xla,
         progress_interval_s=config.replica.progress_interval,
+        hybrid=hybrid_of(config, "sgd", float(hyperparameters["momentum"])),
     )
 
 
@@ -63,6 +66,7 @@ class ScienceTraining:
 def science_request(config: RunConfig, training: ScienceTraining) -> TrainRequest:
     """The request for the training of a scientific workload in a run of this configuration."""
     hyperparameters = training.hyperparameters
+    own = SCIENCE.load(training.workload).size(config.science.size).schedule
     return TrainRequest(
         architecture_path="",
         dataset=training.workload,
@@ -84,4 +88,5 @@ def science_request(config: RunConfig, training: ScienceTraining) -> TrainReques
         workload=training.workload,
         size=config.science.size,
         stops_at_target=config.science.stop == "quality",
+        hybrid=hybrid_of(config, own.optimiser, own.momentum),
     )

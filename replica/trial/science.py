@@ -11,11 +11,21 @@ from aiperf.errors import TrialFailedError
 from aiperf.history.bodies import WorkloadStarted
 from aiperf.history.lineage import epochs_of_training
 from aiperf.history.reading import read_ledger
-from aiperf.messages import Begin, Job, Message, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress
+from aiperf.messages import (
+    Begin,
+    Job,
+    Message,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerExchange,
+    TrainerPhase,
+    TrainerProgress,
+)
 from aiperf.network.operations import Operations
 from aiperf.run_directory.architectures import ArchitectureStore
 from replica.trial.checkpoints import forget, take_over
 from replica.trial.context import ReplicaContext
+from replica.trial.hybrid import default_rate, hybrid_of, recorded
 from replica.trial.requests import ScienceTraining, science_request
 from replica.trial.trainer import Trainer
 from replica.trial.trial_log import TrialLog
@@ -59,15 +69,16 @@ class WorkloadTrial:
         await asyncio.to_thread(forget, self._context.paths, self._checkpoint_name, self._job.trial)
 
     def _training(self) -> ScienceTraining:
-        science, size = self._config.science, self._size
+        science, size, own = self._config.science, self._size, self._size.schedule
         assert science.data_dir is not None, "the primary has named it"
         epochs = science.max_epochs or size.epochs
         chosen: Mapping[str, int | float | str] = {
             "batch_size": science.batch_size or size.batch_size,
-            "learning_rate": science.learning_rate or size.schedule.learning_rate,
+            "learning_rate": science.learning_rate or default_rate(self._config, own.optimiser, own.learning_rate),
             "max_epochs": epochs,
             "dropout": size.dropout(),
-            **size.schedule.as_recorded(epochs),
+            **own.as_recorded(epochs),
+            **recorded(hybrid_of(self._config, own.optimiser, own.momentum)),
         }
         folder = str(Path(science.data_dir) / size.data.folder)
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)
@@ -154,6 +165,10 @@ class WorkloadTrial:
     @_handle.register
     def _(self, message: TrainerEpoch) -> None:
         self.log.epoch(message)
+
+    @_handle.register
+    def _(self, message: TrainerExchange) -> None:
+        self.log.exchange(message)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:

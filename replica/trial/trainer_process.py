@@ -39,7 +39,9 @@ from replica.trainer.collectives.place import meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_temporary_files
+from replica.trial.hybrid import check_groups, servers_of
 from replica.trial.rank_socket import RankSocket
 from replica.trial.trainer import Trainer
 
@@ -58,6 +60,17 @@ class RankSetup:
     environment: dict[str, str] = field(default_factory=dict)
     telemetry: TelemetrySettings | None = None
 
+    @property
+    def servers(self) -> int:
+        """Parameter servers of a training, in addition to `ranks`."""
+        return servers_of(self.config)
+
+    @property
+    def starter(self) -> str:
+        """The name of the starter; only `mpirun` starts parameter servers."""
+        configured = "mpirun" if self.servers else self.config.replica.rank_starter
+        return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
+
     def meeting_point(self) -> dict[str, str]:
         """Variables with the place where the ranks of a training meet; Horovod has its own."""
         framework = self.config.training.framework
@@ -66,22 +79,24 @@ class RankSetup:
     def command(self, channel: str, environment: Mapping[str, str]) -> list[str]:
         """The command line that starts all ranks, each with this environment.
 
-        Raises ValueError if the starter cannot do that.
+        Raises ValueError if the starter cannot do that, and TrialFailedError ("unfit") if this
+        machine cannot train in groups.
         """
+        check_groups(self.config, self.ranks)
         # A rank that waits for storage reports nothing: it gives up before it is taken for hung.
         patience_s = min(self.config.storage.patience, 0.9 * self.config.replica.trial_silence)
         settings = RankSettings(
             channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry,
-            patience_s=patience_s,
+            patience_s=patience_s, groups=self.config.training.groups, servers=self.servers,
         )  # fmt: skip
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
         if program.is_whole_group:
             return list(program.command)
-        framework = self.config.training.framework
-        starter = choose_starter(self.config.replica.rank_starter, self.ranks, len(self.hosts), framework)
-        if starter == "processes" and framework == "tensorflow":
+        starter = self.starter
+        if starter == "processes" and self.config.training.framework == "tensorflow":
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
-        return STARTERS.load(starter)(RankRequest(program.command, self.ranks, self.hosts, environment))
+        request = RankRequest(program.command, self.ranks, self.hosts, environment, servers=self.servers)
+        return STARTERS.load(starter)(request)
 
 
 class TrainerProcess(Trainer):
@@ -111,11 +126,14 @@ class TrainerProcess(Trainer):
             environment = {**setup.environment, **setup.meeting_point()}
             command = setup.command(socket.name, environment)
             process = await spawn_silent(command, log, environment)
+        except TrialFailedError:
+            socket.close()
+            raise
         except (OSError, ValueError) as error:
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
         die_first(process.pid)
-        return cls(process, socket, log, several=setup.ranks > 1)
+        return cls(process, socket, log, several=setup.ranks + setup.servers > 1)
 
     @property
     def pid(self) -> int:
@@ -184,9 +202,12 @@ class TrainerProcess(Trainer):
         """
         if kind in ("rank_lost", "crash"):
             await self.end()
-            for failure in reversed(failures_in(tail(self._log, 1 << 16))):
+            log = tail(self._log, 1 << 16)
+            for failure in reversed(failures_in(log)):
                 if failure.kind != "rank_lost":
                     return TrialFailedError(failure.kind, f"rank {failure.rank}: {failure.reason}")
+            if (killed := lost_rank(log)) is not None:
+                return TrialFailedError("rank_lost", killed)
         return TrialFailedError(kind, reason)
 
     async def end(self) -> None:

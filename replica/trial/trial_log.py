@@ -9,8 +9,10 @@ from typing import Literal
 from aiperf.facts import BuiltFacts, EpochFacts, Measured
 from aiperf.history.bodies import (
     EpochCompleted,
+    GroupExchanged,
     PhaseBegan,
     ProgressMade,
+    ServerServed,
     TrialBuilt,
     TrialEnded,
     TrialStarted,
@@ -23,6 +25,7 @@ from aiperf.messages import (
     Recorded,
     Started,
     TrainerEpoch,
+    TrainerExchange,
     TrainerProgress,
 )
 from aiperf.network.operations import Operations, count
@@ -143,6 +146,14 @@ class TrialLog:
         self._qualities[facts.epoch] = facts.quality or 0.0
         self._own.add(facts.epoch)
         self._report()
+
+    def exchange(self, message: TrainerExchange) -> None:
+        """Record what groups and servers of a hybrid training did in an epoch."""
+        trial, append = self._job.trial, self._context.writer.append
+        for group in message.groups:
+            append(GroupExchanged(trial=trial, **asdict(group)), at_monotonic_ms=message.monotonic_ms)
+        for server in message.servers:
+            append(ServerServed(trial=trial, **asdict(server)), at_monotonic_ms=message.monotonic_ms)
 
     def _report_record(self, facts: EpochFacts) -> None:
         head = self._context.writer.head

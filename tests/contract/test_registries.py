@@ -36,6 +36,7 @@ SEAMS = {
     "replica.trainer.programs:TRAINERS": "tests/contract/trainer/test_trainers.py",
     "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/frameworks/test_frameworks.py",
     "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",
+    "replica.trainer.servers.optimisers:SERVER_OPTIMISERS": "tests/contract/trainer/servers/test_server_optimisers.py",
     "replica.trainer.starters:STARTERS": "tests/contract/trainer/test_rank_starters.py",
     "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
     "replica.trainer.tasks:TASKS": "tests/contract/trainer/frameworks/test_tasks.py",

@@ -60,7 +60,7 @@ def test_the_locked_requirements_are_those_of_the_distribution() -> None:
     tensorflow = Requirement(SETUP["options.extras_require"]["tensorflow"].strip())
     assert requirements_in("run.in") == {"tensorflow-cpu": tensorflow.specifier}
     assert requirements_in("gpu.in") == {"tensorflow": tensorflow.specifier}
-    for name in ("jax", "jax-cuda", "torch"):
+    for name in ("jax", "jax-cuda", "torch", "hybrid"):
         extra = map(Requirement, SETUP["options.extras_require"][name].split())
         assert requirements_in(f"{name}.in") == {canonicalize_name(item.name): item.specifier for item in extra}
 

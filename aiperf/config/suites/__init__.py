@@ -1,1 +1,1 @@
-"""Sections of a configuration about what is measured next to AutoML, or in its place."""
+"""Sections of a configuration about what is trained and measured."""

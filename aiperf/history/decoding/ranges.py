@@ -27,7 +27,8 @@ OF_FIELD: dict[str, Range] = {
     "trial": (0, 10**9), "base": (0, 10**9), "resumes": (0, 10**9), "weights_from": (0, 10**9),
     "round": (0, 10**6), "point": (0, 10**6), "epoch": (0, 10**6), "epochs": (0, 10**6),
     "images_trained": MANY, "images_evaluated": MANY, "correct": MANY, "sequence": MANY,
-    "instance": (0, 10**6),
+    "instance": (0, 10**6), "group": (0, 10**6), "server": (0, 10**6),
+    "updates": MANY, "images": MANY, "staleness": MANY, "bytes_exchanged": (0, 1 << 60),
     "further_training": MANY, "further_evaluation": MANY, "memory_bytes": (0, 1 << 60), "compute": MANY,
     "clock_offset_ms": (-LAST_MS, LAST_MS), "duration_ms": (0, LONGEST_MS), "end_ms": (0, LAST_MS),
 }  # fmt: skip

@@ -9,8 +9,10 @@ from typing import Any, Generic
 from aiperf.history.bodies import (
     AnyBody,
     EpochCompleted,
+    GroupExchanged,
     PhaseBegan,
     ProgressMade,
+    ServerServed,
     TrialBuilt,
     TrialEnded,
     TrialFailed,
@@ -20,7 +22,7 @@ from aiperf.history.bodies import (
 from aiperf.history.damage import Damage
 from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords
 
-_OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, TrialEnded)
+_OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class TrialTrace(Generic[StartT]):
     started: Placed[StartT]
     training: list[Placed[ProgressMade | EpochCompleted]] = field(default_factory=list)
     built: list[Placed[TrialBuilt]] = field(default_factory=list)
+    exchanges: list[Placed[GroupExchanged | ServerServed]] = field(default_factory=list)
+    """Of a hybrid training."""
     ended: Placed[TrialEnded] | None = None
     failed: Placed[TrialFailed] | None = None
 
@@ -116,6 +120,8 @@ class Traces:
             self._open.ended, self._open = place, None
         elif isinstance(body, TrialBuilt):
             self._open.built.append(place)
+        elif isinstance(body, GroupExchanged | ServerServed):
+            self._open.exchanges.append(place)
         else:
             self._open.training.append(place)
 

@@ -21,6 +21,7 @@ REMEDIES = {
     "seed": "--seed 1",
     "telemetry": "--set telemetry.interval=30s",
     "precision": "--set training.precision=mixed_bfloat16",
+    "updates": "--set training.groups=1",
     "input": "--set training.input=dataset",
     "duration": "--duration 12h",
 }

@@ -21,17 +21,48 @@ smaller; no image is dropped and none is repeated."""
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """The part of an epoch that one rank takes."""
+    """The part of an epoch that one rank takes: of a hybrid training, one rank of one group."""
 
     rank: int = 0
+    """In its group."""
     ranks: int = 1
+    group: int = 0
+    groups: int = 1
+
+    @property
+    def number(self) -> int:
+        """Of this rank among those of all groups."""
+        return self.group * self.ranks + self.rank
+
+    @property
+    def all_ranks(self) -> int:
+        """Ranks of all groups."""
+        return self.groups * self.ranks
+
+    @property
+    def in_group(self) -> RankShare:
+        """The share of this rank if its group has the epoch to itself."""
+        return RankShare(self.rank, self.ranks)
+
+    def of_group(self, images: int) -> range:
+        """The group's part of this many images: image i is for group i mod G."""
+        return range(self.group, images, self.groups)
 
     def of(self, images: int) -> range:
-        """The contiguous share of this many images.
+        """The rank's part of its group's images, contiguous among them.
 
-        Shares differ by one image at most and cover all.
+        Shares differ by one image at most in a group, and cover all.
         """
-        return range(images * self.rank // self.ranks, images * (self.rank + 1) // self.ranks)
+        return self._cut(self.of_group(images))
+
+    def contiguous(self, images: int) -> range:
+        """As many images as `of` gives, one behind the other: for files that are read in order."""
+        before = self.group * (images // self.groups) + min(self.group, images % self.groups)
+        return self._cut(range(before, before + len(self.of_group(images))))
+
+    def _cut(self, own: range) -> range:
+        count = len(own)
+        return own[count * self.rank // self.ranks : count * (self.rank + 1) // self.ranks]
 
 
 class DataSource(Protocol):

@@ -44,7 +44,7 @@ class DigitsSource:
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's part of every global batch; the order is shuffled over the whole set."""
         order = np.random.default_rng((seed, epoch)).permutation(len(self.train[0]))
-        return _batches(self.train, order, batch_size, share)
+        return _batches(self.train, order[share.group :: share.groups], batch_size, share.in_group)
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
         """The rank's validation images once, in a fixed order."""

@@ -45,7 +45,7 @@ class ImageFiles(Directory):
         """The rank's part of a random order of all files: a row of name and label, from 1, each."""
         order = np.random.default_rng((seed, epoch)).permutation(len(self._train))
         own = share.of(len(order))
-        return self._train[order[own.start : own.stop]]
+        return self._train[order[own.start : own.stop : own.step]]
 
     def _validation_rows(self, share: RankShare) -> NDArray[Any]:
         """The rank's validation files in the order of the index, as rows."""

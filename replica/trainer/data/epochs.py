@@ -49,5 +49,5 @@ class Epochs:
     def _batches(self, epoch: int | None) -> Batches:
         size = self._request.batch_size
         if epoch is None:
-            return self._source.validation_batches(size, self._share)
+            return self._source.validation_batches(size, self._share.in_group)
         return self._source.train_batches(size, self._request.seed, epoch, self._share)

@@ -22,7 +22,7 @@ class FolderSource(ImageFiles):
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once, shuffled over the whole set."""
         examples = self._examples(self._train_rows(seed, epoch, share))
-        seeds = (seed, epoch * share.ranks + share.rank)
+        seeds = (seed, epoch * share.all_ranks + share.number)
         batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 

@@ -28,7 +28,7 @@ class TFRecordSource(Shards):
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once: shards in random order, interleaved, and shuffled in a buffer."""
         examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
-        seeds = (seed, epoch * share.ranks + share.rank)
+        seeds = (seed, epoch * share.all_ranks + share.number)
         batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 
@@ -39,7 +39,7 @@ class TFRecordSource(Shards):
         return checked(batches, self._folder, "validation")
 
     def _examples(self, split: Split, files: Sequence[FileEntry], share: RankShare, cycle: int) -> Any:
-        own = list(pieces(files, share.of(self._manifest.split(split).images)))
+        own = list(pieces(files, share.contiguous(self._manifest.split(split).images)))
         listed = tf.data.Dataset.from_tensor_slices(
             (
                 tf.constant([str(self._folder / piece.file) for piece in own], tf.string),

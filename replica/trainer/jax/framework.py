@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import TrainRequest
+from aiperf.messages import UNFIT, TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
@@ -24,8 +24,10 @@ class Jax:
 
     pipeline: Pipeline = "numpy"
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
+        if communicator is not None:
+            raise TrialFailedError(UNFIT, "JAX cannot join a part of all ranks, as training.groups needs")
         return COLLECTIVES.load("alone" if ranks == 1 else "jax")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:

@@ -5,6 +5,7 @@ Paper, Table 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -25,8 +26,20 @@ def build_optimiser(model: Any, request: TrainRequest, steps_per_epoch: int) -> 
     With float16 it scales the loss, dynamically (Micikevicius et al. 2018).
     """
     schedule = linear_decay(request.learning_rate, request.max_epochs, steps_per_epoch)
+    if request.hybrid is not None:
+        return without_state(schedule, model.trainable_variables)
     optimiser = keras.optimizers.SGD(schedule, momentum=request.momentum, name="sgd")
     if request.precision == "mixed_float16":
         optimiser = keras.optimizers.LossScaleOptimizer(optimiser, name="loss_scale")
     optimiser.build(model.trainable_variables)
+    return optimiser
+
+
+def without_state(schedule: Any, variables: Sequence[Any], clip: float | None = None) -> Any:
+    """An optimiser that only knows its schedule, if parameter servers apply the gradients.
+
+    `clip`: largest norm of the gradient of all variables.
+    """
+    optimiser = keras.optimizers.SGD(schedule, global_clipnorm=clip, name="schedule")
+    optimiser.build(list(variables))
     return optimiser

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from aiperf.messages import TrainRequest
+from replica.trainer.model.optimisers import without_state
 from workloads.science.contract import Schedule
 
 
@@ -56,8 +57,11 @@ def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: Train
     The rate grows with the ranks, which make the batch larger: in proportion for SGD (Goyal et al.
     2017), by the square root for Adam (Malladi et al. 2022).
     """
-    grown = ranks if schedule.optimiser == "sgd" else math.sqrt(ranks)
+    name = schedule.optimiser if request.hybrid is None else request.hybrid.optimiser
+    grown = ranks if name == "sgd" else math.sqrt(ranks)
     rate = LearningRate(schedule, request.learning_rate * grown, steps)
+    if request.hybrid is not None:
+        return without_state(rate, variables, schedule.clip)
     shared: dict[str, Any] = {"global_clipnorm": schedule.clip, "weight_decay": schedule.weight_decay or None}
     if schedule.optimiser == "sgd":
         optimiser = keras.optimizers.SGD(rate, momentum=schedule.momentum, name="sgd", **shared)

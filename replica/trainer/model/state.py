@@ -26,7 +26,7 @@ class KerasState:
 
     def weights(self) -> list[NDArray[Any]]:
         """Copies of the model's weights in Keras's order."""
-        return [_copied(variable) for variable in self._model.weights]
+        return [copied(variable) for variable in self._model.weights]
 
     @property
     def _variables(self) -> list[Any]:
@@ -34,15 +34,14 @@ class KerasState:
 
     def state(self) -> list[NDArray[Any]]:
         """Copies of all variables of model and optimiser."""
-        return [_copied(variable) for variable in self._variables]
+        return [copied(variable) for variable in self._variables]
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
         """Set all variables. Raises ValueError if the shapes are those of another model."""
         variables = self._variables
         if [tuple(variable.shape) for variable in variables] != [value.shape for value in state]:
             raise ValueError("it is of another architecture")
-        for variable, value in zip(variables, state, strict=True):
-            variable.assign(value)
+        assign(variables, state)
 
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""
@@ -53,6 +52,13 @@ class KerasState:
         self._collective.average_variables(self._model.non_trainable_weights)
 
 
-def _copied(variable: Any) -> NDArray[Any]:
+def copied(variable: Any) -> NDArray[Any]:
+    """The values of a variable or tensor, of their own."""
     # Frameworks on the CPU may give a view of memory that the next step overwrites.
     return np.array(keras.ops.convert_to_numpy(variable), copy=True)
+
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Set each variable to a value of its shape."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

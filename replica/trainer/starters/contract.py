@@ -22,6 +22,9 @@ class RankRequest:
     The ranks of one node use the loopback.
     """
 
+    servers: int = 0
+    """Further ranks that need no accelerator, numbered behind the others, on the last node."""
+
     @property
     def ranks_per_host(self) -> int:
         """Ranks of one node. Raises ValueError if the nodes cannot share them evenly."""
@@ -29,6 +32,12 @@ class RankRequest:
         if self.ranks % nodes:
             raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {nodes} nodes")
         return self.ranks // nodes
+
+
+def refuse_servers(starter: str, request: RankRequest) -> None:
+    """Raise ValueError if the request has parameter servers, which `starter` cannot start."""
+    if request.servers:
+        raise ValueError(f"the starter '{starter}' starts no parameter servers: choose mpirun")
 
 
 RankStarter = Callable[[RankRequest], list[str]]

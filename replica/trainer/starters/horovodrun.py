@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from replica.trainer.starters.contract import RankRequest
+from replica.trainer.starters.contract import RankRequest, refuse_servers
 
 
 def start_with_horovodrun(request: RankRequest) -> list[str]:
     """Start with Horovod's own launcher, from the environment of the running Python."""
+    refuse_servers("horovodrun", request)
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
     slots = ",".join(f"{host}:{request.ranks_per_host}" for host in hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from replica.trainer.starters.contract import RankRequest
 
@@ -15,6 +16,20 @@ They must yield to ranks that compute on the same cores, such as the next trial'
 """
 
 
+_KILLED = re.compile(r"mpirun noticed that process (rank \d+) .*? exited on (signal \d+[^.\n]*)", re.DOTALL)
+
+
+def lost_rank(log: str) -> str | None:
+    """What mpirun says of a rank that was killed, after which it ends all others; None: nothing."""
+    found = _KILLED.search(log)
+    return f"{found[1]} ended with {' '.join(found[2].split())}" if found is not None else None
+
+
+def _slots(request: RankRequest, hosts: int) -> list[int]:
+    """Ranks of each node: numbers follow the nodes, so that servers are on the last one."""
+    return [*[request.ranks_per_host] * (hosts - 1), request.ranks_per_host + request.servers]
+
+
 def start_with_mpirun(request: RankRequest) -> list[str]:
     """Start one rank a slot, unbound: the trainer sets the threads of a rank, not MPI."""
     hosts = request.hosts or ("localhost",)
@@ -23,8 +38,8 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
     return [
         "mpirun",
         *(("--allow-run-as-root",) if os.geteuid() == 0 else ()),
-        "--np", str(request.ranks),
-        "--host", ",".join(f"{host}:{request.ranks_per_host}" for host in hosts),
+        "--np", str(request.ranks + request.servers),
+        "--host", ",".join(f"{host}:{count}" for host, count in zip(hosts, _slots(request, len(hosts)), strict=True)),
         "--map-by", "slot",
         "--bind-to", "none",
         "--mca", "pml", "ob1",

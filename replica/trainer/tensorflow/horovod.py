@@ -30,16 +30,16 @@ class HorovodCollective:
     """The ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
-    lacks the MPI that it is asked to use.
+    lacks the MPI that it is asked to use. `communicator`: of mpi4py, of a part of all ranks.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, communicator: Any = None) -> None:
         if os.environ.get("HOROVOD_CONTROLLER") == "mpi" and not hvd.mpi_built():
             # Horovod itself crashes if it is asked to use what it does not have.
             reason = "Horovod was built without MPI: install Open MPI, then build it again (make horovod)"
             raise TrialFailedError("start", reason)
         with _others_may_die():
-            hvd.init()
+            hvd.init(comm=communicator)
         if hvd.size() != ranks:
             raise TrialFailedError("ranks", f"{ranks} ranks were asked for, Horovod found {hvd.size()}")
         self.rank: int = hvd.rank()

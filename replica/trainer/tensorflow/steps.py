@@ -31,10 +31,10 @@ class TensorFlowSteps(KerasState):
         self._trained = list(model.trainable_variables)
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
-        self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
+        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
         whole = self._update.compilable
         self._gradients = self._own_gradients if whole else _compiled(self._own_gradients, model, request.xla)
-        self.train = _compiled(self._train, model, request.xla and whole)
+        self.train = _compiled(self._train, model, request.xla and whole) if self._update.traceable else self._train
         self._score = _compiled(self._evaluate, model, request.xla)
         self.evaluate = self._score if collective.size == 1 else _compiled(self._evaluate_together, model, False)
 

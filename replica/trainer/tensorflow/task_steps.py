@@ -24,12 +24,17 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self._trained = trained_variables(task)
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
-        self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
+        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
         inputs = tf.TensorSpec((None, *task.input_shape), tf.float32)
         targets = tf.TensorSpec((None, *task.target_shape), tf.float32)
         compiled = request.xla and self._update.compilable
         self._gradients = self._own_gradients
-        self.train = tf.function(self._train, input_signature=(inputs, targets), jit_compile=compiled or None)
+        if self._update.traceable:
+            self.train = tf.function(self._train, input_signature=(inputs, targets), jit_compile=compiled or None)
+        else:
+            whole = request.xla or None
+            self._gradients = tf.function(self._own_gradients, input_signature=(inputs, targets), jit_compile=whole)
+            self.train = self._train
         self._rows_of = tf.function(task.rows, input_signature=(inputs, targets), jit_compile=request.xla or None)
         self.evaluate = self._evaluate_rows
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from aiperf.messages import TrainRequest
+from aiperf.errors import TrialFailedError
+from aiperf.messages import UNFIT, TrainRequest
 from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
@@ -23,8 +24,10 @@ class Torch:
 
     pipeline: Pipeline = "numpy"
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
+        if communicator is not None:
+            raise TrialFailedError(UNFIT, "PyTorch cannot join a part of all ranks, as training.groups needs")
         return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:

@@ -10,12 +10,15 @@ UPDATES: Registry[type[Update]] = Registry(
     {
         "local": "replica.trainer.updates.local:LocalUpdate",
         "synchronous": "replica.trainer.updates.synchronous:SynchronousUpdate",
+        "hybrid": "replica.trainer.updates.hybrid:HybridUpdate",
     },
 )
 
 
-def choose_update(ranks: int) -> str:
-    """The update's name: local for one rank, else synchronous."""
+def choose_update(ranks: int, hybrid: bool = False) -> str:
+    """The update's name: hybrid with parameter servers, local for one rank, else synchronous."""
+    if hybrid:
+        return "hybrid"
     return "local" if ranks == 1 else "synchronous"
 
 

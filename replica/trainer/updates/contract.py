@@ -13,10 +13,13 @@ from replica.trainer.collectives.contract import Collective
 
 
 class Update(Protocol):
-    """Applies gradients, inside the compiled training step."""
+    """Applies gradients, in the training step."""
 
     compilable: bool
     """True if XLA can compile it into the step; it cannot compile an all-reduce by a library."""
+    traceable: bool
+    """True if it can be a part of the framework's graph; otherwise it runs behind the gradients'
+    graph, with tensors that have values."""
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         """Update with a built Keras optimiser."""

@@ -12,6 +12,7 @@ class LocalUpdate:
     """The update of a rank that trains alone."""
 
     compilable = True
+    traceable = True
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         self._optimiser = optimiser

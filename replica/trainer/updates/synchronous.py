@@ -16,6 +16,7 @@ class SynchronousUpdate:
     """
 
     compilable = False
+    traceable = True
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         self._optimiser = optimiser

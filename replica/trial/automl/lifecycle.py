@@ -15,6 +15,7 @@ from aiperf.messages import (
     Message,
     TrainerDone,
     TrainerEpoch,
+    TrainerExchange,
     TrainerPhase,
     TrainerProgress,
 )
@@ -195,6 +196,10 @@ class Trial:
     def _(self, message: TrainerEpoch) -> None:
         self.log.epoch(message)
         self._forecast_end(0.0)
+
+    @_handle.register
+    def _(self, message: TrainerExchange) -> None:
+        self.log.exchange(message)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:

@@ -13,12 +13,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from aiperf.clock import SystemClock
 from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.hybrid.exchange import Exchange, Terms
+from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.hybrid.layout import Layout
+from replica.trainer.servers.shard import Recipe
 from replica.trainer.updates import UPDATES, choose_update
+from testing.trainings.posts import Office, serving
 
 
 class WithAnother(AloneCollective):
     """Sums as if a second rank had taken part: with one image, a gradient of 5 and a loss of 2."""
+
+    size = 2
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         *gradients, sums = tensors
@@ -30,13 +38,37 @@ def updated(name: str, collective: AloneCollective) -> tuple[float, list[float],
     variable = keras.Variable(1.0)
     optimiser = keras.optimizers.SGD(0.5)
     optimiser.build([variable])
+    if name == "hybrid":
+        return updated_by_a_server(optimiser, variable, collective)
     update = UPDATES.load(name)(optimiser, collective)
+    assert update.traceable
 
     @tf.function  # type: ignore[untyped-decorator]
     def step() -> Any:
         return update.apply([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
 
     sums, applied = step()
+    return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]
+
+
+def updated_by_a_server(
+    optimiser: Any, variable: Any, inner: AloneCollective
+) -> tuple[float, list[float], list[float]]:
+    """The same, with a parameter server in a thread."""
+    layout = Layout(groups=1, size=inner.size, servers=1)
+    post: Any = Office().post(0)
+    group = GroupCollective(post, layout, inner)
+    update = UPDATES.load("hybrid")(optimiser, group)
+    assert not update.traceable
+    given = ([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
+    update.apply(*given)
+    assert variable.numpy() == 1.0, "a step that warms up changes nothing"
+    with serving(1, 1, [()]) as (servers,):
+        servers.set_up(Recipe(optimiser="sgd", momentum=0.0), [np.ones((), np.float32)])
+        group.exchange = Exchange(group, servers, Terms(0, ((),)), SystemClock())
+        group.exchange.pull()
+        sums, applied = update.apply(*given)
+    assert int(optimiser.iterations) == 1
     return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]
 
 
@@ -48,8 +80,9 @@ def test_one_rank_takes_its_own_gradient(name: str) -> None:
     assert applied == pytest.approx([2.0])
 
 
-def test_a_synchronous_update_weighs_ranks_by_their_images() -> None:
-    value, sums, applied = updated("synchronous", WithAnother())
+@pytest.mark.parametrize("name", ["synchronous", "hybrid"])
+def test_ranks_that_train_together_weigh_as_much_as_their_images(name: str) -> None:
+    value, sums, applied = updated(name, WithAnother())
     # Three images with a mean gradient of 2 and one with 5: 11 / 4.
     assert value == pytest.approx(1 - 0.5 * 11 / 4)
     assert sums == [8.0, 4.0]
@@ -65,3 +98,4 @@ def test_an_update_that_xla_may_compile_communicates_with_no_rank(name: str) -> 
 
 def test_several_ranks_train_synchronously() -> None:
     assert [choose_update(ranks) for ranks in (1, 2, 8)] == ["local", "synchronous", "synchronous"]
+    assert [choose_update(ranks, hybrid=True) for ranks in (1, 2)] == ["hybrid", "hybrid"]

@@ -112,6 +112,7 @@ BROKEN: dict[str, Story] = {
     "search space": Story(),
     "growth": Story({"search.max_growth": 8.0}),
     "memory limit": Story({"replica.accelerator_memory_gib": 640.0}),
+    "updates": Story({"training.groups": 2}),
     "planned epochs": Story({"training.max_epochs": 59}),
     "seed": Story({"run.seed": 7}),
     "telemetry": Story({"telemetry.interval": 31}),

@@ -131,7 +131,11 @@ def check_workload_images(view: RunView) -> Iterator[Damage]:
         validated = min((place.body.images_validated for place in places if place.body.images_evaluated), default=0)
         for place in places:
             body = place.body
-            more = min(trained, validated) if body.training_measures is not None else 0
-            if body.images_trained != trained or body.images_evaluated not in (0, validated + more):
+            # Groups other than 0 go at their own pace: they train any number of images meanwhile.
+            alone = view.config.training.groups == 1
+            known = trained if alone else max(place.body.images_trained for place in places)
+            more = min(known, validated) if body.training_measures is not None else 0
+            other = body.images_trained != trained and alone
+            if other or body.images_evaluated not in (0, validated + more):
                 shown = f"{body.images_trained} images trained and {body.images_evaluated} evaluated in an epoch"
                 yield place.damage("bounds", shown, f"{trained}, and {validated + more}")

@@ -18,7 +18,7 @@ class PortableFolderSource(ImageFiles):
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once, shuffled over the whole set."""
         examples = self._examples(self._train_rows(seed, epoch, share))
-        batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.rank, share.ranks))
+        batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.number, share.all_ranks))
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:

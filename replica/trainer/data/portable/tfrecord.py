@@ -20,7 +20,7 @@ class PortableTFRecordSource(Shards):
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """The rank's images once: shards in random order, in turns, and shuffled in a buffer."""
         examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
-        batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.rank, share.ranks))
+        batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.number, share.all_ranks))
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
@@ -32,7 +32,7 @@ class PortableTFRecordSource(Shards):
         self, split: Split, files: Sequence[FileEntry], share: RankShare, together: int
     ) -> Iterator[tuple[bytes, int]]:
         """The images of the rank's share; blocks of `together` shards take turns."""
-        own = pieces(files, share.of(self._manifest.split(split).images))
+        own = pieces(files, share.contiguous(self._manifest.split(split).images))
         shards = (read_images(self._folder / piece.file, piece.skip, piece.take) for piece in own)
         turns = deque(islice(shards, together))
         while turns:

@@ -100,7 +100,7 @@ class ScienceSource(ABC):
         own = share.of(len(order))
         key = (TRAIN, seed, epoch)
         draws = np.random.default_rng(key).integers(256, size=len(order), dtype=np.uint8)
-        return self._batches("train", order[own.start : own.stop], batch_size, (key, draws))
+        return self._batches("train", order[own.start : own.stop : own.step], batch_size, (key, draws))
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
         """The rank's validation examples once, in the order of the files."""

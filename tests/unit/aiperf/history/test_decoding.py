@@ -15,9 +15,11 @@ from aiperf.history import records
 from aiperf.history.bodies import (
     AnyBody,
     EpochCompleted,
+    GroupExchanged,
     JobIssued,
     PhaseBegan,
     RunReleased,
+    ServerServed,
     TrialBuilt,
     TrialStarted,
 )
@@ -33,6 +35,11 @@ USUAL: list[Any] = [
         trial=1, epoch=2, images_trained=3, images_evaluated=4, correct=1, loss=1.0, validation_loss=1.5,
         learning_rate=0.1, evidence=LINK, weights=LINK,
     ),
+    GroupExchanged(
+        trial=1, epoch=2, group=1, updates=3, images=96, staleness=(1, 0, 2), computing_s=1.5, group_s=0.0,
+        waiting_s=0.25, bytes_exchanged=1 << 40,
+    ),
+    ServerServed(trial=1, epoch=2, server=0, updates=6, busy_share=0.125),
     TrialStarted(
         trial=3, replica=1, round=2, architecture="a", parent="b", morphs=({"kind": "Widen", "node": "x", "by": 2},),
         hyperparameters={"batch_size": 4, "momentum": 0.9, "optimiser": "sgd"}, epochs=20,

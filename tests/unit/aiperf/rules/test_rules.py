@@ -58,6 +58,7 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
         ({"search.max_growth": 8.0}, "growth", "a limit of 8 times"),
         ({"search.max_growth": 3.9}, "growth", "a limit of 3.9 times"),
         ({"replica.accelerator_memory_gib": 640.0}, "memory limit", "640 GiB"),
+        ({"training.groups": 2}, "updates", "2 groups with 1 parameter server(s)"),
         ({"training.max_epochs": 59}, "planned epochs", "59"),
         ({"run.seed": 7}, "seed", "7"),
         ({"telemetry.interval": "10m"}, "telemetry", "every 600 s"),

@@ -31,7 +31,7 @@ class Steps:
 
 def checkpoints(path: Path, steps: Steps, restore: int = 0) -> Checkpoints:
     begin = Begin(trial=1, checkpoint_path=str(path), restore=restore)
-    return Checkpoints(begin, steps, AloneCollective(), SystemClock())  # type: ignore[arg-type]
+    return Checkpoints(begin, steps, AloneCollective(), SystemClock())
 
 
 @pytest.fixture

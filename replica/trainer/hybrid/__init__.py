@@ -1,0 +1,1 @@
+"""Hybrid training: synchronous inside a group of ranks, asynchronous between groups."""

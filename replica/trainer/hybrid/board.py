@@ -1,0 +1,51 @@
+"""What the groups have exchanged, as their roots report it to rank 0."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from aiperf.facts import ExchangeFacts
+from replica.trainer.servers.post import Post
+from replica.trainer.servers.protocol import Tag
+
+
+class Exchanged(BaseModel):
+    """The message of a root at the end of an epoch; `last`: of its training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    facts: ExchangeFacts | None = None
+    """None if the group had no update in the epoch."""
+    last: bool
+
+
+class Board:
+    """Collects the reports of the groups on rank 0."""
+
+    def __init__(self, post: Post, groups: int) -> None:
+        self._post = post
+        self._others = groups - 1
+        self._ended = 0
+        self._new: list[ExchangeFacts] = []
+
+    def add(self, facts: ExchangeFacts) -> None:
+        """Take what group 0 reports."""
+        self._new.append(facts)
+
+    def collect(self) -> None:
+        """Take the reports that have arrived."""
+        while (message := self._post.look(None, Tag.EXCHANGED)) is not None:
+            exchanged = Exchanged.model_validate_json(self._post.take_text(message))
+            self._ended += exchanged.last
+            if exchanged.facts is not None:
+                self._new.append(exchanged.facts)
+
+    @property
+    def all_ended(self) -> bool:
+        """True if every other group has ended its training."""
+        return self._ended == self._others
+
+    def take(self) -> list[ExchangeFacts]:
+        """The reports that have come since this was asked last."""
+        taken, self._new = self._new, []
+        return taken

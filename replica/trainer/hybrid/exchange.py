@@ -1,0 +1,119 @@
+"""The exchange of one group with the parameter servers, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.clock import Clock
+from aiperf.facts import ExchangeFacts
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.servers.client import Answer, Servers
+
+_HEADER = 4
+"""Numbers in front of the values that a root broadcasts: of `Answer`, but for the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is exchanged, and by whom."""
+
+    group: int
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the parameters."""
+    warm_up: int = 0
+    """Updates over which the rate rises."""
+
+
+class Exchange:
+    """The root exchanges with the servers; every rank of the group gets their answer."""
+
+    def __init__(self, group: Collective, servers: Servers | None, terms: Terms, clock: Clock) -> None:
+        self._group = group
+        self._servers = servers
+        """None on ranks other than the root."""
+        self._terms = terms
+        self._clock = clock
+        self.version = 0
+        """Updates of all groups that this group's values have in them."""
+        self.images = 0
+        """Images of all groups' updates, as of the last answer."""
+        self.stopped = False
+        """True if the training has reached its target: no further update."""
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Count anew, from now on."""
+        self._staleness: list[int] = []
+        self._own_images = 0
+        self._seconds = {"computing": 0.0, "group": 0.0, "waiting": 0.0}
+        self._bytes_before = self._servers.bytes if self._servers is not None else 0
+        self._lap_s = self._clock.monotonic_s()
+
+    def lap(self, name: str) -> None:
+        """Count the time since the last lap as "computing", "group" or "waiting"."""
+        now_s = self._clock.monotonic_s()
+        self._seconds[name] += now_s - self._lap_s
+        self._lap_s = now_s
+
+    def rate(self, scheduled: float) -> float:
+        """The rate of the next update: scheduled for this version, less during the warm-up."""
+        warm_up = self._terms.warm_up
+        return scheduled * min(1.0, (self.version + 1) / warm_up) if warm_up else scheduled
+
+    def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int) -> Answer:
+        """Exchange the group's mean gradients for new values; every rank of the group calls it.
+
+        Only the root needs the gradients. `images`: those of the whole group.
+        """
+        own = self._servers.push(gradients, rate, images) if self._servers is not None else None
+        self.lap("waiting")
+        answer = self._shared(own)
+        self._staleness += [0] * (answer.staleness + 1 - len(self._staleness))
+        self._staleness[answer.staleness] += 1
+        self._own_images += images
+        self.lap("group")
+        return answer
+
+    def pull(self, averaged: bool = False) -> Answer:
+        """The servers' values, or their moving average; every rank of the group calls it."""
+        return self._shared(self._servers.pull(averaged) if self._servers is not None else None)
+
+    def _shared(self, own: Answer | None) -> Answer:
+        """The root's answer, on every rank of the group."""
+        answer = own if own is not None and self._group.size == 1 else self._broadcast(own)
+        self.version, self.images, self.stopped = answer.version, answer.images, answer.stopped
+        return answer
+
+    def _broadcast(self, own: Answer | None) -> Answer:
+        data = b""
+        if own is not None:
+            header = np.array([own.staleness, own.version, own.images, own.stopped], np.int64)
+            data = b"".join([header.tobytes(), *(value.tobytes() for value in own.values)])
+        received = self._group.broadcast(data)
+        staleness, version, images, stopped = np.frombuffer(received, np.int64, _HEADER).tolist()
+        values, start = [], _HEADER * 8
+        for shape in self._terms.shapes:
+            size = int(np.prod(shape))
+            values.append(np.frombuffer(received, np.float32, size, start).reshape(shape))
+            start += 4 * size
+        return Answer(values, staleness, version, images, bool(stopped))
+
+    def facts(self, epoch: int) -> ExchangeFacts:
+        """What was exchanged since `begin_epoch`; on the root."""
+        assert self._servers is not None
+        return ExchangeFacts(
+            epoch=epoch,
+            group=self._terms.group,
+            updates=sum(self._staleness),
+            images=self._own_images,
+            staleness=tuple(self._staleness),
+            computing_s=self._seconds["computing"],
+            group_s=self._seconds["group"],
+            waiting_s=self._seconds["waiting"],
+            bytes_exchanged=self._servers.bytes - self._bytes_before,
+        )

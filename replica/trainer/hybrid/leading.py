@@ -1,0 +1,133 @@
+"""The training of group 0, which validates, reports and ends the training of all groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from aiperf.clock import Clock
+from aiperf.facts import EpochFacts, ServerFacts
+from aiperf.messages import Begin
+from aiperf.rules.rounds import out_of_patience
+from replica.trainer.channel import Reporter
+from replica.trainer.checkpoints import Checkpoint, Checkpoints
+from replica.trainer.framework import CompiledSteps
+from replica.trainer.hybrid.board import Board
+from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.hybrid.kept import HybridState
+from replica.trainer.hybrid.training import GroupTraining, Trained
+from replica.trainer.model.kept import BestWeights
+from replica.trainer.servers.post import PAUSE_S
+from replica.trainer.servers.protocol import Sharding
+from replica.trainer.training import TrainingInputs
+
+
+class LeadingTraining(GroupTraining):
+    """Validates with the moving average of the servers' weights, and group 0's statistics.
+
+    Epoch facts carry the images that all groups have trained since the facts before.
+    """
+
+    def __init__(
+        self, steps: CompiledSteps, inputs: TrainingInputs, group: GroupCollective, trained: Trained, clock: Clock
+    ) -> None:
+        super().__init__(steps, inputs, group, trained, clock)
+        self._board = Board(group.post, group.layout.groups)
+
+    def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
+        """Train the epochs of the round, or the steps asked for; True if patience ended it.
+
+        Raises TrialFailedError on a NaN loss.
+        """
+        if begin.only_steps is not None:
+            self._start()
+            self._train(1, report, begin.only_steps)
+            self._await_others(1, report)
+            return False
+        state = self._state()
+        checkpoints = Checkpoints(begin, state or self._steps, self._group, self._clock)
+        try:
+            qualities = self._resume(checkpoints, kept)
+            self._start(state.restored if state is not None else (), len(qualities))
+            return self._lead(qualities, checkpoints, report, kept)
+        finally:
+            checkpoints.close()
+
+    def _state(self) -> HybridState | None:
+        """What checkpoints hold; None on ranks other than the root."""
+        if self._servers is None:
+            return None
+        sharding = Sharding(self._trained.shapes, self._group.layout.servers)
+        return HybridState(self._steps, self._servers, sharding, self._recipe)
+
+    def _lead(
+        self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None
+    ) -> bool:
+        """Train and validate the epochs of group 0; True if it ended them early."""
+        for epoch in range(len(qualities) + 1, self._request.epochs + 1):
+            facts, weights = self._epoch_of_all(epoch, report, kept)
+            qualities.append(facts.quality or 0.0)
+            early = out_of_patience(qualities, self._request.patience) or self._reached(facts)
+            if early and epoch < self._request.epochs:
+                self._stop(epoch, report)
+            else:
+                self._pull()
+            if kept is not None and qualities[-1] == max(qualities):
+                kept.keep(epoch, weights)
+            self._report(facts, report)
+            if early:
+                return True
+            if epoch < self._request.epochs and checkpoints.due():
+                report.phase("checkpoint")
+                checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
+        return False
+
+    def _epoch_of_all(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
+        """Train, and evaluate the averaged weights: after the last epoch, those of all groups."""
+        rate = self._exchange.rate(self._steps.learning_rate())
+        trained = self._train(epoch, report)
+        if (own := self._facts(epoch)) is not None:
+            self._board.add(own)
+        if epoch < self._request.epochs:
+            self._epochs.open(epoch + 1)
+        else:
+            self._await_others(epoch, report)
+        self._steps.average_statistics()
+        self._pull(averaged=True)
+        weights = self._steps.weights() if kept is not None else []
+        so_far = self._progress(epoch)
+        evaluated = self._validate(so_far, report)
+        facts = self._workload.facts(epoch, rate, trained, evaluated)
+        return self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report), weights
+
+    def _stop(self, epoch: int, report: Reporter) -> None:
+        """End the training of all groups with their next update."""
+        if self._servers is not None:
+            self._servers.stop()
+        self._await_others(epoch, report)
+        self._pull()
+
+    def _await_others(self, epoch: int, report: Reporter) -> None:
+        """Wait for the end of the other groups; other ranks of this group wait in the next call."""
+        if self._servers is None:
+            return
+        while not self._board.all_ended:
+            self._board.collect()
+            if self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s:
+                self._exchange.images = self._servers.pull().images
+                report.progress(self._progress(epoch))
+                self._reported_s = self._clock.monotonic_s()
+            self._clock.pause(PAUSE_S)
+
+    def _report(self, facts: EpochFacts, report: Reporter) -> None:
+        """Report an epoch, and what groups and servers did since the one before."""
+        if self._servers is None:
+            return
+        self._board.collect()
+        served = [
+            ServerFacts(epoch=facts.epoch, server=number, updates=found.updates, busy_share=found.busy_share)
+            for number, found in enumerate(self._servers.report())
+        ]
+        report.exchange(self._board.take(), served)
+        images, self._counted = self._exchange.images - self._counted, self._exchange.images
+        report.epoch(replace(facts, images_trained=images))

@@ -1,0 +1,155 @@
+"""The training of one group among others that exchange with the same parameter servers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aiperf.clock import Clock
+from aiperf.facts import ExchangeFacts, ProgressFacts
+from aiperf.messages import Begin
+from replica.trainer.channel import Reporter
+from replica.trainer.framework import CompiledSteps
+from replica.trainer.hybrid.board import Exchanged
+from replica.trainer.hybrid.exchange import Exchange, Terms
+from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.model.kept import BestWeights
+from replica.trainer.model.state import assign, copied
+from replica.trainer.servers.client import Servers, ServerState
+from replica.trainer.servers.protocol import Tag
+from replica.trainer.servers.shard import Recipe
+from replica.trainer.training import Training, TrainingInputs, steps_for
+from workloads.contract import Sums
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What is exchanged: the trained variables of a network, in the order of their gradients."""
+
+    network: Any
+    """The Keras model, which also has the moving statistics."""
+    variables: Sequence[Any]
+    optimiser: Any
+    """Of Keras; with parameter servers it only counts updates and knows their rate."""
+    weight_decay: float = 0.0
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the variables."""
+        return tuple(tuple(variable.shape) for variable in self.variables)
+
+
+class GroupTraining(Training):
+    """The part that all groups share: begin with rank 0's weights, train the own share."""
+
+    def __init__(
+        self, steps: CompiledSteps, inputs: TrainingInputs, group: GroupCollective, trained: Trained, clock: Clock
+    ) -> None:
+        super().__init__(steps, inputs, clock)
+        hybrid = inputs.request.hybrid
+        assert hybrid is not None
+        self._group = group
+        self._trained = trained
+        self._recipe = Recipe(
+            optimiser=hybrid.optimiser,
+            momentum=hybrid.momentum,
+            weight_decay=trained.weight_decay,
+            staleness_aware=hybrid.staleness_aware,
+        )
+        ranks = group.layout.server_ranks
+        self._servers = Servers(group.post, ranks, trained.shapes) if group.rank == 0 else None
+        """None on ranks other than the root."""
+        self._exchange = Exchange(group, self._servers, Terms(group.group, trained.shapes, hybrid.warm_up), clock)
+        self._latest: Any = None
+        """The results of the last step."""
+        self._counted = 0
+        """Images of all groups that epoch facts have reported."""
+
+    def _start(self, restored: Sequence[ServerState] = (), epochs: int = 0) -> int:
+        """Begin on every rank with rank 0's weights; the number of epochs that are done.
+
+        Every group has its first values before group 0 begins: staleness counts all that follows.
+        """
+        statistics = self._trained.network.non_trainable_weights
+        if self._group.leads:
+            assert self._servers is not None
+            values = [copied(variable) for variable in self._trained.variables]
+            self._servers.set_up(self._recipe, values, restored)
+        if self._group.group == 0:
+            self._pull()  # before another group can update
+        done = int.from_bytes(self._group.hand_down(epochs.to_bytes(8, "little")), "little")
+        sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.leads else b""
+        received, start = self._group.hand_down(sent), 0
+        for weight in statistics:
+            own = copied(weight)
+            weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))
+            start += own.nbytes
+        self._group.exchange = self._exchange
+        if self._group.group > 0:
+            self._pull()
+        self._group.gather(())
+        return done
+
+    def _pull(self, averaged: bool = False) -> None:
+        """Take the servers' values, or their moving average, on every rank of the group."""
+        answer = self._exchange.pull(averaged)
+        assign([*self._trained.variables, self._trained.optimiser.iterations], [*answer.values, answer.version])
+
+    def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
+        """Train the group's share of an epoch, until its end or that of the training."""
+        report.phase("train")
+        own = len(self._share.of_group(self._images.train_images))
+        steps = steps_for(own, self._request, self._group.size)
+        batches = itertools.takewhile(lambda _: not self._exchange.stopped, self._epochs.train(epoch))
+        totals = np.zeros(2)
+        self._exchange.begin_epoch()
+        for results, due in self._walk(self._step, batches, min(limit or steps, steps), epoch):
+            totals += results[:, :2].astype(np.float64).sum(axis=0)
+            if due:
+                report.progress(self._progress(epoch))
+        return Sums.of(totals)
+
+    def _step(self, images: Any, labels: Any) -> Any:
+        """A training step; nothing once the training has reached its target."""
+        if not self._exchange.stopped:
+            self._latest = self._steps.train(images, labels)
+            return self._latest
+        return self._latest * 0
+
+    def _progress(self, epoch: int) -> ProgressFacts:
+        images = self._exchange.images - self._counted
+        return ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)
+
+    def _facts(self, epoch: int) -> ExchangeFacts | None:
+        """What the group exchanged in the epoch; None on ranks other than its root."""
+        return self._exchange.facts(epoch) if self._servers is not None else None
+
+
+class FollowingTraining(GroupTraining):
+    """The training of a group other than 0, whose root reports to rank 0."""
+
+    def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
+        """Train to the last epoch, or until group 0 ends it. Raises TrialFailedError on a NaN."""
+        done = self._start()
+        if begin.only_steps is not None:
+            self._train(1, report, begin.only_steps)
+            self._send(Exchanged(last=True))
+            return False
+        for epoch in range(done + 1, self._request.epochs + 1):
+            trained = self._train(epoch, report) if not self._exchange.stopped else Sums(0, 0.0)
+            last = self._exchange.stopped or epoch == self._request.epochs
+            if not last:
+                self._epochs.open(epoch + 1)
+            self._send(Exchanged(facts=self._facts(epoch) if trained.examples else None, last=last))
+            if last:
+                break
+        return False
+
+    def _send(self, message: Exchanged) -> None:
+        """Report to rank 0, if this is a root."""
+        if self._servers is not None:
+            self._group.post.send_text(message.model_dump_json().encode(), 0, Tag.EXCHANGED)

@@ -1,0 +1,139 @@
+"""The side of a group's root: gradients go to the parameter servers, new values come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replica.trainer.servers.post import Post, wait_for
+from replica.trainer.servers.protocol import (
+    HEADER_VALUES,
+    Served,
+    Setting,
+    Sharding,
+    State,
+    Tag,
+    body_of,
+    header_of,
+)
+from replica.trainer.servers.shard import VALUES, Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The state of one server."""
+
+    vectors: Mapping[str, NDArray[np.float32]]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the servers have answered to a gradient, or to the question for values."""
+
+    values: list[NDArray[np.float32]]
+    """Of all parameters; they are overwritten by the next answer."""
+    staleness: int
+    """Of the gradient: the largest over the servers."""
+    version: int
+    """Updates that the first server has applied."""
+    images: int
+    """Images of the updates of all groups so far."""
+    stopped: bool
+    """True if the training has reached its target."""
+
+
+class Servers:
+    """All parameter servers, as one root sees them."""
+
+    def __init__(self, post: Post, ranks: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
+        self._post = post
+        self._ranks = tuple(ranks)
+        self._sharding = Sharding(tuple(shapes), len(self._ranks))
+        sizes = [size + HEADER_VALUES for size in self._sharding.sizes()]
+        self._sent = [np.zeros(size, np.float32) for size in sizes]
+        self._received = [np.zeros(size, np.float32) for size in sizes]
+        self.bytes = 0
+        """Exchanged so far, in both directions."""
+
+    def set_up(self, recipe: Recipe, values: Sequence[NDArray[Any]], states: Sequence[ServerState] = ()) -> None:
+        """Give every server its parameters, or its state in an earlier training; by root 0."""
+        for server, rank in enumerate(self._ranks):
+            state = states[server] if states else self._fresh(server, values)
+            setting = Setting(recipe=recipe, names=tuple(state.vectors), version=state.version)
+            self._post.send_text(setting.model_dump_json().encode(), rank, Tag.SET)
+            for vector in state.vectors.values():
+                self._post.send(np.ascontiguousarray(vector, np.float32), rank, Tag.VECTOR)
+
+    def _fresh(self, server: int, values: Sequence[NDArray[Any]]) -> ServerState:
+        vector = np.empty(self._sharding.sizes()[server], np.float32)
+        self._sharding.fill(server, values, vector)
+        return ServerState({VALUES: vector}, 0)
+
+    def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int) -> Answer:
+        """Send gradients of the values of the last answer; wait for the new values."""
+        for server, (rank, message) in enumerate(zip(self._ranks, self._sent, strict=True)):
+            self._sharding.fill(server, gradients, body_of(message))
+            header = header_of(message)
+            header["version"] = header_of(self._received[server])["version"]
+            header["images"], header["rate"] = images, rate
+            self._post.send(message, rank, Tag.GRADIENT)
+            self.bytes += message.nbytes
+        return self._answers(Tag.GRADIENT)
+
+    def pull(self, averaged: bool = False) -> Answer:
+        """Ask for the present values, or for their moving average.
+
+        Gradients are pushed for the present values alone.
+        """
+        tag = Tag.AVERAGE if averaged else Tag.VALUES
+        for rank in self._ranks:
+            self._post.send_text(b"", rank, tag)
+        return self._answers(tag)
+
+    def _answers(self, tag: Tag) -> Answer:
+        for rank, into in zip(self._ranks, self._received, strict=True):
+            self._post.take(wait_for(self._post, rank, tag), into)
+            self.bytes += into.nbytes
+        headers = [header_of(message) for message in self._received]
+        return Answer(
+            values=self._sharding.values([body_of(message) for message in self._received]),
+            staleness=max(int(header["staleness"]) for header in headers),
+            version=int(headers[0]["version"]),
+            images=int(headers[0]["images"]),
+            stopped=any(bool(header["stopped"]) for header in headers),
+        )
+
+    def states(self) -> list[ServerState]:
+        """The state of every server, for a checkpoint; by root 0."""
+        found = []
+        for rank in self._ranks:
+            self._post.send_text(b"", rank, Tag.STATE)
+            state = State.model_validate_json(self._post.take_text(wait_for(self._post, rank, Tag.STATE)))
+            vectors = {name: self._post.take_vector(wait_for(self._post, rank, Tag.VECTOR)) for name in state.names}
+            found.append(ServerState(vectors, state.version))
+        return found
+
+    def report(self) -> list[Served]:
+        """The work of each server since the last report; by root 0."""
+        for rank in self._ranks:
+            self._post.send_text(b"", rank, Tag.REPORT)
+        return [
+            Served.model_validate_json(self._post.take_text(wait_for(self._post, rank, Tag.REPORT)))
+            for rank in self._ranks
+        ]
+
+    def stop(self) -> None:
+        """End the training of every group after its next update; by root 0."""
+        for rank in self._ranks:
+            self._post.send_text(b"", rank, Tag.STOP)
+
+
+def end_ranks(post: Post, ranks: Sequence[int]) -> None:
+    """Let servers and other ranks end; by root 0, after all groups."""
+    for rank in ranks:
+        post.send_text(b"", rank, Tag.END)

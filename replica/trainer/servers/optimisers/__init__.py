@@ -1,0 +1,17 @@
+"""Optimisers of parameter servers by name."""
+
+from __future__ import annotations
+
+from aiperf.registry import Registry
+from replica.trainer.servers.optimisers.contract import MakeOptimiser, ServerOptimiser
+
+SERVER_OPTIMISERS: Registry[MakeOptimiser] = Registry(
+    "optimiser of parameter servers",
+    {
+        "sgd": "replica.trainer.servers.optimisers.sgd:Sgd",
+        "adam": "replica.trainer.servers.optimisers.adam:Adam",
+    },
+)
+"""Each is called with the number of values and the momentum (of Adam: beta 1)."""
+
+__all__ = ["SERVER_OPTIMISERS", "ServerOptimiser"]

@@ -1,0 +1,125 @@
+"""Messages between the roots of the groups and the parameter servers.
+
+A message with values is a float32 vector with a header of 8 elements at its end, whose bits are the
+fields of `HEADER`: all vectors of one server travel as one message. Anything else is JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.shard import Recipe
+
+HEADER = np.dtype(
+    [("version", "<i8"), ("images", "<i8"), ("rate", "<f4"), ("staleness", "<i4"), ("stopped", "<i4"), ("", "<i4")]
+)
+"""`version`: of the values that a gradient was computed on, or of those that are sent. `images`: of
+a gradient, or of all that a server has applied. `stopped`: the training has reached its target."""
+
+HEADER_VALUES = HEADER.itemsize // 4
+
+
+class Tag(IntEnum):
+    """Kinds of messages; an answer has the tag of its question."""
+
+    SET = 1
+    """Root 0 to a server: `Setting`; then its vectors, each with the tag VECTOR."""
+    VECTOR = 2
+    GRADIENT = 3
+    """A root to a server, and back: a gradient, and the new values."""
+    VALUES = 4
+    """The present values."""
+    AVERAGE = 5
+    """Their moving average."""
+    STATE = 6
+    """Root 0 asks a server: a JSON list of names and a version; then the vectors."""
+    REPORT = 7
+    """Root 0 asks a server for its `Served`."""
+    STOP = 8
+    """Root 0 to a server: tell every group with its next answer to end."""
+    END = 9
+    """Root 0 to every other rank: end."""
+    BEGIN = 10
+    """Root 0 to another root: what the agent says, or how the training starts."""
+    GATHERED = 11
+    """A root to root 0: what its group has to say."""
+    EXCHANGED = 12
+    """A root to root 0: the `ExchangeFacts` of an epoch."""
+
+
+class Setting(BaseModel):
+    """The state that a server starts with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    recipe: Recipe
+    names: tuple[str, ...]
+    """Of the vectors that follow; only "values": a new training."""
+    version: int = 0
+
+
+class Served(BaseModel):
+    """The work of a server since the last such report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    updates: int
+    busy_share: float
+
+
+class State(BaseModel):
+    """The names of a server's vectors, and their version."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: tuple[str, ...]
+    version: int
+
+
+def header_of(message: Vector) -> Any:
+    """The header at the end of a message, as a record that can be read and set in place."""
+    return message[len(message) - HEADER_VALUES :].view(HEADER)[0]
+
+
+def body_of(message: Vector) -> Vector:
+    """The values of a message, without a copy."""
+    return message[: len(message) - HEADER_VALUES]
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which server keeps which parameters: parameter n is on server n mod `servers`."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    servers: int
+
+    def sizes(self) -> list[int]:
+        """Number of values of each server."""
+        return [sum(int(np.prod(shape)) for shape in self.shapes[n :: self.servers]) for n in range(self.servers)]
+
+    def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:
+        """Write the values of a server's parameters, one behind the other."""
+        start = 0
+        for value in values[server :: self.servers]:
+            into[start : start + value.size] = value.reshape(-1)
+            start += value.size
+
+    def values(self, vectors: Sequence[Vector]) -> list[NDArray[np.float32]]:
+        """The parameters in their order, as parts of the servers' vectors."""
+        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(self.shapes)
+        for server, vector in enumerate(vectors):
+            start = 0
+            for number in range(server, len(self.shapes), self.servers):
+                shape = self.shapes[number]
+                size = int(np.prod(shape))
+                found[number] = vector[start : start + size].reshape(shape)
+                start += size
+        return found

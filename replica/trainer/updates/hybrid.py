@@ -1,0 +1,61 @@
+"""The ranks of a group average their gradients, and parameter servers apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.model.state import assign, copied
+
+
+class HybridUpdate:
+    """Synchronous in a group, asynchronous between groups (Kurth et al. 2017).
+
+    The mean over the group's images is that of `SynchronousUpdate`. The root sends it to the
+    servers with the rate, which it reads from the schedule at the version of its weights: so the
+    schedule counts the updates of all groups, and only Keras knows it. Clipping needs the norm over
+    all parameters, of which a server has a part: the root clips.
+    """
+
+    compilable = False
+    traceable = False
+
+    def __init__(self, optimiser: Any, collective: Collective) -> None:
+        assert isinstance(collective, GroupCollective)
+        self._optimiser = optimiser
+        self._group = collective
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
+        """Exchange the group's mean gradients for new values; not before the training begins."""
+        exchange = self._group.exchange
+        copied(sums)  # waits for the device
+        if exchange is not None:
+            exchange.lap("computing")
+        totals, means = self._mean(gradients, sums)
+        if exchange is None:
+            return totals, means
+        images = round(float(copied(totals)[1]))
+        sent = self._clipped([copied(gradient) for gradient in means]) if self._group.rank == 0 else []
+        exchange.lap("group")
+        answer = exchange.push(sent, exchange.rate(float(self._optimiser.learning_rate)), images)
+        assign([*variables, self._optimiser.iterations], [*answer.values, answer.version])
+        return totals, means
+
+    def _mean(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
+        if self._group.size == 1:
+            return sums, gradients
+        weighted = [gradient * sums[1] for gradient in gradients]
+        *summed, totals = self._group.sum_tensors([*weighted, sums], "gradients")
+        return totals, [gradient / totals[1] for gradient in summed]
+
+    def _clipped(self, gradients: list[Any]) -> list[Any]:
+        """The gradients, scaled down to the optimiser's largest norm."""
+        largest = self._optimiser.global_clipnorm
+        if largest is None:
+            return gradients
+        norm = float(np.sqrt(sum(float(np.sum(np.square(gradient))) for gradient in gradients)))
+        return gradients if norm <= largest else [gradient * np.float32(largest / norm) for gradient in gradients]

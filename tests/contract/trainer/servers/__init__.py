@@ -1,0 +1,1 @@
+"""What parameter servers do with gradients."""

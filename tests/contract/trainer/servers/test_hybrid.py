@@ -1,0 +1,171 @@
+"""Hybrid trainings by real ranks: the synchronous result with one group, sums, stops, deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiperf.config.datasets import DIGITS
+from aiperf.config.settings import load_config
+from aiperf.errors import TrialFailedError
+from aiperf.facts import EpochFacts, ExchangeFacts, HybridTraining, ServerFacts
+from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange
+from replica.trial.trainer_process import RankSetup, TrainerProcess
+from testing.needs import need
+from tests.contract.trainer.test_ranks import MARK, config_with, rank_number, ranks, request_for
+
+pytest.importorskip("mpi4py", reason="the extra [hybrid] is not installed")
+
+BATCH = 36
+"""Images of a rank in a step; two ranks do 20 steps an epoch."""
+
+
+class OneServer(RankSetup):
+    """Ranks with a parameter server, also for one group."""
+
+    @property
+    def servers(self) -> int:
+        return 1
+
+
+@dataclass
+class Seen:
+    """What a training has reported."""
+
+    epochs: list[EpochFacts] = field(default_factory=list)
+    groups: list[ExchangeFacts] = field(default_factory=list)
+    servers: list[ServerFacts] = field(default_factory=list)
+    early: bool | None = None
+
+    def take(self, message: FromTrainer) -> None:
+        if isinstance(message, TrainerEpoch):
+            self.epochs.append(message.facts)
+        elif isinstance(message, TrainerExchange):
+            self.groups += message.groups
+            self.servers += message.servers
+        elif isinstance(message, TrainerDone):
+            self.early = message.early
+
+
+def setup(groups: int, size: int = 1) -> RankSetup:
+    need("mpirun")
+    chosen = {"run.dataset": "digits", "replica.rank_starter": "mpirun", "training.groups": groups}
+    return OneServer(load_config(overrides=chosen), groups * size)
+
+
+def hybrid(groups: int, **changes: Any) -> HybridTraining:
+    fields: dict[str, Any] = {"groups": groups, "servers": 1, "optimiser": "sgd", "momentum": 0.9}
+    return HybridTraining(**{**fields, **changes})
+
+
+ADAM = hybrid(2, optimiser="adam", momentum=0.8, warm_up=8)
+
+
+def train(ranks_: RankSetup, folder: Path, checkpoint: Path, restore: int = 0, **changes: Any) -> Seen:
+    async def training() -> Seen:
+        seen = Seen()
+        trainer = await TrainerProcess.start(ranks_, request_for(folder, **changes), folder / "log")
+        try:
+            await trainer.until_ready(120)
+            assert trainer.built is not None
+            assert trainer.built.devices == ("cpu",) * ranks_.ranks, "those of all groups"
+            await trainer.begin(Begin(trial=1, checkpoint_path=str(checkpoint), restore=restore))
+            async for message in trainer.messages(120):
+                seen.take(message)
+            return seen
+        finally:
+            await trainer.end()
+
+    return asyncio.run(training())
+
+
+def check_sums(seen: Seen) -> None:
+    """What must hold of every training."""
+    for exchanged in seen.groups:
+        assert sum(exchanged.staleness) == exchanged.updates > 0
+        assert min(exchanged.computing_s, exchanged.group_s, exchanged.waiting_s, exchanged.bytes_exchanged) > 0
+    assert sum(epoch.images_trained for epoch in seen.epochs) == sum(group.images for group in seen.groups)
+    assert sum(served.updates for served in seen.servers) == sum(group.updates for group in seen.groups)
+    assert all(0 <= served.busy_share <= 1 for served in seen.servers)
+    assert all(epoch.images_evaluated == DIGITS.validation_images for epoch in seen.epochs)
+
+
+def test_one_group_trains_what_synchronous_ranks_train(tmp_path: Path) -> None:
+    kept = {name: tmp_path / f"{name}.npz" for name in ("hybrid", "synchronous")}
+    changes: dict[str, Any] = {"batch_size": BATCH, "momentum": 0.9}
+    seen = train(setup(1, size=2), tmp_path, kept["hybrid"], hybrid=hybrid(1), **changes)
+    check_sums(seen)
+    assert [group.staleness for group in seen.groups] == [(20,), (20,)]
+    assert [epoch.images_trained for epoch in seen.epochs] == [DIGITS.train_images] * 2
+    train(RankSetup(config_with("mpirun"), 2), tmp_path, kept["synchronous"], **changes)
+    with np.load(kept["hybrid"]) as found, np.load(kept["synchronous"]) as wanted:
+        for number in range(4):  # kernel and bias of both layers, after 20 steps
+            name = f"variable-{number:05d}"
+            np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_two_groups_train_every_image_once_and_resume(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.npz"
+    changes: dict[str, Any] = {"epochs": 6, "max_epochs": 6, "learning_rate": 0.005, "hybrid": ADAM}
+    seen = train(setup(2), tmp_path, kept, **changes)
+    check_sums(seen)
+    assert seen.early is False
+    by_epoch = {(group.epoch, group.group): group for group in seen.groups}
+    assert sorted(by_epoch) == [(epoch, group) for epoch in range(1, 7) for group in (0, 1)]
+    for epoch in range(1, 7):
+        assert [by_epoch[epoch, group].images for group in (0, 1)] == [719, 718]
+    updates = sum(group.updates for group in seen.groups)
+    mean = sum(group.mean_staleness * group.updates for group in seen.groups) / updates
+    assert 0.5 <= mean <= 1.5, "G - 1, within a half"
+    accuracies = [epoch.accuracy or 0.0 for epoch in seen.epochs]
+    assert max(accuracies) > 0.8
+    with np.load(kept) as archive:
+        done = len(archive["accuracies"])
+        # Numbers of the state: Keras's counter and rate, and the version of the server.
+        version = [int(archive[name]) for name in sorted(archive.files) if archive[name].shape == ()][-1]
+    again = train(setup(2), tmp_path, kept, restore=done, **changes)
+    check_sums(again)
+    assert [epoch.epoch for epoch in again.epochs] == list(range(done + 1, 7))
+    steps = 6 * 46
+    assert again.epochs[0].learning_rate == pytest.approx(0.005 * (1 - version / steps), rel=1e-4)
+    assert (again.epochs[0].accuracy or 0.0) > 0.7, "not from the start"
+
+
+def test_group_0_ends_all_groups_at_their_next_exchange(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"epochs": 500, "max_epochs": 500, "patience": 1, "learning_rate": 1e-9}
+    seen = train(setup(2), tmp_path, tmp_path / "kept.npz", hybrid=ADAM, **changes)
+    assert seen.early is True
+    assert len(seen.epochs) < 50
+    check_sums(seen)
+
+
+@pytest.mark.parametrize(("victim", "what"), [(1, "the root of a group"), (2, "the server")])
+def test_a_killed_rank_ends_the_trial_and_all_ranks(
+    victim: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, mark := str(tmp_path))
+
+    async def scenario() -> None:
+        request = request_for(tmp_path, epochs=1000, max_epochs=1000, hybrid=ADAM)
+        trainer = await TrainerProcess.start(setup(2), request, tmp_path / "log")
+        try:
+            await trainer.until_ready(120)
+            await trainer.begin(Begin(trial=1))
+            hit = False
+            with pytest.raises(TrialFailedError, match=f"rank_lost: rank {victim} ended with signal 9"):
+                async for message in trainer.messages(60):
+                    if isinstance(message, TrainerEpoch) and not hit:
+                        os.kill(next(rank.pid for rank in ranks(mark) if rank_number(rank) == victim), signal.SIGKILL)
+                        hit = True
+        finally:
+            await trainer.end()
+
+    asyncio.run(scenario())
+    assert ranks(mark) == []

@@ -1,0 +1,65 @@
+"""One suite for every optimiser of parameter servers: each step is Keras's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from replica.trainer.servers.optimisers import SERVER_OPTIMISERS
+from replica.trainer.servers.shard import Recipe, Shard
+
+KERAS: dict[str, Any] = {
+    "sgd": lambda momentum, decay: keras.optimizers.SGD(0.1, momentum=momentum, weight_decay=decay),
+    "adam": lambda momentum, decay: keras.optimizers.Adam(0.1, beta_1=momentum, weight_decay=decay),
+}
+"""An optimiser that is missing here fails every test of the suite."""
+
+
+@pytest.mark.parametrize("name", list(SERVER_OPTIMISERS))
+@pytest.mark.parametrize("momentum", [0.0, 0.8, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_every_step_is_that_of_keras(name: str, momentum: float, decay: float) -> None:
+    rng = np.random.default_rng(1)
+    start = rng.standard_normal(50).astype(np.float32)
+    variable = keras.Variable(start)
+    theirs = KERAS[name](momentum, decay or None)
+    theirs.build([variable])
+    ours = Shard(Recipe(optimiser=name, momentum=momentum, weight_decay=decay), start)
+    for step in range(30):
+        gradient = (rng.standard_normal(50) * 10.0 ** rng.integers(-3, 2, 50)).astype(np.float32)
+        rate = 0.1 / (1 + step)
+        theirs.learning_rate = rate
+        theirs.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+        ours.apply(gradient, rate, step, 1)
+        expected = np.asarray(keras.ops.convert_to_numpy(variable))
+        np.testing.assert_allclose(ours.values, expected, rtol=1e-6, atol=1e-6)
+        # From the same values: errors of a step do not add up to those of another.
+        ours.values[:] = expected
+
+
+@pytest.mark.parametrize("name", list(SERVER_OPTIMISERS))
+def test_a_restored_optimiser_goes_on_bit_by_bit(name: str) -> None:
+    rng = np.random.default_rng(2)
+    recipe = Recipe(optimiser=name, momentum=0.9)
+    one = Shard(recipe, rng.standard_normal(20).astype(np.float32))
+    gradients = rng.standard_normal((6, 20)).astype(np.float32)
+    for number, gradient in enumerate(gradients[:3]):
+        one.apply(gradient.copy(), 0.1, number, 1)
+    other = Shard(recipe, np.zeros(20, np.float32))
+    other.restore({name: vector.copy() for name, vector in one.state().items()}, one.version)
+    for number, gradient in enumerate(gradients[3:], 3):
+        one.apply(gradient.copy(), 0.1, number, 1)
+        other.apply(gradient.copy(), 0.1, number, 1)
+    for mine, found in zip(one.state().values(), other.state().values(), strict=True):
+        np.testing.assert_array_equal(mine, found)
+    assert one.version == other.version == 6
+
+
+def test_a_state_of_another_optimiser_is_refused() -> None:
+    sgd = Shard(Recipe(optimiser="sgd", momentum=0.9), np.zeros(3, np.float32))
+    adam = Shard(Recipe(optimiser="adam", momentum=0.9), np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="of other servers"):
+        adam.restore(sgd.state(), 0)

@@ -1,0 +1,145 @@
+"""Parameter servers: order of arrival, staleness, averages, state, end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from replica.trainer.servers.client import ServerState
+from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
+from replica.trainer.servers.shard import AVERAGING, Recipe
+from testing.places import ROOT
+from testing.trainings.posts import serving
+
+SHAPES = [(2, 3), (), (4,), (1, 1, 5), (2,)]
+SGD = Recipe(optimiser="sgd", momentum=0.0)
+
+
+def values_of(number: float) -> list[np.ndarray]:
+    return [np.full(shape, number + place, np.float32) for place, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 7])
+def test_every_parameter_comes_back_from_its_server(servers: int) -> None:
+    with serving(1, servers, SHAPES) as (root,):
+        root.set_up(SGD, values_of(1.0))
+        answer = root.pull()
+        for found, expected in zip(answer.values, values_of(1.0), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        answer = root.push([np.full(shape, 2.0, np.float32) for shape in SHAPES], 0.25, 7)
+        for found, expected in zip(answer.values, values_of(0.5), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        assert (answer.version, answer.images, answer.staleness, answer.stopped) == (1, 7, 0, False)
+
+
+def test_parameter_n_is_on_server_n_mod_servers() -> None:
+    sharding = Sharding(tuple(SHAPES), 2)
+    assert sharding.sizes() == [6 + 4 + 2, 1 + 5]
+
+
+def test_a_message_has_its_header_behind_the_values() -> None:
+    message = np.zeros(3 + HEADER_VALUES, np.float32)  # at an odd place for numbers of 8 bytes
+    header_of(message)["version"] = 1 << 40
+    header_of(message)["rate"] = 0.5
+    assert (int(header_of(message)["version"]), float(header_of(message)["rate"])) == (1 << 40, 0.5)
+    np.testing.assert_array_equal(body_of(message), [0, 0, 0])
+
+
+def test_staleness_counts_the_updates_of_others_since_the_values_were_taken() -> None:
+    gradient = [np.ones(shape, np.float32) for shape in SHAPES]
+    with serving(2, 2, SHAPES) as (one, other):
+        one.set_up(SGD, values_of(0.0))
+        one.pull()
+        other.pull()
+        assert [one.push(gradient, 0.1, 1).staleness for _ in range(3)] == [0, 0, 0]
+        late = other.push(gradient, 0.1, 5)
+        assert (late.staleness, late.version, late.images) == (3, 4, 8)
+        assert other.push(gradient, 0.1, 1).staleness == 0
+        assert one.push(gradient, 0.1, 1).staleness == 2
+        assert [served.updates for served in one.report()] == [6, 6]
+        assert [served.updates for served in one.report()] == [0, 0], "since the last report"
+
+
+def test_a_late_update_moves_less_if_the_rate_is_aware_of_staleness() -> None:
+    recipe = Recipe(optimiser="sgd", momentum=0.0, staleness_aware=True)
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(recipe, [np.zeros(1, np.float32)])
+        one.pull()
+        other.pull()
+        assert one.push([np.ones(1, np.float32)], 1.0, 1).values[0] == [-1.0]
+        assert other.push([np.ones(1, np.float32)], 1.0, 1).values[0] == [-1.5]
+
+
+def test_the_average_follows_every_update() -> None:
+    with serving(1, 1, [(1,)]) as (root,):
+        root.set_up(SGD, [np.ones(1, np.float32)])
+        average = value = 1.0
+        for _ in range(5):
+            value -= 0.5
+            average = AVERAGING * average + (1 - AVERAGING) * value
+            root.push([np.ones(1, np.float32)], 0.5, 1)
+        assert root.pull(averaged=True).values[0] == pytest.approx([average], rel=1e-6)
+        assert root.pull().values[0] == pytest.approx([value])
+
+
+def test_a_stop_lets_every_group_apply_one_more_update() -> None:
+    gradient = [np.ones(1, np.float32)]
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        assert not other.pull().stopped
+        one.stop()
+        one.report()  # the stop was heard
+        answer = other.push(gradient, 1.0, 3)
+        assert answer.stopped
+        assert (float(answer.values[0][0]), answer.images) == (-1.0, 3), "what was computed counts"
+
+
+def test_state_is_restored_exactly() -> None:
+    rng = np.random.default_rng(3)
+    recipe = Recipe(optimiser="adam", momentum=0.8)
+    gradients = [[rng.standard_normal(shape).astype(np.float32) for shape in SHAPES] for _ in range(4)]
+    with serving(1, 2, SHAPES) as (root,):
+        root.set_up(recipe, values_of(1.0))
+        for gradient in gradients[:3]:
+            root.push(gradient, 0.1, 1)
+        kept = root.states()
+        expected = [value.copy() for value in root.push(gradients[3], 0.1, 1).values]
+    with serving(1, 2, SHAPES) as (root,):
+        root.set_up(recipe, values_of(9.0), kept)
+        for found, state in zip(root.states(), kept, strict=True):
+            assert found.version == state.version == 3
+            assert found.vectors.keys() == {"values", "average", "first", "second"}
+            for name, vector in state.vectors.items():
+                np.testing.assert_array_equal(found.vectors[name], vector)
+        root.pull()
+        answer = root.push(gradients[3], 0.1, 1)
+        assert answer.staleness == 0
+        for value, wanted in zip(answer.values, expected, strict=True):
+            np.testing.assert_array_equal(value, wanted)
+
+
+def test_other_ranks_may_ask_before_the_servers_are_set_up() -> None:
+    with serving(2, 1, [(1,)]) as (one, other):
+        # Its question is there first.
+        other._post.send_text(b"", 2, Tag.VALUES)
+        one.set_up(SGD, [np.ones(1, np.float32)], [ServerState({"values": np.ones(1, np.float32)}, 0)])
+        assert other.pull().values[0] == [1.0]
+
+
+def test_a_server_loads_no_framework() -> None:
+    heavy = "{'tensorflow', 'keras', 'jax', 'torch', 'horovod', 'pandas', 'sklearn'}"
+    program = f"import sys, replica.trainer.__main__, replica.trainer.servers.server; print({heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "set()"
+
+
+def test_a_synchronous_training_loads_no_mpi() -> None:
+    program = (
+        "import sys, replica.trainer.__main__, replica.trainer.ready, replica.trainer.science.ready; "
+        "print('mpi4py' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "False"
