@@ -24,10 +24,18 @@ from analysis.report.model import (
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 from analysis.report.workloads import InstancePart, ModelTrialPart, QualityPart, WorkloadPart
 
+RUN = (
+    "name", "status", "ended", "started", "duration_s", "score_ops", "regulated_score_ops", "peak_ops",
+    "sustained_ops", "error", "replicas", "accelerators", "ranks", "images_trained", "images_evaluated",
+    "operations_total",
+)  # fmt: skip
+"""Columns of the table of the run itself, which has one row."""
+
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
     """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
     return {
+        "run": pd.DataFrame([{name: getattr(report, name) for name in RUN}]),
         "replicas": _replicas(report),
         "timeline": _table(TimelinePart, report.timeline),
         "failures": _table(FailurePart, report.failures),

@@ -49,6 +49,8 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
     if report.hyperparameters:
         console.print(_hyperparameters(report))
     console.print(_replicas(report))
+    if report.sustained_ops is not None:
+        console.print(_rates(report))
     if report.statistics is not None:
         console.print(_statistics(report))
     if report.roofline is not None and report.roofline.ceilings:
@@ -121,6 +123,15 @@ def _hyperparameters(report: Report) -> Table:
         table.add_row(
             part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
         )
+    return table
+
+
+def _rates(report: Report) -> Table:
+    """Peak and sustained rate apart, next to the score."""
+    table = make_table("Rates", "rate", "OPS", "mean over", left=("rate", "mean over"))
+    table.add_row("peak", si(report.peak_ops, "OPS"), "the best ten progress intervals")
+    table.add_row("sustained", si(report.sustained_ops, "OPS"), "first training step to last record of work")
+    table.add_row("score", si(report.score_ops, "OPS"), "the whole run")
     return table
 
 

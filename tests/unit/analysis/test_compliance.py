@@ -228,6 +228,20 @@ def test_a_report_that_was_edited_is_found(tmp_path: Path) -> None:
     assert compliance.differences[0].startswith("report.json: score_ops is ")
 
 
+@pytest.mark.parametrize("name", ["peak_ops", "sustained_ops"])
+def test_a_rate_that_was_edited_is_found_and_one_of_an_earlier_version_is_not(name: str, tmp_path: Path) -> None:
+    root = reported(tmp_path / "run", Story())
+    file = open_run(root).report_json
+    document = json.loads(file.read_text())
+    document[name] *= 1.001
+    file.write_text(json.dumps(document))
+    (difference,) = check_result(root).differences
+    assert difference.startswith(f"report.json: {name} is ")
+    del document[name]
+    file.write_text(json.dumps(document))
+    assert check_result(root).differences == ()
+
+
 def pack(root: Path, target: Path) -> Path:
     write_archive(open_run(root), target, mlperf_system(build_report(read_run(open_run(root)))))
     return target
