@@ -20,6 +20,7 @@ SAME = (
     "operations_total",
     "timeline",
     "workloads",
+    "hybrid",
     "sustained_ops",
     "status",
 )
@@ -30,7 +31,7 @@ NEAR = ("peak_ops",)
 
 ROUNDING = 1e-9
 
-LONG = frozenset({"timeline", "workloads"})
+LONG = frozenset({"timeline", "workloads", "hybrid"})
 """Fields that are too long to be shown."""
 
 
