@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from statistics import fmean
@@ -47,16 +48,19 @@ def _seconds(body: GroupExchanged) -> float:
 
 def _all(own: Sequence[GroupExchanged], served: Sequence[ServerServed]) -> dict[str, Any]:
     weights = _weights(own)
-    groups = sorted({body.group for body in own})
-    servers = [_server(number, [body for body in served if body.server == number], weights)
-               for number in sorted({body.server for body in served})]  # fmt: skip
-    known = [server.busy_share for server in servers if server.busy_share is not None]
+    groups, by_server = defaultdict[int, list[GroupExchanged]](list), defaultdict[int, list[ServerServed]](list)
+    for group in own:
+        groups[group.group].append(group)
+    for server in served:
+        by_server[server.server].append(server)
+    servers = [_server(number, found, weights) for number, found in sorted(by_server.items())]
+    known = [part.busy_share for part in servers if part.busy_share is not None]
     return {
         **_exchange(own),
         "groups": len(groups),
         "parameter_servers": len(servers),
         "busy_share": fmean(known) if known else None,
-        "group_details": tuple(_group(number, [body for body in own if body.group == number]) for number in groups),
+        "group_details": tuple(_group(number, found) for number, found in sorted(groups.items())),
         "server_details": tuple(servers),
     }
 
