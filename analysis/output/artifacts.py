@@ -8,6 +8,7 @@ from pathlib import Path
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from analysis.output.figures import curves, search
+from analysis.output.figures.hybrid import hybrid_chart
 from analysis.output.figures.quality import quality_drawings
 from analysis.output.figures.roofline import roofline_chart
 from analysis.output.figures.style import Drawing
@@ -32,6 +33,7 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
         search.family_tree(report),
         search.tuner_chart(report),
         roofline_chart(report),
+        hybrid_chart(report),
     )
     yield from (drawing for drawing in every if drawing is not None)
     yield from quality_drawings(report)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from aiperf.outside.text import for_cell
 from analysis.reading.run_data import RunData
+from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,
     HyperparameterPart,
@@ -24,10 +25,18 @@ from analysis.report.model import (
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 from analysis.report.workloads import InstancePart, ModelTrialPart, QualityPart, WorkloadPart
 
+RUN = (
+    "name", "status", "ended", "started", "duration_s", "score_ops", "regulated_score_ops", "peak_ops",
+    "sustained_ops", "error", "replicas", "accelerators", "ranks", "images_trained", "images_evaluated",
+    "operations_total",
+)  # fmt: skip
+"""Columns of the table of the run itself, which has one row."""
+
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
     """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
     return {
+        "run": pd.DataFrame([{name: getattr(report, name) for name in RUN}]),
         "replicas": _replicas(report),
         "timeline": _table(TimelinePart, report.timeline),
         "failures": _table(FailurePart, report.failures),
@@ -35,6 +44,7 @@ def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
         "usage": _table(UsagePart, report.usage),
         "epochs": _epochs(data),
         **_roofline(report.roofline),
+        **_hybrid(report.hybrid),
         **(_science(report.workloads) if report.is_science else _automl(report)),
     }
 
@@ -55,6 +65,21 @@ def _science(parts: Sequence[WorkloadPart]) -> dict[str, pd.DataFrame]:
         "models": _placed(InstancePart, models).drop(columns=["curve", "trials"]),
         "model_trials": _placed(ModelTrialPart, [(place, trial) for place, model in inner for trial in model.trials]),
         "quality": _placed(QualityPart, [(place, point) for place, model in inner for point in model.curve]),
+    }
+
+
+def _hybrid(part: HybridPart | None) -> dict[str, pd.DataFrame]:
+    """Trainings, the groups and servers of each, and updates by staleness; none if synchronous."""
+    if part is None:
+        return {}
+    trials = [({"trial": trial.trial}, trial) for trial in part.trials]
+    late = [(trial.trial, staleness, updates) for trial in part.trials
+            for staleness, updates in enumerate(trial.staleness.histogram)]  # fmt: skip
+    return {
+        "hybrid_trials": _table(HybridTrialPart, part.trials).drop(columns=["group_details", "server_details"]),
+        "hybrid_groups": _placed(GroupPart, [(place, group) for place, own in trials for group in own.group_details]),
+        "hybrid_servers": _placed(ServerPart, [(place, one) for place, own in trials for one in own.server_details]),
+        "staleness": pd.DataFrame(late, columns=["trial", "staleness", "updates"]),
     }
 
 

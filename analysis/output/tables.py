@@ -12,6 +12,7 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
+from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
 from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.words import TRIAL_STATES, known
 from analysis.report.model import Report
@@ -49,6 +50,10 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
     if report.hyperparameters:
         console.print(_hyperparameters(report))
     console.print(_replicas(report))
+    if report.sustained_ops is not None:
+        console.print(_rates(report))
+    for table in _hybrid(report):
+        console.print(table)
     if report.statistics is not None:
         console.print(_statistics(report))
     if report.roofline is not None and report.roofline.ceilings:
@@ -89,6 +94,15 @@ def _workloads(report: Report) -> Iterator[Table]:
             yield _shown(f"Models of {part.workload}", filled(to_quality))
 
 
+def _hybrid(report: Report) -> Iterator[Table]:
+    """Trainings, groups and servers of hybrid training; none if trainings were synchronous."""
+    if report.hybrid is None:
+        return
+    yield _shown("Hybrid training", training_rows(report.hybrid)[-MOST_ROWS:])
+    yield _shown("Groups", group_rows(report.hybrid)[:MOST_ROWS])
+    yield _shown("Parameter servers", server_rows(report.hybrid)[:MOST_ROWS])
+
+
 def _shown(title: str, rows: list[dict[str, str]]) -> Table:
     table = make_table(title, *(rows[0] if rows else ()), left=LEFT)
     for row in rows:
@@ -121,6 +135,15 @@ def _hyperparameters(report: Report) -> Table:
         table.add_row(
             part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
         )
+    return table
+
+
+def _rates(report: Report) -> Table:
+    """Peak and sustained rate apart, next to the score."""
+    table = make_table("Rates of the run", "rate", "OPS", "mean over", left=("rate", "mean over"))
+    table.add_row("peak", si(report.peak_ops, "OPS"), "the best ten progress intervals")
+    table.add_row("sustained", si(report.sustained_ops, "OPS"), "first training step to last record of work")
+    table.add_row("score", si(report.score_ops, "OPS"), "the whole run")
     return table
 
 

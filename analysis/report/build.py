@@ -24,6 +24,7 @@ from analysis.reading.run_data import RunData
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
+from analysis.report.hybrid.build import hybrid_part
 from analysis.report.hyperparameters import by_value
 from analysis.report.model import (
     DeviationPart,
@@ -71,9 +72,8 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         score_ops=score,
         error=error,
         ranks=sum(replica.ranks or 0 for replica in replicas),
-        images_trained=sum(trial.images_trained for trial in trials),
-        images_evaluated=sum(trial.images_evaluated for trial in trials),
         operations_total=total,
+        **_images(trials),
         timeline=_timeline(data),
         replica_details=replicas,
         failures=_failures(data, trials),
@@ -81,12 +81,17 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         energy=energy(data, data.telemetry, classified, total),
         physics=physics,
         roofline=roofline,
+        hybrid=hybrid_part(data),
         **verdict,
         **_surroundings(data),
         **(_rates(data, evidence) if scored else {}),
         **(_science(data, trials, evidence, roofline) if data.is_science
            else _automl(data, trials, score, error, phases)),
     )  # fmt: skip
+
+
+def _images(trials: tuple[TrialPart, ...]) -> dict[str, int]:
+    return {name: sum(getattr(trial, name) for trial in trials) for name in ("images_trained", "images_evaluated")}
 
 
 def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:

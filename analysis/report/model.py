@@ -1,7 +1,4 @@
-"""The report as data: the content of report.json.
-
-`report.schema.json` is this model's JSON schema.
-"""
+"""The report as data: the content of report.json. Its JSON schema is `report.schema.json`."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
+from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.workloads import WorkloadPart
 
@@ -292,6 +290,8 @@ class Report(Part):
     """Plausibility of the run on its devices; null in reports of earlier versions."""
     roofline: RooflinePart | None = None
     """What the machine can do by the micro suite; null in reports of earlier versions."""
+    hybrid: HybridPart | None = None
+    """Groups of ranks that exchanged with parameter servers; null if trainings were synchronous."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

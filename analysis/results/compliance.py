@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
@@ -19,9 +20,19 @@ SAME = (
     "operations_total",
     "timeline",
     "workloads",
+    "hybrid",
+    "sustained_ops",
     "status",
 )
-"""Fields that a stored report must have exactly as recomputed."""
+"""Fields that a stored report must have exactly as recomputed, if its version had them."""
+
+NEAR = ("peak_ops",)
+"""The same, but for the rounding of other machines."""
+
+ROUNDING = 1e-9
+
+LONG = frozenset({"timeline", "workloads", "hybrid"})
+"""Fields that are too long to be shown."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,10 @@ def differences(stored: Report, fresh: Report) -> list[str]:
     if stored.ended == "unfinished" and fresh != stored:
         return []
     found = []
-    for name in SAME:
+    for name in (*SAME, *NEAR):
         was, is_now = getattr(stored, name), getattr(fresh, name)
-        if was != is_now:
-            shown = "differs" if name in ("timeline", "workloads") else f"is {was}, the records give {is_now}"
+        is_near = name in NEAR and None not in (was, is_now) and isclose(was, is_now, rel_tol=ROUNDING)
+        if was != is_now and not is_near and name in stored.model_fields_set:
+            shown = "differs" if name in LONG else f"is {was}, the records give {is_now}"
             found.append(f"report.json: {name} {shown}")
     return found

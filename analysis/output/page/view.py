@@ -10,6 +10,8 @@ from aiperf.cli.units import interval
 from analysis.output.figures.style import INK
 from analysis.output.page import words
 from analysis.output.page.embed import charts_json, library
+from analysis.output.page.hybrid.charts import hybrid_charts
+from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
 from analysis.output.page.lineage import Best, best_of
 from analysis.output.page.links import Links
 from analysis.output.page.machine import machine_of
@@ -64,6 +66,7 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         results=filled(result_rows(report)),
         models=[filled(model_rows(part, currency_of(report))[:MOST_ROWS]) for part in report.workloads],
         chart_name=chart_name,
+        hybrid=_hybrid(report),
     )
 
 
@@ -81,11 +84,20 @@ def _charts(data: RunData, report: Report, best: Best | None) -> Iterator[Chart]
         yield from (chart for chart in optional if chart is not None)
         yield lineage_chart(report, best)
     yield from quality_charts(report)
+    yield from hybrid_charts(report)
     if report.trials:
         yield trial_chart()
     for chart in (roofline_plot(report), utilisation_chart(data)):
         if chart is not None:
             yield chart
+
+
+def _hybrid(report: Report) -> dict[str, list[dict[str, str]]]:
+    """The tables of hybrid training; none if trainings were synchronous."""
+    part = report.hybrid
+    if part is None:
+        return {}
+    return {"groups": group_rows(part), "servers": server_rows(part), "trials": training_rows(part)}
 
 
 def _score_interval(report: Report) -> str:

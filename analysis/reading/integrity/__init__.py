@@ -11,6 +11,7 @@ Everything that reads a run sees these damages (`RunData.damages`), all at once.
 | facts         | another trainer, data set, source, or space than the run's               |
 | bounds        | images, epochs and learning rates that cannot be; ends off the plan      |
 | evidence      | rows of steps that are missing or are not those of their epoch           |
+| hybrid        | exchanges of groups with parameter servers that contradict epochs        |
 | clocks        | releases, ends, resumptions and arrivals that do not fit together        |
 | witness       | files that are not as the primary heard of them                          |
 | science       | the same of scientific workloads: jobs, epochs, ends, one target and data |

@@ -11,14 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from aiperf.config.datasets import IMAGENET, IMAGES
-from aiperf.history.bodies import (
-    EpochCompleted,
-    GroupExchanged,
-    ProgressMade,
-    ServerServed,
-    TrialEnded,
-    TrialStarted,
-)
+from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.history.lineage import epochs_of_training
 from aiperf.rules.prediction import predicted_accuracy
@@ -47,7 +40,6 @@ def check_training(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[D
         if isinstance(place.body, EpochCompleted):
             yield from _epoch(place, place.body, trace.started.body, view)
     yield from check_open_epoch(trace)
-    yield from check_exchanges(trace, view)
 
 
 def check_order(trace: TrialTrace[Any]) -> Iterator[Damage]:
@@ -104,7 +96,8 @@ def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iter
     if limit is None and isinstance(body, EpochCompleted):
         limit = view.epoch_images = found
     if limit is not None and view.config.training.groups > 1:
-        # Groups go at their own pace: those other than 0 train any number of images meanwhile.
+        # Groups go at their own pace: those other than 0 train any number of images meanwhile, and
+        # the sums over the training are compared (`integrity.hybrid`).
         limit = max(0, body.images_trained), limit[1]
     if isinstance(body, EpochCompleted):
         if found != limit and limit is not None:
@@ -137,38 +130,6 @@ def _epoch(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, 
     yield from _learning_rate(place, epoch, started, view)
 
 
-def check_exchanges(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
-    """Exchanges of a synchronous run, of unknown groups, or with sums that contradict others."""
-    training = view.config.training
-    for place in trace.exchanges:
-        body = place.body
-        if isinstance(body, GroupExchanged):
-            yield from _group(place, body, training.groups)
-        elif body.server >= training.parameter_servers:
-            yield place.damage("bounds", f"server {body.server}", f"one of {training.parameter_servers}")
-        if training.groups == 1:
-            yield place.damage("conflict", f"trial {trace.trial} exchanged", "a synchronous training, as run.json says")
-    if training.groups > 1 and trace.ended is not None and trace.ended.body.reason != "stopped":
-        yield from _sums(trace)
-
-
-def _group(place: Placed[GroupExchanged | ServerServed], body: GroupExchanged, groups: int) -> Iterator[Damage]:
-    if body.group >= groups:
-        yield place.damage("bounds", f"group {body.group}", f"one of {groups}")
-    if sum(body.staleness) != body.updates:
-        found = f"a staleness for {sum(body.staleness)} of {body.updates} updates"
-        yield place.damage("bounds", found, "one for each")
-
-
-def _sums(trace: TrialTrace[Any]) -> Iterator[Damage]:
-    """The images of all epochs are those of the updates of all groups."""
-    own = sum(place.body.images for place in trace.exchanges if isinstance(place.body, GroupExchanged))
-    epochs = sum(place.body.images_trained for place in trace.epochs)
-    if own != epochs and trace.ended is not None:
-        found = f"trial {trace.trial} trained {epochs} images"
-        yield trace.ended.damage("bounds", found, f"{own}, as its groups exchanged")
-
-
 def check_finite(place: Placed[Any], epoch: EpochCompleted) -> Iterator[Damage]:
     """Losses and a quality that are not numbers."""
     values = {"loss": epoch.loss, "validation loss": epoch.validation_loss, "quality": epoch.measured_quality}
@@ -184,10 +145,13 @@ def _learning_rate(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCom
     if isinstance(first, str):
         yield place.damage("bounds", f"a first learning rate of {first!r}", "a number")
         return
-    if view.config.training.groups > 1:
-        return  # parameter servers have rates of their own, by the updates of all groups
     due = first * (1 - (epoch.epoch - 1) / view.max_epochs)
     slack = RATE_TOLERANCE * first
+    if view.config.training.groups > 1:
+        # The schedule counts the updates of all groups, with a lower rate (`rules.asynchrony`).
+        if not 0 <= epoch.learning_rate <= first + slack:
+            yield place.damage("bounds", f"a learning rate of {epoch.learning_rate:g}", f"at most {first:g}")
+        return
     # Steps whose gradients overflow in float16 are left out, and do not move the schedule on.
     most = first if started.precision == "mixed_float16" else due
     if not due - slack <= epoch.learning_rate <= most + slack:

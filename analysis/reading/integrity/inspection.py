@@ -17,6 +17,7 @@ from analysis.reading.integrity.digests.check import check_digests
 from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, claims_of
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
+from analysis.reading.integrity.hybrid.exchanges import check_exchanges
 from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
 from analysis.reading.integrity.lines import DRIFT_MS
 from analysis.reading.integrity.science.run import (
@@ -43,12 +44,12 @@ from analysis.reading.integrity.witness import (
 from analysis.reading.workers import Workers
 
 TRIAL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_start, check_facts, check_training, check_closing,
+    check_start, check_facts, check_training, check_exchanges, check_closing,
 )  # fmt: skip
 """Checks of a trial's records, against those of the primary."""
 
 MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_model_start, check_model_facts, check_model_training, check_closing,
+    check_model_start, check_model_facts, check_model_training, check_exchanges, check_closing,
 )  # fmt: skip
 """The same of a trial of a scientific workload."""
 

@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from aiperf.cli.units import si
 from aiperf.history.bodies import PhaseBegan
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
+from analysis.output.tables import print_report
 from analysis.reading.history import ProgressThinning, select_lines
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
@@ -200,6 +202,21 @@ def test_other_tools_can_read_a_run(tmp_path: Path) -> None:
     assert (accuracy["value"], accuracy["metadata"]) == (0.9, {"epoch_num": 1, "trial": 1})
     assert [event["time_ms"] for event in events] == sorted(event["time_ms"] for event in events)
     assert next(event for event in events if event["key"] == "run_stop")["metadata"] == {"status": "success"}
+
+
+def test_peak_and_sustained_rates_are_on_the_page_in_the_terminal_and_in_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, report, page = written(one_trial(tmp_path))
+    row = pd.read_csv(page.parent / "tables" / "run.csv").iloc[0]
+    assert (row.peak_ops, row.sustained_ops, row.score_ops) == (
+        report.peak_ops, report.sustained_ops, report.score_ops,
+    )  # fmt: skip
+    print_report(report, None)
+    shown = capsys.readouterr().out
+    for name, value in (("peak", report.peak_ops), ("sustained", report.sustained_ops)):
+        assert f"{name}" in shown and si(value, "OPS") in shown
+        assert f"<b>{si(value, 'OPS')}</b><span>{name}</span>" in page.read_text()
 
 
 def test_names_and_reasons_are_shown_as_text_and_never_run(tmp_path: Path) -> None:

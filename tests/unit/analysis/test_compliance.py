@@ -17,7 +17,9 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
 from aiperf.history.bodies import (
     EpochCompleted,
+    GroupExchanged,
     RunEnded,
+    ServerServed,
 )
 from aiperf.history.files import HistoryWriter
 from aiperf.rules.table import RULES
@@ -91,7 +93,15 @@ class Story:
             run.built(1, fingerprint=self.fingerprint)
         body = EpochCompleted(trial=1, epoch=1, images_trained=self.images, images_evaluated=50_000,
                               correct=self.correct, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
-        run.at(self.first_epoch_s).completed(0, body)
+        run.at(self.first_epoch_s)
+        for group in range(run.config.training.groups if run.config.training.groups > 1 else 0):
+            run.replicas[0].append(GroupExchanged(
+                trial=1, epoch=1, group=group, updates=1, images=len(range(group, self.images, 2)), staleness=(1,),
+                computing_s=1.0, group_s=1.0, waiting_s=1.0, bytes_exchanged=8,
+            ))  # fmt: skip
+            if group == 0:
+                run.replicas[0].append(ServerServed(trial=1, epoch=1, server=0, updates=2, busy_share=0.5))
+        run.completed(0, body)
 
 
 BROKEN: dict[str, Story] = {
@@ -226,6 +236,20 @@ def test_a_report_that_was_edited_is_found(tmp_path: Path) -> None:
     compliance = check_result(root)
     assert not compliance.valid
     assert compliance.differences[0].startswith("report.json: score_ops is ")
+
+
+@pytest.mark.parametrize("name", ["peak_ops", "sustained_ops"])
+def test_a_rate_that_was_edited_is_found_and_one_of_an_earlier_version_is_not(name: str, tmp_path: Path) -> None:
+    root = reported(tmp_path / "run", Story())
+    file = open_run(root).report_json
+    document = json.loads(file.read_text())
+    document[name] *= 1.001
+    file.write_text(json.dumps(document))
+    (difference,) = check_result(root).differences
+    assert difference.startswith(f"report.json: {name} is ")
+    del document[name]
+    file.write_text(json.dumps(document))
+    assert check_result(root).differences == ()
 
 
 def pack(root: Path, target: Path) -> Path:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import PhaseBegan, RunEnded, TrialStarted
+from aiperf.history.bodies import PhaseBegan, RunEnded, TrialEnded, TrialStarted
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -47,6 +47,25 @@ def test_score_and_regulated_score_by_hand(tmp_path: Path) -> None:
     assert (result.duration_s, result.replicas, result.accelerators, result.ranks) == (100.0, 1, 0, 1)
     assert result.trials[0].best_accuracy == 324 / 360
     assert result.trials[0].operations == 2 * EPOCH
+
+
+def test_peak_and_sustained_rates_of_two_replicas_by_hand(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1).start_trial(2, replica=1)
+    for second in range(1, 31):
+        # Trial 1 is three times as fast in its second ten seconds; trial 2 begins with them.
+        run.at(10 + second).progress(1, 1, 10 * second + 20 * min(max(0, second - 10), 10))
+        if second > 10:
+            run.progress(2, 1, 5 * (second - 10), replica=1)
+    run.at(100)
+    for replica in (0, 1):
+        run.replicas[replica].append(TrialEnded(trial=1 + replica, reason="stopped"))
+        run._close(replica, "stopped")
+    result = report(run.end(100))
+    # Trials begin at 1 s; records are a second apart, but for the first one of each trial.
+    assert result.sustained_ops == pytest.approx((500 + 100) * COST.total / (40 - 1), rel=1e-12)
+    best = {"first trial": 300, "second trial, begins slowly": 5 / 20 + 45}
+    assert result.peak_ops == pytest.approx(sum(best.values()) / 10 * COST.total, rel=1e-9)
+    assert result.score_ops == 600 * COST.total / 100
 
 
 def test_doubling_the_pause_at_the_end_lowers_the_score_accordingly(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from math import isclose, isfinite
 
 from aiperf.history.bodies import EpochCompleted, JobIssued, WorkloadStarted
 from aiperf.history.damage import Damage
-from analysis.reading.integrity.bounds import check_exchanges, check_finite, check_open_epoch, check_order
+from analysis.reading.integrity.bounds import check_finite, check_open_epoch, check_order
 from analysis.reading.integrity.evidence import EpochRows
 from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
@@ -71,7 +71,6 @@ def check_model_training(trace: Trace, view: RunView) -> Iterator[Damage]:
         yield from check_finite(place, place.body)
         yield from _measures(place, body)
     yield from check_open_epoch(trace)
-    yield from check_exchanges(trace, view)
 
 
 def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterator[Damage]:

@@ -1,0 +1,1 @@
+"""Hybrid training on the page."""

@@ -1,0 +1,47 @@
+"""Groups, servers and trainings of hybrid training in words, for the terminal and the page."""
+
+from __future__ import annotations
+
+from aiperf.cli.units import number, percent, si
+from analysis.report.hybrid.parts import ExchangePart, HybridPart, ServedPart
+
+Shown = dict[str, str]
+"""Texts by heading."""
+
+
+def group_rows(part: HybridPart) -> list[Shown]:
+    """A row for each group, over all trainings."""
+    return [{"group": str(group.group), "epochs": str(group.epochs), **_exchanged(group)}
+            for group in part.group_details]  # fmt: skip
+
+
+def server_rows(part: HybridPart) -> list[Shown]:
+    """A row for each parameter server, over all trainings."""
+    return [{"server": str(server.server), "updates": f"{server.updates:,}", "busy": percent(server.busy_share)}
+            for server in part.server_details]  # fmt: skip
+
+
+def training_rows(part: HybridPart) -> list[Shown]:
+    """A row for each training, and one for all of them."""
+    rows = [{"trial": str(trial.trial), **_layout(trial), **_exchanged(trial)} for trial in part.trials]
+    return [*rows, {"trial": "all", **_layout(part), **_exchanged(part)}]
+
+
+def _layout(part: ServedPart) -> Shown:
+    return {
+        "groups": str(part.groups),
+        "servers": str(part.parameter_servers),
+        "servers busy": percent(part.busy_share),
+    }
+
+
+def _exchanged(part: ExchangePart) -> Shown:
+    return {
+        "updates": f"{part.updates:,}",
+        "images": f"{part.images:,}",
+        "staleness": f"{number(part.staleness.mean, 2)}, at most {number(part.staleness.max, 0)}",
+        "computing": percent(part.computing_share),
+        "in the group": percent(part.group_share),
+        "waiting": percent(part.waiting_share),
+        "exchanged": si(part.bytes_exchanged, "B"),
+    }

@@ -1,0 +1,1 @@
+"""Exchanges of hybrid trainings with their parameter servers, against the trainings."""

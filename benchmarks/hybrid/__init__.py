@@ -1,0 +1,1 @@
+"""Hybrid training against synchronous training: to a quality, and with a slow rank."""

@@ -1,0 +1,1 @@
+"""Reports and checks of hybrid trainings."""

@@ -1,0 +1,66 @@
+"""The measures of `benchmarks.hybrid` by hand, and the hook that makes a rank slow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from benchmarks.hybrid import measures
+from benchmarks.hybrid.figure import write_figure
+from benchmarks.hybrid.runs import DELAY
+from testing.science.hand_made import ScienceRun
+from testing.science.hybrid import whole_training
+
+
+def report_of(run: ScienceRun) -> measures.Report:
+    return dict(build_report(read_run(run.paths)).model_dump())
+
+
+@pytest.fixture
+def hybrid(tmp_path: Path) -> measures.Report:
+    report = report_of(whole_training(tmp_path / "hybrid").complete(25))
+    return report | {"workloads": [part for part in report["workloads"] if part["models"]]}
+
+
+def test_what_a_quality_took(hybrid: measures.Report) -> None:
+    found = measures.to_quality(hybrid, 0.85)
+    assert (found["time_to_quality_s"], found["epochs_to_quality"], found["images_to_quality"]) == (19.0, 2, 17_280)
+    assert found["staleness_mean"] == (195 + 88 + 8) / 272
+    assert measures.to_quality(hybrid, 0.851)["time_to_quality_s"] is None
+    assert measures.to_quality(hybrid, 0.8)["epochs_to_quality"] == 1
+
+
+def test_groups_at_their_own_pace_share_the_images_of_an_epoch(hybrid: measures.Report) -> None:
+    first, second = 4000 * 9.5 / 8000, 4000 * 7.5 / 9280
+    assert measures.group_epochs_s(hybrid) == [first, second]
+    assert measures.epoch_s(hybrid) == pytest.approx(8000 / (4000 / first + 4000 / second), rel=1e-12)
+
+
+def test_one_group_takes_the_time_of_training(tmp_path: Path) -> None:
+    run = ScienceRun(tmp_path, {"science.workloads": ["resnet-hep"], "science.instances": 1}).at(0).ready(60, 0)
+    run.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(12).phase(1, "evaluate")
+    run.at(13).measured(1, 1, accuracy=0.7).phase(1, "train").at(33).phase(1, "evaluate")
+    report = report_of(run.at(34).measured(1, 2, accuracy=0.9).done(1).complete(40))
+    assert measures.epoch_s(report) == 15.0
+    assert measures.to_quality(report, 0.85)["staleness_mean"] == 0.0
+
+
+def test_the_figure_is_there_as_svg_and_png(hybrid: measures.Report, tmp_path: Path) -> None:
+    write_figure(tmp_path / "picture", {2: hybrid}, 0.85)
+    assert {file.name for file in tmp_path.iterdir() if file.is_file()} == {"picture.svg", "picture.png"}
+
+
+@pytest.mark.parametrize(("rank", "slow"), [("3", True), ("0", False)])
+def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
+    code = "from replica.trainer.data.epochs import Epochs; print(Epochs.train.__name__)"
+    environment = {"PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}", "BENCHMARK_SLOW_RANK": "3",
+                   "OMPI_COMM_WORLD_RANK": rank}  # fmt: skip
+    done = subprocess.run([sys.executable, "-P", "-c", code], env={**os.environ, **environment}, capture_output=True,
+                          text=True, check=True)  # fmt: skip
+    assert done.stdout.strip() == ("late" if slow else "train")
