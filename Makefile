@@ -100,7 +100,7 @@ unit: .venv/test.stamp
 
 # Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
 # of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time;
-# SUITE=automl,science attacks runs of both suites in turn.
+# SUITE=automl,science attacks runs of both suites in turn, SUITE=hybrid real trainings of groups with a server.
 KILLS ?= 100
 TRAINER ?= simulated
 SEED ?= 1

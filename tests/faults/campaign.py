@@ -1,7 +1,7 @@
 """The fault campaign: drawn faults in real runs, after which the books are checked.
 
 python -m tests.faults.campaign --faults 100 [--seed 1] [--under local,ssh] [--menu kill,freeze]
-                                [--suite automl,science]
+                                [--suite automl,science,hybrid]
 
 The last line is `faults: faults=<n> lost=<n> doubled=<n> leftovers=<n> wrong_status=<n>
 double_claims=<n>`, or with `--format json` a document with the counts of each kind of fault under
@@ -52,8 +52,9 @@ class Session:
     def attack(self, folder: Path, faults: int, duration_s: int) -> Books:
         """Begin a run, strike until enough has happened or it is over, and close its books."""
         draw = random.Random(self.seed)
-        run = Attacked(folder, self.place, self.trainer)
-        run.load = LOADS[self.suite]
+        load = LOADS[self.suite]
+        run = Attacked(folder, self.place, load.trainer or self.trainer, load.replicas)
+        run.load = load
         menu = {name: MENU.load(name)() for name in self.menu}
         try:
             for fault in self._by_place(menu):
@@ -100,7 +101,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--menu", type=lambda text: text.split(","), default=[*MENU])
     parser.add_argument("--suite", type=lambda text: text.split(","), default=["automl"],
-                        help=f"of {', '.join(LOADS)}; science not under nni")  # fmt: skip
+                        help=f"of {', '.join(LOADS)}; only automl under nni")  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args(words)
 

@@ -19,6 +19,9 @@ class Load(Protocol):
 
     ends: frozenset[str]
     """How a run ends by itself."""
+    trainer: str | None
+    """The only trainer that does this work; None: any."""
+    replicas: int
 
     def words(self, folder: Path, faults: int) -> list[str]:
         """Options of `aiperf run` for work that lasts for this many faults; `folder` is its own."""
@@ -31,6 +34,8 @@ class Automl:
     """Rounds until the deadline."""
 
     ends = frozenset({"deadline"})
+    trainer: str | None = None
+    replicas = 3
 
     def words(self, folder: Path, faults: int) -> list[str]:
         return ["--dataset", "digits"]
@@ -43,7 +48,9 @@ class Science:
     """Models of two workloads, each trained once."""
 
     ends = frozenset({"completed", "deadline"})
-    workloads = ("hepcnn", "resnet-hep")
+    trainer: str | None = None
+    replicas = 3
+    workloads: tuple[str, ...] = ("hepcnn", "resnet-hep")
     samples = (96, 32)
 
     def words(self, folder: Path, faults: int) -> list[str]:
@@ -69,6 +76,24 @@ class Science:
         return found
 
 
+class Hybrid(Science):
+    """Models that two groups of ranks train for real, with a parameter server between them.
+
+    One replica: its three processes fill a small machine. Its models are given up after a third
+    kill, so that most faults meet one that starts.
+    """
+
+    trainer: str | None = "keras"
+    replicas = 1
+    workloads: tuple[str, ...] = ("hepcnn",)
+    samples = (1024, 64)
+
+    def words(self, folder: Path, faults: int) -> list[str]:
+        return [*super().words(folder, faults), "--instances", str(max(2, faults // 2)),
+                "--set", "training.groups=2", "--set", "replica.ranks=2",
+                "--set", "science.max_epochs=20", "--set", "science.stop=deadline"]  # fmt: skip
+
+
 def _model_flaws(model: tuple[str, int], trials: Sequence[int], bodies: Sequence[Body], whole: bool) -> list[str]:
     """A model ends once, or is given up after its resumptions; its epochs have no gap."""
     own = [body for body in bodies if body.get("trial") in trials]
@@ -87,5 +112,5 @@ def _model_flaws(model: tuple[str, int], trials: Sequence[int], bodies: Sequence
     return found
 
 
-LOADS: dict[str, Load] = {"automl": Automl(), "science": Science()}
-"""By the name of the suite."""
+LOADS: dict[str, Load] = {"automl": Automl(), "science": Science(), "hybrid": Hybrid()}
+"""By the name of the suite; `hybrid` is a science run of groups with parameter servers."""
