@@ -1,4 +1,4 @@
-"""A run in MLflow: a run with its timeline, and a nested run for each trial."""
+"""A run in MLflow: a run with its timeline, and a nested run for each training."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiperf.errors import EnvironmentNotReadyError
-from analysis.output.trackers.points import (
-    Point,
-    run_parameters,
-    run_points,
-    trial_end_ms,
-    trial_parameters,
-    trial_points,
-    trial_results,
-    trial_start_ms,
-)
+from analysis.output.trackers.points import Point, Tracked, run_parameters, run_points, trainings
 from analysis.reading.run_data import RunData
-from analysis.report.model import Report, TrialPart
+from analysis.report.model import Report
 
 T = TypeVar("T")
 
@@ -47,11 +38,11 @@ MOST_METRICS, MOST_PARAMETERS = 1000, 100
 
 ENDS = {"deadline": "FINISHED", "completed": "FINISHED", "interrupted": "KILLED", "no_replicas": "FAILED"}
 STATES = {"completed": "FINISHED", "early_stop": "FINISHED", "stopped": "KILLED", "failed": "FAILED", "lost": "FAILED"}
-"""MLflow's status of each end of a run, and of each state of a trial; others are still running."""
+"""MLflow's status of each end of a run, and of each state of a training; others still run."""
 
 
 def log_run(data: RunData, report: Report, place: str) -> str:
-    """Log a run and its trials to the server, database or folder at `place`.
+    """Log a run and its trainings to the server, database or folder at `place`.
 
     MLflow can restore a run that a later export replaced. Raises EnvironmentNotReadyError if
     MLflow or what it needs for the place is missing, or if the place refuses.
@@ -93,12 +84,13 @@ class _Log:
         parent = self._run(experiment, report.name, data.start_ms or data.end_ms, mark)
         self._parameters(parent, run_parameters(report))
         self._metrics(parent, run_points(data, report))
-        for trial in report.trials:
-            self._trial(experiment, {**mark, "mlflow.parentRunId": parent}, data, trial)
+        tracked = list(trainings(data, report))
+        for training in tracked:
+            self._training(experiment, {**mark, "mlflow.parentRunId": parent}, training)
         self._end(parent, ENDS.get(report.ended), data.end_ms)
         for run in earlier:
             self._client.delete_run(run)
-        return f"{self._place}: run {parent} of experiment {name!r}, {len(report.trials)} nested runs"
+        return f"{self._place}: run {parent} of experiment {name!r}, {len(tracked)} nested runs"
 
     def _marked(self, experiment: str, mark: str) -> Iterator[str]:
         token = None
@@ -114,13 +106,12 @@ class _Log:
         identity: str = run.info.run_id
         return identity
 
-    def _trial(self, experiment: str, tags: Mapping[str, str], data: RunData, trial: TrialPart) -> None:
-        start_ms, end_ms = trial_start_ms(data, trial), trial_end_ms(data, trial)
-        run = self._run(experiment, f"trial {trial.id}", start_ms, tags)
-        self._parameters(run, trial_parameters(trial))
-        results = [Point(name, value, trial.epochs, end_ms) for name, value in trial_results(trial).items()]
-        self._metrics(run, [*trial_points(data, trial.id), *results])
-        self._end(run, STATES.get(trial.state), end_ms)
+    def _training(self, experiment: str, tags: Mapping[str, str], training: Tracked) -> None:
+        run = self._run(experiment, training.name, training.start_ms, tags)
+        self._parameters(run, training.parameters)
+        results = [Point(name, value, training.epochs, training.end_ms) for name, value in training.results.items()]
+        self._metrics(run, [*training.points, *results])
+        self._end(run, STATES.get(training.state), training.end_ms)
 
     def _parameters(self, run: str, values: Mapping[str, object]) -> None:
         parameters = [self._entities.Param(name, str(value)) for name, value in values.items()]

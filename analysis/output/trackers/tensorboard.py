@@ -1,4 +1,4 @@
-"""A run as event files for TensorBoard: scalars of the run and of each trial, and HParams."""
+"""A run as event files for TensorBoard: scalars of the run and of each training, and HParams."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from tensorboardX import FileWriter
 from tensorboardX.summary import hparams, scalar
 
 from aiperf.errors import EnvironmentNotReadyError
-from analysis.output.trackers.points import (
-    Point,
-    run_points,
-    trial_end_ms,
-    trial_parameters,
-    trial_points,
-    trial_results,
-    trial_start_ms,
-)
+from analysis.output.trackers.points import Point, Tracked, run_points, trainings
 from analysis.reading.run_data import RunData
-from analysis.report.model import Report, TrialPart
+from analysis.report.model import Report
 
 SUFFIX = ".aiperf"
 """Ends the names of our event files, so that a later export finds those to replace."""
 
 FINISHED = frozenset({"completed", "early_stop"})
-"""States of trials whose session TensorBoard shows as a success."""
+"""States of trainings whose session TensorBoard shows as a success."""
 
 
 def write_events(data: RunData, report: Report, place: str) -> str:
@@ -43,12 +35,19 @@ def write_events(data: RunData, report: Report, place: str) -> str:
         with _writer(folder) as writer:
             for point in run_points(data, report):
                 _add(writer, point)
-        for trial in report.trials:
-            with _writer(folder / f"trial-{trial.id:06d}") as writer:
-                _add_trial(writer, data, trial)
+        tracked = list(trainings(data, report))
+        for training in tracked:
+            with _writer(folder / _folder(training.name)) as writer:
+                _add_training(writer, training)
     except OSError as error:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}; choose another folder"]) from error
-    return f"{folder}: 1 run, {len(report.trials)} trials; show it with: tensorboard --logdir {place}"
+    return f"{folder}: 1 run, {len(tracked)} trainings; show it with: tensorboard --logdir {place}"
+
+
+def _folder(name: str) -> str:
+    """Names of trials sort by number: trial-000012, hepcnn-0."""
+    kind, _, number = name.rpartition(" ")
+    return f"{kind}-{int(number):06d}" if kind == "trial" else f"{kind}-{number}"
 
 
 @contextmanager
@@ -64,14 +63,13 @@ def _add(writer: FileWriter, point: Point) -> None:
     writer.add_summary(scalar(point.name, point.value), point.step, point.time_ms / 1000)
 
 
-def _add_trial(writer: FileWriter, data: RunData, trial: TrialPart) -> None:
-    ended_s = trial_end_ms(data, trial) / 1000
-    results = trial_results(trial)
-    _, started, finished = hparams(trial_parameters(trial), results)
-    writer.add_summary(started, walltime=trial_start_ms(data, trial) / 1000)
-    for point in trial_points(data, trial.id):
+def _add_training(writer: FileWriter, training: Tracked) -> None:
+    ended_s = training.end_ms / 1000
+    _, started, finished = hparams(dict(training.parameters), dict(training.results))
+    writer.add_summary(started, walltime=training.start_ms / 1000)
+    for point in training.points:
         _add(writer, point)
-    for name, value in results.items():
-        writer.add_summary(scalar(name, value), trial.epochs, ended_s)
-    if trial.state in FINISHED:
+    for name, value in training.results.items():
+        writer.add_summary(scalar(name, value), training.epochs, ended_s)
+    if training.state in FINISHED:
         writer.add_summary(finished, walltime=ended_s)

@@ -47,7 +47,7 @@ from replica.trainer.model.optimisers import build_optimiser
 framework, file, precision = sys.argv[1:]
 builder.set_up(precision, 1)
 model = builder.build_model(read_architecture(Path(file)))
-request = SimpleNamespace(learning_rate=0.05, max_epochs=1000, momentum=0.9, precision=precision)
+request = SimpleNamespace(learning_rate=0.05, max_epochs=1000, momentum=0.9, precision=precision, hybrid=None)
 optimiser = build_optimiser(model, request, 1)
 steps = NETWORK_STEPS.load(framework)(model, optimiser, AloneCollective(), 4, False)
 (images,) = next(iter(RandomBatches.of(model.input_shape[1:], 4)))
