@@ -57,10 +57,14 @@ ABSOLUTE_ERROR: dict[str, Any] = {
     "networks": {"network": CUBES.hash}, "target": {"mean_absolute_error": 0.33}, "higher": False,
     "dataset": "cos-16", "epochs": 20, "hyperparameters": {"batch_size": 16, "learning_rate": 0.002},
 }  # fmt: skip
-TERMS = {"resnet-hep": ACCURACY, "cosmoflow": ABSOLUTE_ERROR}
+PRECISION: dict[str, Any] = {
+    "networks": {"network": IMAGES.hash}, "target": {"map@0.5": 0.8}, "higher": True, "dataset": "ewa-96",
+    "epochs": 8, "hyperparameters": {"batch_size": 4, "learning_rate": 0.02},
+}  # fmt: skip
+TERMS = {"resnet-hep": ACCURACY, "cosmoflow": ABSOLUTE_ERROR, "frcnn-ewa": PRECISION}
 """What the starts of a workload's trainings say."""
 
-SIZES = {"resnet-hep": (8000, 3000), "cosmoflow": (4096, 512)}
+SIZES = {"resnet-hep": (8000, 3000), "cosmoflow": (4096, 512), "frcnn-ewa": (480, 64)}
 """Images trained and evaluated in an epoch."""
 
 

@@ -26,6 +26,8 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from testing.hand_made import T0_MS, HandMadeRun, aiperf
 from testing.places import ROOT
+from testing.science.hand_made import ScienceRun
+from tests.unit.analysis.science.runs import run_of_four
 
 CORRECT = {1: 324, 2: 300}
 
@@ -51,7 +53,7 @@ def test_every_tracker_is_an_option_of_the_export_and_names_its_place(
     assert "2 " in done.stdout
 
 
-def exported(run: HandMadeRun, tracker: str, place: Path) -> tuple[RunData, Report, str]:
+def exported(run: HandMadeRun | ScienceRun, tracker: str, place: Path) -> tuple[RunData, Report, str]:
     data = read_run(run.paths)
     report = build_report(data)
     return data, report, TRACKERS.load(tracker)(data, report, str(place))
@@ -140,6 +142,17 @@ def test_the_export_for_tensorboard_loads_no_tensorflow(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "run"], "nothing is packed"
 
 
+def test_tensorboard_has_the_measures_of_every_model(tmp_path: Path) -> None:
+    _, _, line = exported(run_of_four(tmp_path / "run"), "tensorboard", tmp_path / "board")
+    assert "4 trainings" in line
+    found = scalars(tmp_path / "board" / "run" / "resnet-hep-0")
+    assert found["accuracy"] == [(1, T0_MS / 1000 + 11.1, 0.81), (2, T0_MS / 1000 + 19.037, 0.85)]
+    assert [value for _, _, value in found["quality"]] == [0.85]
+    cosmoflow = scalars(tmp_path / "board" / "run" / "cosmoflow-1")
+    assert [value for _, _, value in cosmoflow["mean_absolute_error"]] == [0.44, 0.3301, 0.35]
+    assert "time_to_quality_s" not in cosmoflow, "it did not reach its target"
+
+
 # ---- MLflow
 
 
@@ -182,6 +195,20 @@ def test_mlflow_has_the_run_with_a_nested_run_for_each_trial(tmp_path: Path) -> 
     (accuracy,) = client.get_metric_history(first.info.run_id, "accuracy")
     assert (accuracy.step, accuracy.value, accuracy.timestamp) == (1, CORRECT[1] / 360, T0_MS + 60_000)
     assert {"loss", "validation_loss", "learning_rate", "best_accuracy", "operations"} <= set(first.data.metrics)
+
+
+@pytest.mark.usefixtures("defaults")
+def test_mlflow_has_a_nested_run_for_each_model(tmp_path: Path) -> None:
+    _, report, _ = exported(run_of_four(tmp_path / "run"), "mlflow", tmp_path / "store")
+    _, nested, client = logged(tmp_path / "store")
+    assert set(nested) == {f"{name} {number}" for name in ("cosmoflow", "resnet-hep") for number in (0, 1)}
+    resumed = nested["resnet-hep 1"]
+    assert (resumed.data.params["reached"], resumed.data.params["target.accuracy"]) == ("True", "0.85")
+    points = client.get_metric_history(resumed.info.run_id, "accuracy")
+    assert [(point.step, point.value) for point in points] == [(1, 0.8499), (2, 0.871)]
+    (model,) = (m for part in report.workloads if part.workload == "resnet-hep" for m in part.models if m.instance)
+    assert resumed.data.metrics["time_to_quality_s"] == model.time_to_quality_s
+    assert resumed.data.metrics["training_quality"] == 0.93
 
 
 @pytest.mark.usefixtures("defaults")

@@ -135,16 +135,23 @@ def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) ->
 
 def cosmoflow(root: Path, **measures: float) -> Path:
     """The log of a short official run of one model."""
-    run = ScienceRun(root, {"science.size": "official", "science.instances": 1, "science.workloads": ["cosmoflow"],
+    return log_of(root, "cosmoflow", {"mean_absolute_error": 0.124}, {"mean_absolute_error": 0.4}, measures)
+
+
+def log_of(
+    root: Path, workload: str, target: dict[str, float], first: dict[str, float], second: dict[str, float]
+) -> Path:
+    """The log of a short official run of one model, with the measures of its two epochs."""
+    run = ScienceRun(root, {"science.size": "official", "science.instances": 1, "science.workloads": [workload],
                             "run.name": "Cluster"}).at(0).ready(600, 0)  # fmt: skip
     steps: dict[str, Any] = {
         "batch_size": 4, "learning_rate": 0.001, "optimiser": "sgd", "warmup_epochs": 4, "warmup_factor": 0.25,
         "decay_epochs": "32,64", "decay_factors": "0.25,0.125", "dropout": 0.5, "weight_decay": 0.0,
     }  # fmt: skip
-    run.at(1).issue(1, "cosmoflow").at(2)
-    run.begin(1, hyperparameters=steps, target={"mean_absolute_error": 0.124}).phase(1, "train")
-    run.at(20).phase(1, "evaluate").at(22).measured(1, 1, mean_absolute_error=0.4).phase(1, "train")
-    run.at(40).phase(1, "evaluate").at(42).measured(1, 2, **measures).stop(1).complete(43)
+    run.at(1).issue(1, workload).at(2)
+    run.begin(1, hyperparameters=steps, target=target).phase(1, "train")
+    run.at(20).phase(1, "evaluate").at(22).measured(1, 1, **first).phase(1, "train")
+    run.at(40).phase(1, "evaluate").at(42).measured(1, 2, **second).stop(1).complete(43)
     written(run)
     return run.paths.report / "mllog.txt"
 
@@ -165,6 +172,16 @@ def test_the_checker_refuses_nothing_but_a_quality_that_was_not_reached(
     times = {event["key"]: event["time_ms"] - T0_MS for event in events}
     assert (times["run_start"], times["eval_start"], times["eval_stop"]) == (1000, 40_000, 42_000)
     assert next(event["metadata"] for event in events if event["key"] == "run_stop") == {"status": "aborted"}
+
+
+def keys_of(log: Path) -> set[str]:
+    return {json.loads(line.removeprefix(":::MLLOG "))["key"] for line in log.read_text().splitlines()}
+
+
+def test_extreme_weather_logs_the_keys_of_cosmoflow(tmp_path: Path) -> None:
+    first, second = {"map@0.5": 0.3, "map@0.1": 0.4}, {"map@0.5": 0.36, "map@0.1": 0.5}
+    weather = log_of(tmp_path / "a", "frcnn-ewa", {"map@0.5": 0.35}, first, second)
+    assert keys_of(weather) == keys_of(cosmoflow(tmp_path / "b", mean_absolute_error=0.12)) - {"eval_error"}
 
 
 def test_several_models_have_a_log_each(tmp_path: Path) -> None:
