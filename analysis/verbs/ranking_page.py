@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
 from analysis.output.page import words
 from analysis.output.pages import render
 from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row
+from analysis.results.science.ranking import WorkloadRow
 
 OFFICIAL = "an official run meets every rule; aiperf check DIR names those that a run does not meet"
 """The sentence for a ranking without official runs."""
@@ -28,11 +30,15 @@ def date_of(moment: str | None) -> str:
     return " ".join(words.readable_time(moment).split()[:3]) if moment is not None else "-"
 
 
-def ranking_page(ranking: Ranking, folder: Path) -> str:
-    """The page of a ranking as one file, for this folder."""
+def ranking_page(ranking: Ranking, folder: Path, workloads: Sequence[WorkloadRow] = ()) -> str:
+    """The page of a ranking as one file, for this folder.
+
+    Rows of workloads are those of `rank_workloads`; each workload, framework and size has a table.
+    """
     return render(
         "ranking.html",
         ranking=ranking,
+        benchmarks=[(benchmark, list(rows)) for benchmark, rows in groupby(workloads, lambda row: row.benchmark)],
         parts=[(status, heading, rows, _measures(rows, ORDERS[ranking.order]), _largest(rows, ranking))
                for status, heading in STATUSES.items()
                if (rows := ranking.with_status(status)) or status == "official"],

@@ -78,7 +78,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     ranking = rank((item for item in results if not item.report.is_science), arguments.by, problems)
     workloads = rank_workloads(item for item in results if item.report.is_science)
     if arguments.html is not None:
-        write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent))
+        write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent, workloads))
     if arguments.format == "json":
         document = {
             "order": ranking.order,

@@ -88,7 +88,7 @@ class ScienceRun(HandMadeRun):
 
     def __init__(self, root: Path, overrides: Mapping[str, Any] | None = None) -> None:
         own = {
-            "run.suite": "science", "science.workloads": list(TERMS), "science.instances": 2,
+            "run.suite": "science", "science.workloads": ["resnet-hep", "cosmoflow"], "science.instances": 2,
             "science.size": "rehearsal", "science.data_dir": "/data", "training.trainer": "keras",
         }  # fmt: skip
         super().__init__(root, {**own, **(overrides or {})})

@@ -214,5 +214,9 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
     found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
     assert found["rows"] == []
     assert [row["time_to_quality_s"] for row in found["workloads"]][2:] == [8.0, pytest.approx(24.685)]
-    shown = aiperf("rank", run.paths.root).stdout
+    page = tmp_path / "ranking.html"
+    shown = aiperf("rank", run.paths.root, "--html", page).stdout
+    html = page.read_text()
+    assert "<h2>resnet-hep on tensorflow, rehearsal size</h2>" in html
+    assert "No official run yet" not in html, "of a search, of which there is no run here"
     assert "resnet-hep on tensorflow, rehearsal size" in shown
