@@ -57,7 +57,7 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
 # Where the stack `native` cannot be built, its tests say that they are skipped.
 .venv/test.stamp: requirements/test.txt requirements/native.txt tools/build_horovod.py tools/build_native.py \
-  native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
+  native/micro.h native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
 	tools/debian_packages.sh
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'

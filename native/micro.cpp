@@ -3,29 +3,19 @@
 // Operands come as float32 with the channels last and are laid out as the primitive prefers them
 // before anything is timed. micro_call only starts the primitive; micro_wait waits for the device.
 
-#include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "micro.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 using dnnl::memory;
-using Dims = memory::dims;
 using Arguments = std::unordered_map<int, memory>;
 
 namespace {
-
-enum Operator { CONVOLUTION, MAX_POOLING, AVERAGE_POOLING, PRODUCT, TRIAD };
-enum Direction { FORWARD, INPUT, WEIGHTS };
-
-struct Shape {
-    int64_t operation, direction, precision, axes, batch, channels, filters;
-    int64_t sizes[3], outputs[3], kernel[3], stride[3], before[3], behind[3];
-};
 
 struct Kernel {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -47,14 +37,6 @@ memory::data_type type_of(const Shape& shape) {
     return shape.precision == 0 ? memory::data_type::f32
          : shape.precision == 1 ? memory::data_type::bf16 : memory::data_type::f16;
 }
-
-Dims with(int64_t first, int64_t second, const int64_t* rest, int64_t axes) {
-    Dims dims{first, second};
-    dims.insert(dims.end(), rest, rest + axes);
-    return dims;
-}
-
-Dims of(const int64_t* values, int64_t axes) { return Dims(values, values + axes); }
 
 memory::desc any(const Dims& dims, memory::data_type type) { return {dims, type, memory::format_tag::any}; }
 
@@ -111,12 +93,10 @@ void make_convolution(Kernel& kernel, const Shape& shape) {
 
 void make_product(Kernel& kernel, const Shape& shape) {
     const auto type = type_of(shape);
-    const int64_t b = shape.batch, c = shape.channels, f = shape.filters;
-    // Rows, inner size and columns of each pass; a transposed operand has its strides exchanged.
-    const int64_t m = shape.direction == WEIGHTS ? c : b, k = shape.direction == FORWARD ? c
-        : shape.direction == INPUT ? f : b, n = shape.direction == INPUT ? c : f;
-    const Dims left = shape.direction == WEIGHTS ? Dims{1, c} : Dims{k, 1};
-    const Dims right = shape.direction == INPUT ? Dims{1, f} : Dims{n, 1};
+    const auto [m, k, n] = Product(shape);
+    // A transposed operand has its strides exchanged.
+    const Dims left = shape.direction == WEIGHTS ? Dims{1, m} : Dims{k, 1};
+    const Dims right = shape.direction == INPUT ? Dims{1, k} : Dims{n, 1};
     const dnnl::matmul::primitive_desc description(
         kernel.engine, any({m, k}, type), any({k, n}, type), any({m, n}, type));
     kernel.primitive = dnnl::matmul(description);
@@ -181,17 +161,6 @@ memory reordered(Kernel& kernel, const memory::desc& outside, const memory::desc
     dnnl::reorder(source, target).execute(kernel.stream, source, target);
     kernel.stream.wait();
     return target;
-}
-
-template <typename Action>
-int guarded(char* error, int64_t size, Action action) {
-    try {
-        action();
-        return 0;
-    } catch (const std::exception& problem) {
-        std::snprintf(error, static_cast<size_t>(size), "%s", problem.what());
-        return 1;
-    }
 }
 
 }  // namespace

@@ -9,8 +9,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -18,20 +16,12 @@
 #include <vector>
 
 #include "cudnn_frontend.h"
+#include "micro.h"
 
 namespace fe = cudnn_frontend;
-using Dims = std::vector<int64_t>;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 namespace {
-
-enum Operator { CONVOLUTION, MAX_POOLING, AVERAGE_POOLING, PRODUCT, TRIAD };
-enum Direction { FORWARD, INPUT, WEIGHTS };
-
-struct Shape {
-    int64_t operation, direction, precision, axes, batch, channels, filters;
-    int64_t sizes[3], outputs[3], kernel[3], stride[3], before[3], behind[3];
-};
 
 void check(cudaError_t status) {
     if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
@@ -112,14 +102,6 @@ fe::DataType_t type_of(const Shape& shape) {
     return shape.precision == 0 ? fe::DataType_t::FLOAT
          : shape.precision == 1 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF;
 }
-
-Dims with(int64_t first, int64_t second, const int64_t* rest, int64_t axes) {
-    Dims dims{first, second};
-    dims.insert(dims.end(), rest, rest + axes);
-    return dims;
-}
-
-Dims of(const int64_t* values, int64_t axes) { return Dims(values, values + axes); }
 
 int64_t product(const Dims& dims) {
     int64_t found = 1;
@@ -220,13 +202,11 @@ void make_convolution(Kernel& kernel) {
 
 void make_product(Kernel& kernel) {
     const Shape& shape = kernel.shape;
-    const int64_t b = shape.batch, c = shape.channels, f = shape.filters;
-    // Rows, inner size and columns of each pass; a transposed operand has its strides exchanged.
-    const int64_t m = shape.direction == WEIGHTS ? c : b, k = shape.direction == FORWARD ? c
-        : shape.direction == INPUT ? f : b, n = shape.direction == INPUT ? c : f;
+    const auto [m, k, n] = Product(shape);
+    // A transposed operand has its strides exchanged.
     begin_graph(kernel);
-    const auto left = tensor(kernel, {1, m, k}, shape.direction == WEIGHTS ? Dims{m * k, 1, c} : Dims{m * k, k, 1});
-    const auto right = tensor(kernel, {1, k, n}, shape.direction == INPUT ? Dims{k * n, 1, f} : Dims{k * n, n, 1});
+    const auto left = tensor(kernel, {1, m, k}, shape.direction == WEIGHTS ? Dims{m * k, 1, m} : Dims{m * k, k, 1});
+    const auto right = tensor(kernel, {1, k, n}, shape.direction == INPUT ? Dims{k * n, 1, k} : Dims{k * n, n, 1});
     read(kernel, left, {m, k});
     read(kernel, right, {k, n});
     write(kernel, kernel.graph->matmul(left, right, fe::graph::Matmul_attributes()), {1, m, n}, {m * n, n, 1});
@@ -337,17 +317,6 @@ void run(Kernel& kernel, const Operands& operands) {
         pointers[kernel.inputs[index]] = operands.read[index]->get();
     if (kernel.factor) pointers[kernel.factor] = &factor;
     check(kernel.graph->execute(kernel.handle, pointers, kernel.workspace->get()));
-}
-
-template <typename Action>
-int guarded(char* error, int64_t size, Action action) {
-    try {
-        action();
-        return 0;
-    } catch (const std::exception& problem) {
-        std::snprintf(error, static_cast<size_t>(size), "%s", problem.what());
-        return 1;
-    }
 }
 
 }  // namespace
