@@ -19,6 +19,7 @@ from aiperf.messages import Begin
 from aiperf.outside.reading import reason_of
 from aiperf.run_directory.paths import earlier_checkpoint
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.model.kept import BestWeights
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,15 @@ class Checkpoints:
             write_file(self._path, lambda stream: np.savez(stream, **arrays))
         except OSError as error:
             log.warning("checkpoint %s was not written: %s", self._path, error)
+
+    def resume(self, kept: BestWeights | None) -> list[float]:
+        """The qualities of the epochs before; their best weights are kept as this training's."""
+        restored = self.restore()
+        if restored is None:
+            return []
+        if kept is not None and restored.best_weights is not None:
+            kept.keep(restored.best_epoch, restored.best_weights)
+        return restored.qualities
 
     def restore(self) -> Checkpoint | None:
         """Set rank 0's state to the kept one, if there is one; every rank gets the qualities.

@@ -105,7 +105,9 @@ class Training:
             return False
         checkpoints = Checkpoints(begin, self._steps, self._collective, self._clock)
         try:
-            return self._train_epochs(checkpoints, report, kept)
+            qualities = checkpoints.resume(kept)
+            self._steps.share()
+            return self._train_epochs(qualities, checkpoints, report, kept)
         finally:
             checkpoints.close()
 
@@ -116,35 +118,34 @@ class Training:
         facts = self._workload.facts(0, self._steps.learning_rate(), Sums(0, 0.0), evaluated)
         report.epoch(replace(facts, weights=hash_weights(self._steps.weights())))
 
-    def _train_epochs(self, checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None) -> bool:
-        qualities = self._resume(checkpoints, kept)
-        self._steps.share()
+    def _train_epochs(
+        self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None
+    ) -> bool:
+        """The epochs after those with these qualities; True if they end early."""
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
             facts, weights = self._epoch(epoch, report, kept)
             qualities.append(facts.quality or 0.0)
+            early = out_of_patience(qualities, self._request.patience) or self._reached(facts)
+            self._settle(epoch, early, report)
             if kept is not None and qualities[-1] == max(qualities):
                 kept.keep(epoch, weights)
-            report.epoch(facts)
-            if out_of_patience(qualities, self._request.patience) or self._reached(facts):
+            self._report(facts, report)
+            if early:
                 return True
             if epoch < self._request.epochs and checkpoints.due():
                 report.phase("checkpoint")
                 checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
         return False
 
+    def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
+        """What an epoch leaves to do before it is reported; `early`: it ends the training."""
+
+    def _report(self, facts: EpochFacts, report: Reporter) -> None:
+        report.epoch(facts)
+
     def _reached(self, facts: EpochFacts) -> bool:
         """True if the training ends at the workload's target, and this epoch reaches it."""
         return self._request.stops_at_target and self._workload.reached(facts)
-
-    @staticmethod
-    def _resume(checkpoints: Checkpoints, kept: BestWeights | None) -> list[float]:
-        """The qualities of the epochs before; their best weights are kept as this training's."""
-        restored = checkpoints.restore()
-        if restored is None:
-            return []
-        if kept is not None and restored.best_weights is not None:
-            kept.keep(restored.best_epoch, restored.best_weights)
-        return restored.qualities
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train and evaluate; the facts, and the weights if they are needed."""

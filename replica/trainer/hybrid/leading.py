@@ -8,9 +8,8 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.facts import EpochFacts, ServerFacts
 from aiperf.messages import Begin
-from aiperf.rules.rounds import out_of_patience
 from replica.trainer.channel import Reporter
-from replica.trainer.checkpoints import Checkpoint, Checkpoints
+from replica.trainer.checkpoints import Checkpoints
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.board import Board
 from replica.trainer.hybrid.group import GroupCollective
@@ -47,9 +46,9 @@ class LeadingTraining(GroupTraining):
         state = self._state()
         checkpoints = Checkpoints(begin, state or self._steps, self._group, self._clock)
         try:
-            qualities = self._resume(checkpoints, kept)
+            qualities = checkpoints.resume(kept)
             self._start(state.restored if state is not None else (), len(qualities))
-            return self._lead(qualities, checkpoints, report, kept)
+            return self._train_epochs(qualities, checkpoints, report, kept)
         finally:
             checkpoints.close()
 
@@ -60,29 +59,7 @@ class LeadingTraining(GroupTraining):
         sharding = Sharding(self._trained.shapes, self._group.layout.servers)
         return HybridState(self._steps, self._servers, sharding, self._recipe)
 
-    def _lead(
-        self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None
-    ) -> bool:
-        """Train and validate the epochs of group 0; True if it ended them early."""
-        for epoch in range(len(qualities) + 1, self._request.epochs + 1):
-            facts, weights = self._epoch_of_all(epoch, report, kept)
-            qualities.append(facts.quality or 0.0)
-            early = out_of_patience(qualities, self._request.patience) or self._reached(facts)
-            if early and epoch < self._request.epochs:
-                self._stop(epoch, report)
-            else:
-                self._pull()
-            if kept is not None and qualities[-1] == max(qualities):
-                kept.keep(epoch, weights)
-            self._report(facts, report)
-            if early:
-                return True
-            if epoch < self._request.epochs and checkpoints.due():
-                report.phase("checkpoint")
-                checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
-        return False
-
-    def _epoch_of_all(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
+    def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train, and evaluate the averaged weights: after the last epoch, those of all groups."""
         rate = self._exchange.rate(self._steps.learning_rate())
         trained = self._train(epoch, report)
@@ -100,11 +77,12 @@ class LeadingTraining(GroupTraining):
         facts = self._workload.facts(epoch, rate, trained, evaluated)
         return self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report), weights
 
-    def _stop(self, epoch: int, report: Reporter) -> None:
-        """End the training of all groups with their next update."""
-        if self._servers is not None:
-            self._servers.stop()
-        self._await_others(epoch, report)
+    def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
+        """Take the servers' values again: at an early end, after the last update of all groups."""
+        if early and epoch < self._request.epochs:
+            if self._servers is not None:
+                self._servers.stop()
+            self._await_others(epoch, report)
         self._pull()
 
     def _await_others(self, epoch: int, report: Reporter) -> None:
