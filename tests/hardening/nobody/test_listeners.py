@@ -22,8 +22,9 @@ from aiperf.network.layers import Dense, Flatten, Input
 from replica.trial.trainer_process import RankSetup, TrainerProcess
 from testing.needs import need
 from testing.outsiders.listeners import documented, listeners
-from testing.outsiders.strangers import as_nobody, ask, need_root
-from testing.processes import family
+from testing.outsiders.strangers import as_nobody, need_root
+from testing.outsiders.strangers import ask as ask_page
+from testing.processes import ask, family, words_of
 from testing.runs import count_epochs, wait_for
 from tests.hardening.nobody.conftest import LiveRun
 
@@ -57,7 +58,7 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
     temporary = Path(f"/tmp/aiperf-{os.getpid()}-{starter}")  # Open MPI refuses long names
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    watch = Watch(temporary)
+    watch = Watch(temporary, documented(starter))
     with watch.watching():
         assert asyncio.run(train(starter, tmp_path, watch)) == 1
     temporary.rmdir()
@@ -67,10 +68,15 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
 
 
 class Watch:
-    """Listeners of this process and of a training, and the modes of what they make in a folder."""
+    """Listeners of this process and of a training, and the modes of what they make in a folder.
 
-    def __init__(self, temporary: Path) -> None:
-        self._temporary = temporary
+    Under Gloo (`horovodrun`) ranks listen for each other only until they have met, which may be
+    over between two looks. Rank 1 is therefore held back until all that are wanted were seen.
+    """
+
+    def __init__(self, temporary: Path, wanted: set[str]) -> None:
+        self._temporary, self._wanted = temporary, wanted
+        self._held: psutil.Process | None = None
         self._over = threading.Event()
         self.training: int | None = None
         """The head of its processes; other children of this process are other runs."""
@@ -90,10 +96,23 @@ class Watch:
     def _watch(self) -> None:
         while not self._over.wait(0.05):
             members = family(self.training) if self.training is not None else []
+            self._hold_back(members)
             self.listeners |= listeners([psutil.Process(), *members])
+            if self._held is not None and self._wanted <= self.listeners:
+                ask(self._held.resume, None)
             for path in self._temporary.iterdir():
                 if path.exists():
                     self.folders[path.name] = path.stat().st_mode
+
+    def _hold_back(self, members: list[psutil.Process]) -> None:
+        if self._held is not None:
+            return
+        for process in members:
+            inherited = ask(process.environ, dict[str, str]())
+            if inherited.get("HOROVOD_RANK") == "1" and "-c" not in words_of(process)[:2]:
+                self._held = process
+                ask(process.suspend, None)
+                return
 
 
 async def train(starter: str, folder: Path, watch: Watch) -> int:
@@ -129,7 +148,7 @@ def test_a_dashboard(words: tuple[str, ...], native: LiveRun, tmp_path: Path) ->
                 if words:
                     assert not os.access(tmp_path / "S", os.R_OK | os.W_OK, effective_ids=True)
                 else:
-                    assert ask(int(address.split(":")[2].split("/")[0]), "/")[0] == 403
+                    assert ask_page(int(address.split(":")[2].split("/")[0]), "/")[0] == 403
         finally:
             process.terminate()
     if words:
