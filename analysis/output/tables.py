@@ -98,7 +98,7 @@ def _hybrid(report: Report) -> Iterator[Table]:
     """Trainings, groups and servers of hybrid training; none if trainings were synchronous."""
     if report.hybrid is None:
         return
-    yield _shown("Hybrid training", training_rows(report.hybrid)[-MOST_ROWS:])
+    yield _shown("Hybrid training", training_rows(report.hybrid)[:MOST_ROWS])
     yield _shown("Groups", group_rows(report.hybrid)[:MOST_ROWS])
     yield _shown("Parameter servers", server_rows(report.hybrid)[:MOST_ROWS])
 

@@ -22,9 +22,9 @@ def server_rows(part: HybridPart) -> list[Shown]:
 
 
 def training_rows(part: HybridPart) -> list[Shown]:
-    """A row for each training, and one for all of them."""
+    """A row for all trainings, first since long tables are cut, and one for each of them."""
     rows = [{"trial": str(trial.trial), **_layout(trial), **_exchanged(trial)} for trial in part.trials]
-    return [*rows, {"trial": "all", **_layout(part), **_exchanged(part)}]
+    return [{"trial": "all", **_layout(part), **_exchanged(part)}, *rows]
 
 
 def _layout(part: ServedPart) -> Shown:

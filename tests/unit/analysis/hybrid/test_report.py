@@ -12,6 +12,7 @@ import pytest
 
 from analysis.output.artifacts import write_report
 from analysis.output.figures.hybrid import MOST_BARS, staleness_bars
+from analysis.output.page.hybrid.rows import training_rows
 from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
@@ -103,6 +104,11 @@ def test_page_tables_figures_and_terminal_show_it(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr().out
     for word in ("Hybrid training", "Parameter servers", "14.7 %", "18.8 %"):
         assert word in shown
+
+
+def test_tables_that_are_cut_keep_the_row_of_all_trainings(tmp_path: Path) -> None:
+    rows = training_rows(hybrid_of(whole_training(tmp_path).complete(25)))
+    assert [row["trial"] for row in rows] == ["all", "1"]
 
 
 def test_a_long_tail_of_staleness_is_one_bar(tmp_path: Path) -> None:
