@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from aiperf.storage.durable import sync
 from aiperf.storage.names import sync_directory
 from aiperf.storage.patience import with_patience
 from aiperf.storage.words import why_not_written
@@ -42,7 +43,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with temporary.open("xb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            sync(stream.fileno())
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.holder import Holder, Machine
 from aiperf.run_directory.manifest import Rehearsed, write_manifest
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.durable import volatile
 from primary.context import RunContext
 from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
@@ -86,7 +87,8 @@ def conduct(root: Path, rehearsal: Rehearsal, shown: io.StringIO | None = None) 
     paths.create()
     facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search)
     write_manifest(paths, rehearsal.config, facts)
-    return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop, shown or io.StringIO()).run())
+    with volatile():
+        return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop, shown or io.StringIO()).run())
 
 
 class _Conductor:

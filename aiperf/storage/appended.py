@@ -14,6 +14,7 @@ import secrets
 from pathlib import Path
 
 from aiperf.errors import StorageError
+from aiperf.storage.durable import sync
 from aiperf.storage.names import sync_directory
 from aiperf.storage.patience import Patience
 
@@ -57,7 +58,7 @@ class AppendedFile:
             self._torn = True
             if os.write(self._descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device (a short write)")
-            os.fsync(self._descriptor)
+            sync(self._descriptor)
             self._torn = False
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -118,7 +119,7 @@ class AppendedFile:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         try:
             self._copy_to(descriptor)
-            os.fsync(descriptor)
+            sync(descriptor)
             os.link(temporary, self.path)
         except BaseException:
             os.close(descriptor)

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from aiperf.storage.durable import sync
+
 
 def sync_directory(path: Path) -> None:
     """Make new names in a directory durable.
@@ -16,6 +18,6 @@ def sync_directory(path: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
+            sync(descriptor)
         finally:
             os.close(descriptor)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from aiperf.files import write_atomically
+from aiperf.storage.durable import volatile
 
 
 def test_atomic_writes_leave_the_old_file_and_no_rest_when_they_fail(
@@ -24,3 +26,16 @@ def test_atomic_writes_leave_the_old_file_and_no_rest_when_they_fail(
             write_atomically(target, b"new")
     assert target.read_bytes() == b"old"
     assert [path.name for path in target.parent.iterdir()] == ["file.json"]
+
+
+def test_only_a_volatile_context_leaves_it_to_the_system_when_bytes_reach_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with volatile():
+        write_atomically(tmp_path / "file", b"made again if lost")
+    assert (tmp_path / "file").read_bytes() == b"made again if lost"
+    assert synced == []
+    write_atomically(tmp_path / "file", b"kept")
+    assert len(synced) == 2  # the file and its name

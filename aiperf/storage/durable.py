@@ -1,0 +1,29 @@
+"""What makes bytes outlive a crash of the machine, and where that is not worth its time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_volatile = ContextVar("volatile", default=False)
+
+
+def sync(descriptor: int) -> None:
+    """Have the file system keep what was written to a file. Raises OSError."""
+    if not _volatile.get():
+        os.fsync(descriptor)
+
+
+@contextmanager
+def volatile() -> Iterator[None]:
+    """Write without `sync` in this context: what a crash of the machine takes can be made again.
+
+    A process that dies loses nothing that it wrote.
+    """
+    token = _volatile.set(True)
+    try:
+        yield
+    finally:
+        _volatile.reset(token)
