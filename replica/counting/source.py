@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.lean import import_lean
 from aiperf.history.reading import read_ledger
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
@@ -39,14 +40,15 @@ class CountSource:
         """Count the network. Raises UncountedLayerError or UsageError."""
         if self.architecture is not None:
             return count(self.architecture, self.rule_set)
-        from replica.counting.keras_operations import count_model  # noqa: PLC0415
+        model = self.model()
+        from replica.counting.keras_operations import count_model  # noqa: PLC0415  (loads Keras)
 
-        return count_model(self.model(), self.rule_set)
+        return count_model(model, self.rule_set)
 
     def model(self) -> Any:
         """Build or read the Keras model of the network."""
         with self.file() as path:
-            _need_tensorflow()
+            _load_tensorflow()
             from replica.trainer.model.model_files import load_any  # noqa: PLC0415
 
             return load_any(path)
@@ -86,7 +88,7 @@ def file_source(path: Path, trial: int | None) -> CountSource:
     if not path.exists():
         raise UsageError(f"{path} does not exist; name an architecture file, a .keras file or a run directory")
     if path.suffix == ".keras":
-        _need_tensorflow()
+        _load_tensorflow()
         return CountSource(str(path), path=path)
     return CountSource(str(path), read_architecture(path))
 
@@ -102,7 +104,8 @@ def _trial_source(path: Path, trial: int | None) -> CountSource:
     return CountSource(f"{path}, trial {trial}", ArchitectureStore(paths).load(known[trial]))
 
 
-def _need_tensorflow() -> None:
+def _load_tensorflow() -> None:
+    """Keras on TensorFlow. Raises EnvironmentNotReadyError."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if importlib.util.find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(
@@ -111,3 +114,4 @@ def _need_tensorflow() -> None:
                 "in the folder of AIPerf's sources: pip install '.[tensorflow]'"
             ]
         )
+    import_lean("tensorflow")

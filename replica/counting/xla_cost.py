@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from aiperf.frameworks.lean import import_lean
+
 
 def main() -> int:
     """Count one forward pass and one training step (plain gradient descent) of a file's model."""
@@ -27,8 +29,8 @@ def main() -> int:
 def measure(path: Path, lowered: bool = False) -> dict[str, float]:
     """`forward` and `training` operations of one image, as XLA counts its programs."""
     import jax  # noqa: PLC0415
-    import keras  # noqa: PLC0415
 
+    keras = import_lean("keras")
     from replica.trainer.model.model_files import load_any  # noqa: PLC0415
 
     model = load_any(path)

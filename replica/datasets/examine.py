@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from aiperf.frameworks.lean import import_lean
 from aiperf.outside.reading import reason_of
 from replica.datasets.content import FileContent
 from replica.datasets.naming import sha256_of
@@ -59,7 +60,7 @@ def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dic
 
 def examine_shard(path: Path) -> Findings:
     """Read and decode every image of a shard."""
-    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+    tf = import_lean("tensorflow")  # in the worker processes only
 
     from replica.datasets.shards import read_shard  # noqa: PLC0415
 
@@ -114,7 +115,7 @@ def _together(parts: Sequence[FolderFindings]) -> FolderFindings:
 
 def examine_files(places: Sequence[Place]) -> FolderFindings:
     """Read and decode images of a folder."""
-    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+    tf = import_lean("tensorflow")  # in the worker processes only
 
     problems, names, entries = [], [], bytearray()
     for place in places:
@@ -134,7 +135,7 @@ def _decode(encoded: bytes) -> None:
     Raises ValueError for another format, and tensorflow.errors.InvalidArgumentError if it is
     damaged.
     """
-    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+    tf = import_lean("tensorflow")  # in the worker processes only
 
     from replica.datasets.encoding import is_jpeg  # noqa: PLC0415
 

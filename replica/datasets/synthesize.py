@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, Split
 from aiperf.errors import DatasetError
+from aiperf.frameworks.lean import import_lean
 from replica.datasets.content import About, FileContent, write_description
 from replica.datasets.naming import shard_name
 from replica.datasets.prepare import Progress
@@ -77,7 +78,7 @@ def _shards(recipe: Recipe, split: Split, output: Path) -> Iterator[SyntheticSha
 
 def write_synthetic(job: SyntheticShard) -> FileContent:
     """Draw the images of one shard and write it."""
-    import tensorflow as tf  # noqa: PLC0415  (in the worker processes only)
+    tf = import_lean("tensorflow")  # in the worker processes only
 
     from replica.datasets.shards import Image, write_shard  # noqa: PLC0415
 

@@ -15,6 +15,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.lean import import_lean
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from replica.micro.measure import FULL, QUICK
@@ -91,6 +92,8 @@ def _measured(
     arguments: argparse.Namespace, name: str, operators: tuple[str, ...], kinds: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if name == "tensorflow":
+        import_lean(name)
     batches = (arguments.batch,) if arguments.batch else BATCHES[:1] if arguments.quick else BATCHES
     runner = Runner(
         name, STACKS.load(name)(), arguments.precision, SystemClock().monotonic_s,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
+from aiperf.frameworks.lean import import_lean
 from aiperf.message_lines import decode_begin, decode_train_request
 from aiperf.messages import UNFIT, TrainRequest
 from aiperf.run_directory.paths import RunPaths
@@ -124,6 +125,7 @@ def _ready(
     framework: Framework, request: TrainRequest, collective: Collective, clock: Clock
 ) -> ReadyTraining | ReadyScience:
     """What a request asks for, built and warm; only now Keras is imported."""
+    import_lean("keras")
     if request.workload is not None:
         from replica.trainer.science.ready import ReadyScience  # noqa: PLC0415
 

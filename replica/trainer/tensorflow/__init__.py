@@ -2,5 +2,8 @@
 
 import os
 
+from aiperf.frameworks.lean import import_lean
+
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import_lean("tensorflow")

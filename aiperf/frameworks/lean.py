@@ -1,0 +1,35 @@
+"""Frameworks imported without what no training needs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")
+"""What Keras imports if it is installed: for charts, for tables, for a wrapper."""
+
+
+def import_lean(name: str) -> Any:
+    """Import a framework, and spare half of the seconds and a quarter of the memory that it takes.
+
+    TensorFlow imports Keras, and JAX, for a converter. Nothing changes if they were imported
+    before. Raises ImportError if the framework is not installed.
+    """
+    with _hidden(*UNUSED, *(("jax",) if name == "tensorflow" else ())):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _hidden(*names: str) -> Iterator[None]:
+    """Meanwhile these packages look as if they were not installed, unless they are imported."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if sys.modules.get(name) is None:
+                sys.modules.pop(name, None)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.frameworks.lean import UNUSED, import_lean
+
+TOY = """
+found = []
+for name in ("pandas", "sklearn", "csv"):
+    try:
+        found.append(__import__(name).__name__)
+    except ImportError:
+        pass
+"""
+
+LOADS = f"""
+import json, sys
+from aiperf.frameworks.lean import import_lean
+version = import_lean("tensorflow").__version__
+loaded = sorted({{*{UNUSED}, "jax"}} & sys.modules.keys())
+import keras, matplotlib
+print(json.dumps([version, loaded, keras.backend.backend(), matplotlib.__name__]))
+"""
+
+
+def test_a_framework_does_not_see_what_it_does_not_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_framework.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in UNUSED:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "sklearn.py").write_text("")
+    monkeypatch.setitem(sys.modules, "pandas", json)  # as if it had been imported before
+    assert import_lean("toy_framework").found == ["json", "csv"]
+    assert not {"sklearn", "cv2", "matplotlib"} & sys.modules.keys()
+    assert __import__("sklearn").__file__ == str(tmp_path / "sklearn.py"), "afterwards it can be imported"
+    for name in ("toy_framework", "sklearn"):
+        del sys.modules[name]
+
+
+def test_a_framework_that_is_not_there_hides_nothing() -> None:
+    before = set(sys.modules)
+    with pytest.raises(ModuleNotFoundError, match="no_such_framework"):
+        import_lean("no_such_framework")
+    assert set(sys.modules) == before
+
+
+def test_tensorflow_and_keras_work_without_them() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
+    version, loaded, backend, later = json.loads(done.stdout)
+    assert (version[:2], loaded, backend, later) == ("2.", [], "tensorflow", "matplotlib")
