@@ -153,14 +153,15 @@ def hand_back_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Interrupted, "hand_back", twice)
 
 
-@pytest.mark.parametrize("plant", [lose_messages, act_early, hand_back_twice])
+@pytest.mark.parametrize(("plant", "first"), [(lose_messages, 1), (act_early, 31), (hand_back_twice, 1)])
 def test_a_bug_is_found_within_a_hundred_seeds(
-    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Any of the seeds may find it: it begins with one that did, and goes on with the others."""
     plant(monkeypatch)
 
     def bad_seeds() -> Iterator[int]:
-        for seed in range(1, MOST_SEEDS + 1):
+        for seed in sorted(range(1, MOST_SEEDS + 1), key=lambda seed: (seed < first, seed)):
             if rehearse_seed(seed, REPLICAS, DURATION, tmp_path / str(seed))[0]:
                 yield seed
 
