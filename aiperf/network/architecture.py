@@ -39,6 +39,10 @@ class Node:
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _layer_text(self.layer))
 
+    def __hash__(self) -> int:
+        # Of equal layers the text is equal, and its hash, unlike theirs, is computed only once.
+        return hash((self.name, self.text, self.inputs, self.shares))
+
 
 @dataclass(frozen=True)
 class Architecture:
