@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
+from hashlib import sha256
 from math import prod
 from types import MappingProxyType
 
@@ -29,6 +29,19 @@ class Node:
     inputs: tuple[str, ...] = ()
     shares: str = ""
     """An earlier node whose weights it uses, such as a detector on several levels of a pyramid."""
+    text: bytes = field(init=False, repr=False, compare=False)
+    """The layer as it is hashed."""
+    given: tuple[tuple[Shape, ...], Shape] | None = field(default=None, init=False, repr=False, compare=False)
+    """The inputs that its layer was last asked about, and the shape that it gives: architectures of
+    one run share most nodes, and most nodes stand between the same shapes.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _layer_text(self.layer))
+
+    def __hash__(self) -> int:
+        # Of equal layers the text is equal, and its hash, unlike theirs, is computed only once.
+        return hash((self.name, self.text, self.inputs, self.shares))
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,12 @@ class Architecture:
     """Output shape of every node by name."""
 
     def __post_init__(self) -> None:
-        _check_order(self.nodes)
-        _check_ends(self.nodes, self.heads)
-        object.__setattr__(self, "shapes", MappingProxyType(_infer_shapes(self.nodes)))
+        shapes = _shapes_if_sound(self.nodes, self.heads)
+        if shapes is None:  # in words
+            _check_order(self.nodes)
+            _check_ends(self.nodes, self.heads)
+            shapes = _infer_shapes(self.nodes)
+        object.__setattr__(self, "shapes", MappingProxyType(shapes))
         self._check_shared()
 
     def _check_shared(self) -> None:
@@ -106,18 +122,18 @@ class Architecture:
         for node in self.nodes:
             names = node.inputs
             if len(names) == 1 and not node.shares:  # most nodes
-                text = _layer_text(node.layer) + digests[names[0]]
+                text = node.text + digests[names[0]]
             else:
                 inputs = [digests[name] for name in names]
                 if node.layer.commutes:
                     inputs.sort()
                 if node.shares:
                     inputs.append(digests[node.shares])
-                text = _layer_text(node.layer) + b"".join(inputs)
-            digests[node.name] = hashlib.sha256(text).digest()
+                text = node.text + b"".join(inputs)
+            digests[node.name] = sha256(text).digest()
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
         whole += b"".join(sorted(digests[name] for name in self.heads))
-        return hashlib.sha256(whole).hexdigest()[:HASH_DIGITS]
+        return sha256(whole).hexdigest()[:HASH_DIGITS]
 
     def weight_shapes(self, node: Node) -> dict[str, Shape]:
         """Shapes of a node's weights by name."""
@@ -141,6 +157,27 @@ class Architecture:
 @lru_cache(maxsize=65536)
 def _layer_text(layer: Layer) -> bytes:
     return repr(layer).encode()
+
+
+def _shapes_if_sound(nodes: tuple[Node, ...], heads: tuple[str, ...]) -> dict[str, Shape] | None:
+    """As `_infer_shapes`, in one pass over a sound graph; None if anything is wrong with it."""
+    shapes: dict[str, Shape] = {}
+    begins = 0
+    try:
+        for node in nodes:
+            names = node.inputs
+            inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
+            begins += not names and isinstance(node.layer, INPUTS)
+            given = node.given
+            if given is None or given[0] != inputs:
+                given = (inputs, _output_shape(node.layer, inputs))
+                object.__setattr__(node, "given", given)
+            shapes[node.name] = given[1]
+    except Exception:  # of any kind: the checks that word it raise it in their order
+        return None
+    # Every name that is read is one of the nodes' by now; nothing must read the last one's output.
+    read = set(heads).union(*[node.inputs for node in nodes], [node.name for node in nodes[-1:]])
+    return shapes if begins == 1 and len(shapes) == len(nodes) and read == shapes.keys() else None
 
 
 def _check_order(nodes: tuple[Node, ...]) -> None:
