@@ -105,6 +105,8 @@ KILLS ?= 100
 TRAINER ?= simulated
 SEED ?= 1
 SUITE ?= automl
+MENU ?=
+UNDER ?=
 faults: .venv/test.stamp
 	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) --suite $(SUITE) \
 	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
