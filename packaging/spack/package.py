@@ -34,6 +34,7 @@ class PyAiperfHpc(PythonPackage):
         depends_on("py-bokeh@3.7:3")
         depends_on("py-h5py@3.10:3")
         depends_on("py-hyperopt@0.3")
+        depends_on("py-isal@1.1:1")
         depends_on("py-jinja2@3.1:3")
         depends_on("py-matplotlib@3.9:3")
         depends_on("py-msgspec@0.20:0")

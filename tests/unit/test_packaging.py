@@ -215,7 +215,7 @@ def test_the_conda_recipe_requires_what_the_distribution_requires() -> None:
     text = (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
     plain = re.sub(r"{{.*?}}", "value", re.sub(r"{%.*?%}", "", text))
     recipe: dict[str, Any] = yaml.safe_load(plain)
-    names = {"matplotlib-base": "matplotlib", "prometheus_client": "prometheus-client"}
+    names = {"matplotlib-base": "matplotlib", "prometheus_client": "prometheus-client", "python-isal": "isal"}
     found = dict(line.split(" ", 1) for line in recipe["requirements"]["run"])
     assert SpecifierSet(found.pop("python")) == SpecifierSet(SETUP["options"]["python_requires"])
     assert {names.get(name, name): SpecifierSet(words) for name, words in found.items()} == REQUIRED
