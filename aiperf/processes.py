@@ -154,16 +154,17 @@ def peer_user(connection: socket.socket) -> int:
     return int(layout.unpack(data)[1])
 
 
-def end_processes_with(word: str) -> int:
-    """Kill every process of this user that has `word` in its command line; how many there were."""
-    found = 0
+def end_processes_with(word: str) -> None:
+    """Kill every process of this user that has `word` in its command line, and wait for its end."""
+    killed = []
     for process in psutil.process_iter(["cmdline", "uids"]):
         command, uids = process.info["cmdline"], process.info["uids"]
         if command and uids and uids.real == os.getuid() and any(word in argument for argument in command):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-                found += 1
-    return found
+                killed.append(process)
+    # The memory of an accelerator is free only when they are gone.
+    psutil.wait_procs(killed, timeout=KILL_TIMEOUT_S)
 
 
 async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
