@@ -18,6 +18,8 @@ def import_lean(name: str) -> Any:
     TensorFlow imports Keras, and JAX, for a converter. Nothing changes if they were imported
     before. Raises ImportError if the framework is not installed.
     """
+    if (loaded := sys.modules.get(name)) is not None:
+        return loaded
     with _hidden(*UNUSED, *(("jax",) if name == "tensorflow" else ())):
         return importlib.import_module(name)
 

@@ -288,8 +288,8 @@ Counted = tuple[Node, tuple[Shape, ...], Operations, int]
 def _counted(architecture: Architecture, rule_set: RuleSet) -> Iterator[Counted]:
     """The nodes and their counts, in order. Raises UncountedLayerError."""
     shapes = architecture.shapes
-    covered = {(node.layer.kind, len(shapes[node.name])) for node in architecture.nodes}
-    if not all(kind in rule_set.rules and axes in rule_set.axes for kind, axes in covered):
+    kinds = {(node.layer.kind, len(shapes[node.name])): shapes[node.name] for node in architecture.nodes}
+    if not all(rule_set.covers(kind, shape) for (kind, _), shape in kinds.items()):
         uncounted = [node for node in architecture.nodes if not rule_set.covers(node.layer.kind, shapes[node.name])]
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
     only_images: dict[str, bool] = {}
