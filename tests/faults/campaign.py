@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,17 +90,28 @@ class Session:
         run.flaws[flaws:] = [f"after {kind}: {variant}: {flaw}" for flaw in run.flaws[flaws:]]
 
 
+def some_of(registered: Iterable[str]) -> Callable[[str], list[str]]:
+    """A reader of names with commas between them, each of which must be one of these."""
+    known = list(registered)
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+        return names
+
+    return read
+
+
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trainer", choices=("simulated", "keras"), default="simulated")
-    parser.add_argument(
-        "--under", type=lambda text: text.split(","), default=[name for name in GROUNDS if name not in ONLY_IF_NAMED]
-    )
-    parser.add_argument("--menu", type=lambda text: text.split(","), default=[*MENU])
-    parser.add_argument("--suite", type=lambda text: text.split(","), default=["automl"],
+    parser.add_argument("--under", type=some_of(GROUNDS), default=[x for x in GROUNDS if x not in ONLY_IF_NAMED])
+    parser.add_argument("--menu", type=some_of(MENU), default=[*MENU])
+    parser.add_argument("--suite", type=some_of(LOADS), default=["automl"],
                         help=f"of {', '.join(LOADS)}; only automl under nni")  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args(words)
