@@ -17,6 +17,7 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
+from replica.trainer.tensorflow.normalisation import fuse_normalisation
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
@@ -28,6 +29,7 @@ class TensorFlowSteps(KerasState):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, collective)
+        fuse_normalisation(model)
         self._trained = list(model.trainable_variables)
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]

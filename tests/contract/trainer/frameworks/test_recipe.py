@@ -155,6 +155,21 @@ def test_batch_normalisation_keeps_nine_tenths_and_divides_by_what_is_at_least_e
     np.testing.assert_allclose(model(images, training=False).numpy(), images / np.sqrt(1e-5), rtol=1e-4)
 
 
+@pytest.mark.parametrize("examples", [(16, 4, 4), (1, 1, 1)])
+def test_tensorflow_normalises_images_in_one_operation_as_keras_does(examples: tuple[int, int, int]) -> None:
+    from replica.trainer.tensorflow.normalisation import fuse_normalisation
+
+    batch, height, width = examples
+    images = np.random.default_rng(3).normal(3.0, 2.0, size=(batch, height, width, 2)).astype(np.float32)
+    network = Architecture((Node("in", Input(height, width, 2)), Node("bn", BatchNorm(), ("in",))))
+    keras_own, fused = builder.build_model(network), builder.build_model(network)
+    fuse_normalisation(fused)
+    for training in (True, False):
+        np.testing.assert_allclose(fused(images, training=training), keras_own(images, training=training), atol=1e-5)
+    for mine, other in zip(fused.get_weights(), keras_own.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
+
+
 def trained_request(folder: Path) -> TrainRequest:
     digits = Architecture((Node("in", Input(32, 32, 3)), Node("conv", Conv(2, stride=(8, 8)), ("in",)),
                            Node("flat", Flatten(), ("conv",)), Node("fc", Dense(10), ("flat",)),
