@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from tests.faults.attacked import Attacked
 
-SIZE = "96m"
+MIB, MIB_OF_A_REPLICA = 72, 8
+"""Of the small disk: half an hour of records, and the files that NNI keeps."""
 
 
 def fill(file: Path) -> None:
@@ -40,7 +41,8 @@ class FullDisk:
     def prepare(self, run: Attacked, draw: random.Random) -> None:
         disk = run.folder / "disk"
         disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", disk], check=True)
+        size = MIB + MIB_OF_A_REPLICA * run.replicas
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", disk], check=True)
         self._disk = disk
         run.output = disk / "run"
 
