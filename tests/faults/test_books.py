@@ -10,6 +10,7 @@ import pytest
 
 from testing.hand_made import HandMadeRun
 from tests.faults.books import overlaps, recorded, reported, unclosed, wrong_ends
+from tests.faults.campaign import parse
 from tests.faults.loads import LOADS
 from tests.faults.recount import operations_total
 from tests.faults.soak import LEAST_SAMPLES, Growth, Sample
@@ -103,3 +104,11 @@ def test_what_grows_is_found_and_what_goes_up_and_down_is_not() -> None:
     assert "MB an hour" in growing(bytes_per_hour=2e6).flaws()[0]
     assert len(growing(descriptors_per_hour=60).flaws()) == 2, "of the primary and of the agent"
     assert "too few" in Growth(growing().primary[:9]).flaws()[0]
+
+
+@pytest.mark.parametrize("option", ["--under", "--menu", "--suite"])
+def test_a_campaign_refuses_names_that_it_does_not_know(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse([option, "nonsense"])
+    assert refused.value.code == 2
+    assert "unknown: nonsense; known:" in capsys.readouterr().err

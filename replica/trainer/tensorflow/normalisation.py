@@ -23,12 +23,14 @@ def fuse_normalisation(model: Any) -> None:
     """
     for layer in model.layers:
         # Exactly Keras's class, whose computation this is.
-        if type(layer) is keras.layers.BatchNormalization and len(layer.input.shape) == IMAGES:
+        if type(layer) is not keras.layers.BatchNormalization or len(layer.input.shape) != IMAGES:
+            continue
+        if layer.axis in (-1, IMAGES - 1):
             layer.call = partial(_normalise, layer, layer.call)
 
 
 def _normalise(layer: Any, otherwise: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    if not training or mask is not None or layer.axis not in (-1, IMAGES - 1):
+    if not training or mask is not None:
         return otherwise(inputs, training=training, mask=mask)
     outputs, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
         x=inputs, scale=layer.gamma.value, offset=layer.beta.value, mean=[], variance=[], epsilon=layer.epsilon,
