@@ -31,11 +31,15 @@ class Torch:
         return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:
-        """Set threads and take this rank's accelerator; PyTorch takes its memory as needed."""
+        """Set threads and take this rank's accelerator; PyTorch takes its memory as needed.
+
+        NVIDIA's and AMD's libraries try all their convolutions once for each shape.
+        """
         torch.set_num_threads(cpu_threads)
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())
+            torch.backends.cudnn.benchmark = True
 
     def name(self) -> str:
         """Name and version, with Keras's."""
