@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from aiperf.config.dataset_manifest import DatasetManifest
 from aiperf.config.datasets import find_dataset
+from replica.datasets.encoding import encode_jpeg
 from replica.datasets.synthesize import Recipe, draw, synthesize
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource
@@ -39,7 +39,7 @@ def make_folders(folder: Path, train: int = TRAIN, validation: int = VALIDATION)
             pixels = draw(RECIPE, label, np.random.default_rng((1, 0 if split == "train" else 1, index)))
             path = folder / split / f"class{label}" / f"{index:04d}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(tf.io.encode_jpeg(pixels, quality=90).numpy())
+            path.write_bytes(encode_jpeg(pixels, 90))
 
 
 def source_for(dataset: str, data_dir: Path | None = None, pipeline: str = "tensorflow", **changes: Any) -> DataSource:

@@ -32,6 +32,7 @@ class PyAiperfHpc(PythonPackage):
     with default_args(type=("build", "run")):
         depends_on("py-argcomplete@3.5:3")
         depends_on("py-bokeh@3.7:3")
+        depends_on("py-google-crc32c@1.5:1")
         depends_on("py-h5py@3.10:3")
         depends_on("py-hyperopt@0.3")
         depends_on("py-isal@1.1:1")
@@ -42,6 +43,7 @@ class PyAiperfHpc(PythonPackage):
         depends_on("py-nvidia-ml-py@12:")
         depends_on("py-pandas@2.2:")
         depends_on("py-paramiko@3.5:")
+        depends_on("py-pillow@11:")
         depends_on("py-prometheus-client@0.21:")
         depends_on("py-psutil@7:")
         depends_on("py-pydantic@2.10:2")

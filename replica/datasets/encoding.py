@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from io import BytesIO
+from typing import Any
+
+from numpy.typing import NDArray
+from PIL import Image
+
+from aiperf.outside.images import decode_image
 
 JPEG_QUALITY = 100
 """Quality of re-encoded images, of 100."""
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+"""What is converted, by Pillow's names."""
 
 _START_OF_IMAGE = b"\xff\xd8"
 _FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
@@ -14,13 +23,24 @@ _FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA
 def as_rgb_jpeg(data: bytes) -> bytes:
     """Give the image itself if it is a JPEG with one or three components, else re-encode it.
 
-    Raises tensorflow.errors.InvalidArgumentError if it cannot be decoded.
+    Raises ValueError if it cannot be decoded.
     """
     if jpeg_components(data) in (1, 3):
-        tf.io.decode_jpeg(data, channels=3)  # raises if the data is damaged
+        decode_image(data, "JPEG")
         return data
-    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
-    return bytes(tf.io.encode_jpeg(pixels, quality=JPEG_QUALITY).numpy())
+    return _encode(decode_image(data, *FORMATS).convert("RGB"), JPEG_QUALITY)
+
+
+def encode_jpeg(pixels: NDArray[Any], quality: int) -> bytes:
+    """JPEG of uint8 (height, width, 3)."""
+    return _encode(Image.fromarray(pixels), quality)
+
+
+def _encode(image: Image.Image, quality: int) -> bytes:
+    stream = BytesIO()
+    # A comment of the original would be copied.
+    image.save(stream, "JPEG", quality=quality, subsampling="4:2:0", comment=b"")
+    return stream.getvalue()
 
 
 def is_jpeg(data: bytes) -> bool:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
-from aiperf.frameworks.lean import import_lean
+from aiperf.outside.images import decode_image
 from aiperf.outside.reading import reason_of
 from replica.datasets.content import FileContent
+from replica.datasets.encoding import is_jpeg
 from replica.datasets.naming import sha256_of
 from replica.datasets.prepare import Progress
+from replica.datasets.shards import read_shard
 from replica.datasets.sources import Place
 
 NAMED_PROBLEMS = 5
@@ -60,10 +62,6 @@ def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dic
 
 def examine_shard(path: Path) -> Findings:
     """Read and decode every image of a shard."""
-    tf = import_lean("tensorflow")  # in the worker processes only
-
-    from replica.datasets.shards import read_shard  # noqa: PLC0415
-
     largest, problems, entries = 0, [], bytearray()
 
     def count() -> int:
@@ -76,11 +74,11 @@ def examine_shard(path: Path) -> Findings:
                 problems.append(f"{path.name}, image {count()}: label {label}; labels count from 1")
             try:
                 _decode(encoded)
-            except (tf.errors.OpError, ValueError) as error:
-                problems.append(f"{path.name}, image {count()}: {_reason(error)}")
+            except ValueError as error:
+                problems.append(f"{path.name}, image {count()}: {error}")
             entries += image_entry(encoded, label)
-    except tf.errors.OpError as error:
-        problems.append(f"{path.name}: damaged after image {count()}: {reason_of(ValueError(error.message))}")
+    except ValueError as error:
+        problems.append(f"{path.name}: damaged after image {count()}: {reason_of(error)}")
     entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
     return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
 
@@ -115,8 +113,6 @@ def _together(parts: Sequence[FolderFindings]) -> FolderFindings:
 
 def examine_files(places: Sequence[Place]) -> FolderFindings:
     """Read and decode images of a folder."""
-    tf = import_lean("tensorflow")  # in the worker processes only
-
     problems, names, entries = [], [], bytearray()
     for place in places:
         try:
@@ -124,30 +120,16 @@ def examine_files(places: Sequence[Place]) -> FolderFindings:
             entries += image_entry(encoded, place.label)
             names.append(place.name)
             _decode(encoded)
-        except (OSError, tf.errors.OpError, ValueError) as error:
-            problems.append(f"{place.name}: {_reason(error)}")
+        except (OSError, ValueError) as error:
+            problems.append(f"{place.name}: {error.strerror if isinstance(error, OSError) else error}")
     return FolderFindings(bytes(entries), tuple(names), shortened("folder", problems))
 
 
 def _decode(encoded: bytes) -> None:
-    """Decode a JPEG. TensorFlow's function decodes other formats too, but the training does not.
-
-    Raises ValueError for another format, and tensorflow.errors.InvalidArgumentError if it is
-    damaged.
-    """
-    tf = import_lean("tensorflow")  # in the worker processes only
-
-    from replica.datasets.encoding import is_jpeg  # noqa: PLC0415
-
+    """Decode a JPEG. Raises ValueError for another format, and if it is damaged."""
     if not is_jpeg(encoded):
         raise ValueError("is not a JPEG, and only JPEGs are trained; aiperf dataset prepare converts other formats")
-    tf.io.decode_jpeg(encoded, channels=3)
-
-
-def _reason(error: Exception) -> str | None:
-    if isinstance(error, OSError):
-        return error.strerror
-    return str(error) if type(error) is ValueError else "cannot be decoded as JPEG"
+    decode_image(encoded, "JPEG")
 
 
 def shortened(name: str, problems: list[str]) -> tuple[str, ...]:

@@ -16,10 +16,11 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 from aiperf.config.dataset_manifest import INDEX_LIMITS, SPLITS, DatasetManifest, FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
-from aiperf.frameworks.lean import import_lean
 from aiperf.outside.reading import read_outside
 from replica.datasets.content import About, FileContent, write_description
+from replica.datasets.encoding import as_rgb_jpeg
 from replica.datasets.naming import shard_name
+from replica.datasets.shards import Image, write_shard
 from replica.datasets.sources import ImageSource, Place
 
 JOURNAL_NAME = ".prepare.jsonl"
@@ -105,18 +106,13 @@ def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) 
 
 def write_job(job: ShardJob) -> ShardResult:
     """Write one shard, leaving out and naming images that cannot be decoded."""
-    tf = import_lean("tensorflow")  # in the worker processes only
-
-    from replica.datasets.encoding import as_rgb_jpeg  # noqa: PLC0415
-    from replica.datasets.shards import Image, write_shard  # noqa: PLC0415
-
     bad: list[str] = []
 
     def images() -> Iterator[Image]:
         for place in job.places:
             try:
                 yield Image(place.name, place.label, as_rgb_jpeg(place.read()))
-            except (tf.errors.OpError, ValueError):
+            except ValueError:
                 bad.append(place.name)
 
     return ShardResult(write_shard(job.path, images()), tuple(bad))

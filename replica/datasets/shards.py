@@ -1,17 +1,25 @@
-"""Writing and reading shards of TFRecords."""
+"""Writing and reading shards of TFRecords, without TensorFlow.
+
+The format is that of `aiperf.outside.examples`; its checksums are CRC-32C, rotated and shifted
+(tensorflow/core/lib/hash/crc32c.h).
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import tensorflow as tf
+import google_crc32c
 
 from aiperf.config.dataset_manifest import FileEntry
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
 from replica.datasets.content import FileContent
 from replica.datasets.naming import sha256_of
+from replica.trainer.data.records import parse_example
+
+LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +37,11 @@ def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
     part = path.with_name(f".{path.name}.part")
     entries = bytearray()
     try:
-        with tf.io.TFRecordWriter(str(part)) as writer:
+        with part.open("wb") as stream:
             for image in images:
-                writer.write(_example(image))
+                record = _example(image)
+                length = LENGTH.pack(len(record))
+                stream.write(length + checksum(length) + record + checksum(record))
                 entries += image_entry(image.encoded, image.label)
         part.replace(path)
     finally:
@@ -42,28 +52,60 @@ def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
 
 
 def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Read label and encoded image of every record.
+    """Read label and encoded image of every record, and compare its checksums.
 
-    Raises tensorflow.errors.DataLossError or InvalidArgumentError.
+    Raises OSError; ValueError if a record is damaged, or is not an image with a label.
     """
-    features = {
-        "image/encoded": tf.io.FixedLenFeature((), tf.string),
-        "image/class/label": tf.io.FixedLenFeature((), tf.int64),
-    }
-    for record in tf.data.TFRecordDataset(str(path)):
-        example = tf.io.parse_single_example(record, features)
-        yield int(example["image/class/label"]), example["image/encoded"].numpy()
+    with path.open("rb") as stream:
+        left = path.stat().st_size
+        while length := stream.read(LENGTH.size):
+            if stream.read(CHECKSUM.size) != checksum(length):
+                raise ValueError("a record's length is not that of its checksum")
+            size = int(LENGTH.unpack(length)[0])
+            left -= LENGTH.size + 2 * CHECKSUM.size + size
+            if left < 0:
+                raise ValueError("ends within a record")
+            record = stream.read(size)
+            if stream.read(CHECKSUM.size) != checksum(record):
+                raise ValueError("a record's content is not that of its checksum")
+            yield parse_example(record)
+
+
+def checksum(data: bytes) -> bytes:
+    """The 4 bytes that stand behind `data` in a file of TFRecords."""
+    value = google_crc32c.value(data)
+    return CHECKSUM.pack(((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _example(image: Image) -> bytes:
-    def text(value: bytes) -> tf.train.Feature:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    """The image as `tf.train.Example`.
 
+    It has Features as field 1, which has an entry of a name (1) and a Feature (2) for each.
+    """
     features = {
-        "image/encoded": text(image.encoded),
-        "image/format": text(b"JPEG"),
-        "image/filename": text(image.name.encode(errors="backslashreplace")),
-        "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[image.label])),
+        b"image/encoded": _bytes(image.encoded),
+        b"image/format": _bytes(b"JPEG"),
+        b"image/filename": _bytes(image.name.encode(errors="backslashreplace")),
+        b"image/class/label": _field(3, _field(1, _varint(image.label))),
     }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    return bytes(example.SerializeToString())
+    entries = (_field(1, _field(1, name) + _field(2, feature)) for name, feature in features.items())
+    return _field(1, b"".join(entries))
+
+
+def _bytes(value: bytes) -> bytes:
+    """A Feature of one BytesList."""
+    return _field(1, _field(1, value))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of type LEN: its number and type, its length, its content."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """A whole number from 0, seven bits a byte, the lowest first."""
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(parts + bytes([value]))

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, Split
 from aiperf.errors import DatasetError
-from aiperf.frameworks.lean import import_lean
 from replica.datasets.content import About, FileContent, write_description
+from replica.datasets.encoding import encode_jpeg
 from replica.datasets.naming import shard_name
 from replica.datasets.prepare import Progress
+from replica.datasets.shards import Image, write_shard
 
 JPEG_QUALITY = 90
 NOISE = 24.0
@@ -78,16 +79,13 @@ def _shards(recipe: Recipe, split: Split, output: Path) -> Iterator[SyntheticSha
 
 def write_synthetic(job: SyntheticShard) -> FileContent:
     """Draw the images of one shard and write it."""
-    tf = import_lean("tensorflow")  # in the worker processes only
-
-    from replica.datasets.shards import Image, write_shard  # noqa: PLC0415
 
     def images() -> Iterator[Image]:
         for index in range(job.start, job.stop):
             label = index % job.recipe.classes + 1
             stream = 0 if job.split == "train" else 1
             pixels = draw(job.recipe, label, np.random.default_rng((job.recipe.seed, stream, index)))
-            encoded = tf.io.encode_jpeg(pixels, quality=JPEG_QUALITY).numpy()
+            encoded = encode_jpeg(pixels, JPEG_QUALITY)
             yield Image(f"{job.split}_{index:08d}.JPEG", label, encoded)
 
     return write_shard(job.path, images())

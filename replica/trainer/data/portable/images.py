@@ -14,6 +14,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from aiperf.outside.images import decode_image
 from replica.trainer.data.portable.recipe import (
     CROP_AREA,
     CROP_ASPECT,
@@ -56,7 +57,11 @@ def one_thread_an_image() -> None:
 
 def decoded(encoded: bytes) -> NDArray[np.uint8]:
     """RGB (H, W, 3) of a JPEG. Raises ValueError."""
-    image: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, "RGB", fastdct=True)
+    try:
+        image: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, "RGB", fastdct=True)
+    except ValueError:
+        # A warning of libjpeg is an error to it, and none to TensorFlow and `aiperf dataset check`.
+        image = np.asarray(decode_image(encoded, "JPEG").convert("RGB"))
     return image
 
 

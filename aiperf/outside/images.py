@@ -1,0 +1,25 @@
+"""Encoded images from outside, decoded by Pillow."""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+
+from PIL import Image
+
+UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+"""What Pillow raises for other bytes, damaged images, and any of over 179 million pixels."""
+
+
+def decode_image(data: bytes, *formats: str) -> Image.Image:
+    """Decode an image of one of these formats, by Pillow's names; all of its pixels are read.
+
+    Warnings of libjpeg (bytes between its markers that mean nothing) are not errors, as in
+    TensorFlow. Raises ValueError.
+    """
+    try:
+        image = Image.open(BytesIO(data), formats=formats)
+        image.load()
+    except UNREADABLE:
+        raise ValueError(f"cannot be decoded as {' or '.join(formats)}") from None
+    return image
