@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import getpass
 import json
 import os
@@ -37,11 +38,11 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import open_log
-from aiperf.storage.patience import PATIENCE
+from aiperf.storage.patience import PASSING, PATIENCE
 from primary import preflight
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
-from primary.nni.portal import LOOPBACK, PRELOADED
+from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 from primary.resumption import prepare_resumption, take_claim
@@ -220,15 +221,17 @@ def _status(experiment: Experiment) -> str | None:
 
 @contextlib.contextmanager
 def _manager_environment() -> Iterator[None]:
-    """The environment of NNI's manager and its children: guard of the portal, safe path, devices.
+    """The environment of NNI's manager and its children: what is preloaded, safe path, devices.
 
     Changes the environment of this process meanwhile, since NNI hands it on; not for use in several
     threads.
     """
     # Else a json.py where NNI starts its tuner, in its log directory, would shadow a module.
     changes = dict(SAFE_PATH)
-    options = f"{os.environ.get('NODE_OPTIONS', '')} --require {json.dumps(str(PRELOADED))}"
-    changes["NODE_OPTIONS"] = options.lstrip()
+    before_its_code = (f"--require {json.dumps(str(path))}" for path in (PATIENT, PRELOADED))
+    changes["NODE_OPTIONS"] = " ".join([os.environ.get("NODE_OPTIONS", ""), *before_its_code]).lstrip()
+    passing = [errno.errorcode[number] for number in sorted(PASSING)]
+    changes[POLICY] = json.dumps({"seconds": PATIENCE.seconds, "errors": passing})
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         changes[KEPT_VISIBLE] = os.environ["CUDA_VISIBLE_DEVICES"]
     before = dict(os.environ)

@@ -15,6 +15,12 @@ LOOPBACK = "127.0.0.1"
 PRELOADED = Path(__file__).with_name("portal.cjs")
 """Guards the portal, from inside of NNI's manager."""
 
+PATIENT = Path(__file__).with_name("patience.cjs")
+"""Lets what NNI's manager writes wait for storage, by the policy in `POLICY`."""
+
+POLICY = "AIPERF_NNI_PATIENCE"
+"""Variable with the seconds of patience, and the names of the errors that may pass, as JSON."""
+
 GUARDED = "AIPERF_NNI_GUARDED"
 """Set for the processes of a guarded manager."""
 

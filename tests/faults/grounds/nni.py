@@ -22,7 +22,6 @@ class Nni:
     @contextmanager
     def open(self, folder: Path) -> Iterator[Place]:
         folder.mkdir()
-        # NNI's own database is not among the files that survive a full disk.
         own = ("--set", f"nni.directory={folder / 'experiments'}")
         words = ("--manager", "nni", "--set", f"nni.port={free_port()}", *own)
         # `aiperf run` outlives the primary, which is NNI's child, and says how to resume.
