@@ -19,7 +19,7 @@ REFUSING = """
 const fs = require('node:fs');
 let left = 3;
 const refused = () => (left -= 1) >= 0 && Object.assign(new Error('refused'), { code: process.argv[2] });
-const { open, write } = fs;
+const { open } = fs;
 const { mkdir, writeFile } = fs.promises;
 fs.open = (...words) => { const error = refused(); return error ? words.pop()(error) : open(...words); };
 const often = (action) => async (...words) => {
