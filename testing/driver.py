@@ -37,6 +37,15 @@ class FakeDriver:
         patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
 
     @staticmethod
+    def remove(patch: Callable[[object, str, object], None]) -> None:
+        """Make a node without the driver, whatever this machine has."""
+
+        def missing(*_: object) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+        patch(pynvml, "nvmlInit", missing)
+
+    @staticmethod
     def _not_supported(*_: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 

@@ -16,6 +16,7 @@ from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
+OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "bad_alloc")
 LOST_RANK = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "coordination service")
 
 
@@ -67,9 +68,9 @@ class Jax:
         raise TrialFailedError("build", "scientific workloads train on tensorflow and torch, not on jax")
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the text of XLA's status."""
+        """The kind by the text of XLA's status; the host's memory has C++'s own error."""
         text = str(error).lower()
-        if "resource_exhausted" in text or "out of memory" in text:
+        if any(words in text for words in OUT_OF_MEMORY):
             return "out_of_memory"
         if isinstance(error, jax.errors.JaxRuntimeError) and any(words in text for words in LOST_RANK):
             return "rank_lost"

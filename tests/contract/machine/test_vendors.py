@@ -82,6 +82,7 @@ MILLIJOULES = {"Nvidia": 12e6, "Amd": 800e6 * 15.3 / 1000, "Kernel": 12e3}
 @pytest.fixture(params=NODES)
 def vendor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Vendor:
     monkeypatch.setattr(Kernel, "root", tmp_path)
+    FakeDriver.remove(monkeypatch.setattr)
     NODES[request.param](monkeypatch, tmp_path)
     return VENDORS.load(request.param)
 
@@ -128,6 +129,7 @@ def test_samples_have_the_names_and_units_of_dcgm(vendor: Vendor) -> None:
 
 def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Kernel, "root", tmp_path)
+    FakeDriver.remove(monkeypatch.setattr)
     for name in VENDORS:
         vendor = VENDORS.load(name)
         assert (vendor.accelerators(), vendor.sample(), vendor.installed(tmp_path)) == ((), [], 0)
