@@ -7,8 +7,11 @@ once instead, and takes the virtual time that it says it costs.
 from __future__ import annotations
 
 import asyncio
-import selectors
+import contextvars
+import heapq
+from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any, TypeVar
 
 from aiperf.errors import AiperfError
@@ -20,43 +23,100 @@ class DeadlockError(AiperfError):
     """Every task waits for another, and nothing can ever happen again."""
 
 
-class _JumpingSelector(selectors.DefaultSelector):
-    """Polls without waiting; the time that a wait would have taken is added to the loop's clock."""
+class _Call:
+    """A call that is due, or will be: what `asyncio.Handle` is, but for its debugging."""
 
-    skipped_s = 0.0
+    __slots__ = ("args", "callback", "context")
 
-    def select(self, timeout: float | None = None) -> Any:
-        """Nothing is ever ready: no file of this loop belongs to anybody else."""
-        if timeout is None:
-            raise DeadlockError("every task waits for another: the run would hang")
-        if timeout > 0:
-            self.skipped_s += timeout
-        return []
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: contextvars.Context | None) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context or contextvars.copy_context()
+
+    def cancel(self) -> None:
+        """Do not call; what the call would hold is free."""
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        """True if it was cancelled."""
+        return self.callback is None
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time starts at 0 and jumps from timer to timer."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop whose time starts at 0 and jumps from timer to timer.
+
+    It has no files and no threads, and so no selector to ask: of a rehearsal's millions of turns
+    that would be half.
+    """
 
     def __init__(self) -> None:
-        self._jumps = _JumpingSelector()
-        super().__init__(self._jumps)
+        super().__init__()
+        self._now_s = 0.0
         self._owed_s = 0.0
+        self._due = deque[_Call]()
+        self._timers: list[tuple[float, int, _Call]] = []
+        """A heap. Of equal times the one that was set first is the first."""
+        self._numbers = count()
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
-        return self._jumps.skipped_s
+        return self._now_s
 
     def advance(self, seconds: float) -> None:
         """Let time pass for code that waits without the loop."""
-        self._jumps.skipped_s += seconds
+        self._now_s += seconds
 
     def owe(self, seconds: float) -> None:
         """Let the work for a thread that is being done take this long."""
         self._owed_s += seconds
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call in the next turn."""
+        call = _Call(callback, args, context)
+        self._due.append(call)
+        return call
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
         """As `call_soon`: there is one thread, and nothing to wake."""
         return self.call_soon(callback, *args, context=context)
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call after some seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call at a time."""
+        call = _Call(callback, args, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), call))
+        return call
+
+    def _run_once(self) -> None:
+        """All turns until the loop is stopped. Raises DeadlockError."""
+        due, timers = self._due, self._timers
+        while not self._stopping:
+            if not due:
+                self._jump()
+            while timers and timers[0][0] <= self._now_s:
+                due.append(heapq.heappop(timers)[2])
+            for _ in range(len(due)):
+                call = due.popleft()
+                if call.callback is not None:
+                    try:
+                        call.context.run(call.callback, *call.args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"message": f"in {call.callback!r}", "exception": error})
+
+    def _jump(self) -> None:
+        """Let the time pass until the next timer. Raises DeadlockError if there is none."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        if not timers:
+            raise DeadlockError("every task waits for another: the run would hang")
+        self._now_s = max(self._now_s, timers[0][0])
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Do the work now; its result comes when the time that it owes has passed."""
