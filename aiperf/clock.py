@@ -115,8 +115,13 @@ LENGTH = len("2026-01-31T12:00:00.000Z")
 
 def format_utc(utc_ms: int) -> str:
     """ISO 8601 with milliseconds, such as 2026-01-31T12:00:00.000Z."""
-    moment = datetime.fromtimestamp(utc_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{utc_ms % 1000:03d}Z"
+    return f"{_second(utc_ms // 1000)}.{utc_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=2048)
+def _second(utc_s: int) -> str:
+    """Cached: the writers of a large run share their seconds."""
+    return f"{datetime.fromtimestamp(utc_s, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse_utc(text: str) -> int:

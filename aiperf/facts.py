@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+def fields_of(facts: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name; `dataclasses.asdict` would copy what they hold."""
+    return {name: getattr(facts, name) for name in type(facts).__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from aiperf.messages import (
 )
 from aiperf.processes import last_lines
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
+from primary.launchers.contract import HandsOver
 
 _M = TypeVar("_M", bound=Message)
 
@@ -74,6 +75,7 @@ class ReplicaLink:
 
     def __init__(self, process: ReplicaProcess, spec: ReplicaSpec, silence_s: float) -> None:
         self._process = process
+        self._next = process.next_message if isinstance(process, HandsOver) else self._decoded
         self._spec = spec
         self._silence_s = silence_s
         self._ready = False
@@ -116,10 +118,10 @@ class ReplicaLink:
     async def drain(self) -> AsyncIterator[JobEvent]:
         """The reports that still come until the replica ends; other messages are dropped."""
         while not self._ended:
-            line = await self._process.receive()
-            self._ended = not line
             with contextlib.suppress(MessageError):
-                if line and isinstance(message := decode_to_primary(line), JobEvent):
+                message = await self._next()
+                self._ended = message is None
+                if isinstance(message, JobEvent):
                     yield message
         await self._process.wait()
 
@@ -145,12 +147,10 @@ class ReplicaLink:
 
     async def _next_message(self) -> ToPrimary:
         try:
-            if self._ready:
-                line = await wait_awake(self._process.receive, self._silence_s)
-            else:  # it may wait in a queue
-                line = await self._process.receive()
-            if line:
-                return decode_to_primary(line)
+            # Before it is ready it may wait in a queue.
+            message = await (wait_awake(self._next, self._silence_s) if self._ready else self._next())
+            if message is not None:
+                return message
             self._ended = True
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
@@ -159,6 +159,10 @@ class ReplicaLink:
                 await self._described(f"has given no sign of life for {self._silence_s:.0f} s")
             ) from None
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
+
+    async def _decoded(self) -> ToPrimary | None:
+        line = await self._process.receive()
+        return decode_to_primary(line) if line else None
 
     async def _described(self, end: str) -> str:
         known = await self._process.explain()

@@ -60,6 +60,8 @@ class ModelledTrainer(Trainer):
         self._bench = bench
         self._clock = bench.clock
         self._begin = Begin(trial=0)
+        self._kept_s = 0.0
+        """When the last checkpoint was written."""
         counted = _counted(request.architecture_path, request.architecture_hash or "")
         self.pace: Pace = pace_of(
             bench.machine, counted.operations, counted.parameters, request.batch_size, bench.dataset
@@ -86,7 +88,7 @@ class ModelledTrainer(Trainer):
 
         Raises TrialFailedError ("rank_lost") if a rank dies.
         """
-        accuracies = self._restored()
+        accuracies, self._kept_s = self._restored(), self._clock.monotonic_s()
         await self._work(self._bench.machine.start.trial_s)
         for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
             yield self._phase("train")
@@ -153,7 +155,9 @@ class ModelledTrainer(Trainer):
         return [float(value) for value in found[: self._begin.restore]]
 
     def _keep(self, accuracies: list[float]) -> None:
-        if self._begin.checkpoint_path is not None:
+        now_s = self._clock.monotonic_s()
+        if self._begin.checkpoint_path is not None and now_s - self._kept_s >= self._begin.checkpoint_interval_s:
+            self._kept_s = now_s
             with contextlib.suppress(OSError):  # an older checkpoint costs epochs, not the training
                 Path(self._begin.checkpoint_path).write_text(json.dumps(accuracies))
 

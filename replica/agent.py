@@ -28,7 +28,6 @@ from aiperf.history.files import HistoryWriter
 from aiperf.message_lines import decode_to_agent
 from aiperf.messages import (
     CANCELLED,
-    Alive,
     Cancel,
     ClockReply,
     ClockRequest,
@@ -44,6 +43,7 @@ from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from replica.heartbeats import Heartbeats
 from replica.machine.accelerators import visible_devices
 from replica.machine.job import give_job_back
 from replica.machine.measured import Measured
@@ -62,15 +62,13 @@ from replica.trial.trainer_process import TrainerProcess
 
 log = logging.getLogger(__name__)
 
-HEARTBEATS_PER_SILENCE = 6
-"""Heartbeats per `run.replica_silence`, after which the primary takes a replica for lost."""
-
 
 class Agent:
     """Serves one replica until the primary says stop or is gone."""
 
     def __init__(self, context: ReplicaContext) -> None:
-        self._context = context
+        self._heartbeats = Heartbeats(context.send, context.clock, context.config.run.replica_silence)
+        self._context = context = replace(context, send=self._heartbeats.send)
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
         self._trial: AnyTrial | None = None
@@ -98,7 +96,7 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
-        heartbeats = asyncio.create_task(self._send_heartbeats())
+        heartbeats = asyncio.create_task(self._heartbeats.beat(self._context.writer.look))
         answers = asyncio.create_task(self._answer(reader))
         opening = asyncio.create_task(_open(self._context))
         try:
@@ -142,12 +140,6 @@ class Agent:
         """Report the last record: no other follows it."""
         sequence, digest = self._context.writer.head or (None, None)
         self._context.report(Closing(trial=self._trial and self._trial.number, sequence=sequence, digest=digest))
-
-    async def _send_heartbeats(self) -> None:
-        while True:
-            await self._context.clock.sleep(self._context.config.run.replica_silence / HEARTBEATS_PER_SILENCE)
-            self._context.send(Alive())
-            self._context.writer.look()
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():

@@ -93,7 +93,6 @@ class HistoryWriter:
         time_ms = self.clock.utc_ms_at(monotonic_ms)
         record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
-        self.look()
         self._group.append(line)
         if not self._group_due:
             self._group_due = True
@@ -107,19 +106,24 @@ class HistoryWriter:
 
         Raises StorageError if it cannot be restored, or the run directory is gone.
         """
-        now_s = self.clock.monotonic_s()
-        if self._failure is None and not self._look_due and now_s - self._looked_s >= LOOK_INTERVAL_S:
-            self._looked_s, self._look_due = now_s, True
+        if self._failure is None and not self._look_due and self._looked_long_ago():
+            self._look_due = True
             self._do(self._look)
+
+    def _looked_long_ago(self) -> bool:
+        return self.clock.monotonic_s() - self._looked_s >= LOOK_INTERVAL_S
 
     def _look(self) -> None:
         self._look_due = False
-        self._file.look()
+        if self._looked_long_ago():
+            self._looked_s = self.clock.monotonic_s()
+            self._file.look()
 
     def _write_group(self) -> None:
-        """Write all lines that wait, if an earlier call has not written them."""
+        """Write all lines that wait, if an earlier call has not written them, after a look."""
         self._group_due = False  # first: a line that comes now is in this group, and in the next call's at the latest
         lines = [self._group.popleft() for _ in range(len(self._group))]
+        self._look()
         if lines:
             self._file.append(b"".join(lines))
 

@@ -35,21 +35,18 @@ _ADAPTERS: dict[str, TypeAdapter[Layer]] = {kind: TypeAdapter(layer) for kind, l
 
 def to_json(architecture: Architecture) -> str:
     """The architecture as JSON text, one node a line."""
-    nodes = [
-        json.dumps(
-            {
-                "name": node.name,
-                "kind": node.layer.kind,
-                "inputs": list(node.inputs),
-                **({"shares": node.shares} if node.shares else {}),
-                **asdict(node.layer),
-            }
-        )
-        for node in architecture.nodes
-    ]
+    nodes = list(map(_line_of_node, architecture.nodes))
     heads = f'"heads": {json.dumps(list(architecture.heads))}, ' if architecture.heads else ""
     head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", {heads}"nodes": [\n'
     return head + ",\n".join(nodes) + "\n]}\n"
+
+
+@lru_cache(maxsize=65536)
+def _line_of_node(node: Node) -> str:
+    """A node as JSON. Architectures of one run share most of them."""
+    shares = {"shares": node.shares} if node.shares else {}
+    head = {"name": node.name, "kind": node.layer.kind, "inputs": list(node.inputs)}
+    return json.dumps({**head, **shares, **asdict(node.layer)})
 
 
 def from_json(text: str, source: str = "architecture") -> Architecture:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
+from aiperf.messages import ToPrimary
 from aiperf.processes import describe_exit
 from aiperf.run_directory.tenure import Tenure
 
@@ -62,6 +63,14 @@ class ReplicaProcess(Protocol):
 
     async def cancel(self, grace_s: float) -> Exit:
         """Terminate it and its children, kill what is left after `grace_s`."""
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A started replica in the primary's own process: its messages need not become text."""
+
+    async def next_message(self) -> ToPrimary | None:
+        """The next message, in place of its line from `receive`; None at the end."""
 
 
 class Launcher(Protocol):

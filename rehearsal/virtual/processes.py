@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Callable, Coroutine
+from typing import cast
 
 from aiperf.message_lines import encode
-from aiperf.messages import Message
+from aiperf.messages import Message, ToPrimary
 from primary.launchers.contract import Exit, ReplicaProcess
 
 Send = Callable[[Message], None]
@@ -19,15 +21,22 @@ class VirtualProcess(ReplicaProcess):
 
     def __init__(self, serve: Serve, on_kill: Callable[[], None] = lambda: None) -> None:
         self._input = asyncio.StreamReader()
-        self._output: asyncio.Queue[bytes] = asyncio.Queue()
+        self._output = deque[ToPrimary | None]()
+        self._waiting: asyncio.Future[None] | None = None
+        """For the next message."""
         self._on_kill = on_kill
         self._killed = self._severed = False
         self._task = asyncio.create_task(serve(self._input, self._take))
-        self._task.add_done_callback(lambda _: self._output.put_nowait(b""))
+        self._task.add_done_callback(lambda _: self._put(None))
 
     def _take(self, message: Message) -> None:
         if not self._killed and not self._severed:
-            self._output.put_nowait(encode(message))
+            self._put(cast(ToPrimary, message))
+
+    def _put(self, message: ToPrimary | None) -> None:
+        self._output.append(message)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     @property
     def alive(self) -> bool:
@@ -41,7 +50,15 @@ class VirtualProcess(ReplicaProcess):
 
     async def receive(self) -> bytes:
         """The next line of its standard output, b"" at its end."""
-        return await self._output.get()
+        message = await self.next_message()
+        return b"" if message is None else encode(message)
+
+    async def next_message(self) -> ToPrimary | None:
+        """The next message, which nobody can change; None at its end."""
+        while not self._output:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        return self._output.popleft()
 
     async def wait(self) -> Exit:
         """Wait for its end."""

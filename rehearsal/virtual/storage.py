@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rehearsal.virtual.loop import VirtualLoop
 
@@ -29,6 +29,11 @@ class SharedStorage:
     reason: str = ""
     """The error that writers get until then; empty: they wait in the system call."""
     writes: int = 0
+    _rng: random.Random = field(init=False, repr=False)
+    """Of all writes: to seed a generator for each takes longer than the write."""
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(f"writes {self.seed}")  # noqa: S311  not for secrets
 
     def refuse(self, seconds: float, reason: str) -> None:
         """Write nothing for a while."""
@@ -45,7 +50,7 @@ class SharedStorage:
         self.writes += 1
         if not self.spread:
             return self.write_s
-        return self.write_s * (1 + self.spread * random.Random(f"{self.seed} {self.writes}").random())  # noqa: S311
+        return self.write_s * (1 + self.spread * self._rng.random())
 
 
 class VirtualWrites:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from functools import singledispatchmethod
 
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.messages import (
@@ -35,8 +34,11 @@ from search_space.morph_json import morph_data
 
 log = logging.getLogger(__name__)
 
-PROPOSE_INTERVAL_S = 10.0
-"""Seconds between two looks at the next candidate while a trial trains."""
+PROPOSE_INTERVAL_S = 60.0
+"""Most seconds between two looks at the next candidate while a trial trains: each of thousands of
+replicas opens a file of the shared file system for it. The last look comes when the candidate is
+needed.
+"""
 
 FORECAST_INTERVAL_S = 1.0
 """Least time between two looks at the forecast of the trial's end."""
@@ -176,32 +178,22 @@ class Trial:
         """Note that a fraction of the epoch in progress is done."""
         self._forecast.reached(self._clock.monotonic_s(), self.log.accuracies, fraction, self.log.earlier_epochs)
 
-    @singledispatchmethod
     def _handle(self, message: Message) -> None:
-        raise TrialFailedError("protocol", f"unexpected message {type(message).__name__}")
-
-    @_handle.register
-    def _(self, message: TrainerPhase) -> None:
-        if message.phase == "train":
-            self._forecast.began(self._clock.monotonic_s())
-        self.log.begin_phase(message.phase, at_ms=message.monotonic_ms)
-
-    @_handle.register
-    def _(self, message: TrainerProgress) -> None:
-        self.log.progress(message)
-        fraction = min(1.0, message.facts.images_trained / self._config.dataset.train_images)
-        self._forecast_end(fraction)
-
-    @_handle.register
-    def _(self, message: TrainerEpoch) -> None:
-        self.log.epoch(message)
-        self._forecast_end(0.0)
-
-    @_handle.register
-    def _(self, message: TrainerExchange) -> None:
-        self.log.exchange(message)
-
-    @_handle.register
-    def _(self, message: TrainerDone) -> None:
-        self._early = message.early
-        self.log.begin_phase("idle", at_ms=message.monotonic_ms)
+        match message:
+            case TrainerProgress():
+                self.log.progress(message)
+                self._forecast_end(min(1.0, message.facts.images_trained / self._config.dataset.train_images))
+            case TrainerPhase():
+                if message.phase == "train":
+                    self._forecast.began(self._clock.monotonic_s())
+                self.log.begin_phase(message.phase, at_ms=message.monotonic_ms)
+            case TrainerEpoch():
+                self.log.epoch(message)
+                self._forecast_end(0.0)
+            case TrainerExchange():
+                self.log.exchange(message)
+            case TrainerDone():
+                self._early = message.early
+                self.log.begin_phase("idle", at_ms=message.monotonic_ms)
+            case _:
+                raise TrialFailedError("protocol", f"unexpected message {type(message).__name__}")
