@@ -89,7 +89,7 @@ class Cluster:
     def propose(self, action: Callable[[], None]) -> float:
         """Make a proposal, let the time pass that it would take, and say the CPU seconds."""
         action()
-        known = len(self.knowledge.observations().completed)
+        known = self.knowledge.standing().completed
         cost_s = self.machine.search.proposal_s * min(1.0, known / SLOWEST_FROM)
         self.loop.owe(cost_s)
         return cost_s

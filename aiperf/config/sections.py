@@ -132,11 +132,14 @@ class RunSection(Section):
 class SearchSection(Section):
     """The search for architectures and hyperparameters."""
 
-    strategy: Literal["bayesian", "random"] = "bayesian"
-    """Morphs by Bayesian optimisation ([search.md](search.md)), or at random (unofficial)."""
-    hpo: Literal["tpe", "random", "none"] = "tpe"
+    strategy: Literal["bayesian", "random", "unguided"] = "bayesian"
+    """Morphs by Bayesian optimisation ([search.md](search.md)), or at random (unofficial);
+    `unguided` is for rehearsals ([scale.md](scale.md)).
+    """
+    hpo: Literal["tpe", "random", "unguided", "none"] = "tpe"
     """Hyperparameters by tree-structured Parzen estimator
-    ([hyperparameters.md](hyperparameters.md)), at random (unofficial) or not at all (unofficial).
+    ([hyperparameters.md](hyperparameters.md)), at random (unofficial) or not at all (unofficial);
+    `unguided` is for rehearsals.
     """
     hpo_first_round: int = Field(4, ge=1, le=MOST)
     """First round of a replica that tunes hyperparameters."""

@@ -57,7 +57,9 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
         raise ConfigError([f"run.suite: {config.run.suite!r}; rehearsals in virtual time are of automl alone"])
     search = _search(arguments.search, config)
     if search == "modelled":
-        config = config_of([*layers, *override_layers("rehearsal", "search.strategy", "random", problems)], problems)
+        for name in ("search.strategy", "search.hpo"):
+            layers += override_layers("rehearsal", name, "unguided", problems)
+        config = config_of(layers, problems)
     return Rehearsal(config, machine, search)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 Head = tuple[Annotated[int, Field(ge=0)], Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
 
+
+OfParent = Callable[[str], Hyperparameters | None]
+"""The hyperparameters of an architecture's children; None if a candidate cannot be one."""
 
 MOST_BYTES = 64 << 20
 """Of a candidate's file, which names all writers."""
@@ -81,36 +84,37 @@ class Candidates:
         write_atomically(path, sealed(candidate.model_dump()) + b"\n")
         remove(self._paths.candidate(self._replica, round_number - 1))
 
-    def load(self, round_number: int, parents: Mapping[str, Hyperparameters]) -> Plan | None:
+    def load(self, round_number: int, of_parent: OfParent) -> Plan | None:
         """The candidate of a round, if there is one that can be used; another one is logged.
 
-        It is intact, 1 to `MAX_MORPHS` morphs away from one of `parents` (hashes), has the
-        hyperparameters that `parents` give for it, is within the limits and in the replica's lane,
-        and was proposed since the replica started its last trial.
+        It is intact, 1 to `MAX_MORPHS` morphs away from a parent that `of_parent` knows, has the
+        hyperparameters that it gives for it, is within the limits and in the replica's lane, and
+        was proposed since the replica started its last trial.
         """
         path = self._paths.candidate(self._replica, round_number)
         if not path.exists():
             return None
         try:
             candidate = Candidate.model_validate_json(read_bounded(path, MOST_BYTES))
-            proposal = self._proposal(candidate, parents)
-            if candidate.hyperparameters != parents[candidate.parent]:
+            hyperparameters = of_parent(candidate.parent)
+            if hyperparameters is None:
+                raise ValueError(f"its parent {candidate.parent!r} is not a completed architecture of this run")
+            proposal = self._proposal(candidate)
+            if candidate.hyperparameters != hyperparameters:
                 raise ValueError("its hyperparameters are not the best ones of its parent")
             cursor = Cursor(candidate.cursor)
             if not self._knowledge.is_current(cursor, self._replica):
                 raise ValueError("it was not proposed since this replica's last start of a trial")
-            return Plan(proposal, parents[candidate.parent], cursor=cursor)
+            return Plan(proposal, hyperparameters, cursor=cursor)
         except (OSError, ValueError, TypeError, AiperfError) as error:
             log.error("candidate %s is not used: %s", path, error)
             return None
 
-    def _proposal(self, candidate: Candidate, parents: Mapping[str, Hyperparameters]) -> Proposal:
+    def _proposal(self, candidate: Candidate) -> Proposal:
         """The proposal that a file describes.
 
         Raises AiperfError, ValueError, or TypeError for a morph with a value of another type.
         """
-        if candidate.parent not in parents:
-            raise ValueError(f"its parent {candidate.parent!r} is not a completed architecture of this run")
         if not 1 <= len(candidate.morphs) <= MAX_MORPHS:
             raise ValueError(f"it has {len(candidate.morphs)} morphs, not 1 to {MAX_MORPHS}")
         morphs = tuple(morph_from_data(data) for data in candidate.morphs)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from aiperf.cli.units import GIB
 from aiperf.config.sections import Precision
 from aiperf.config.settings import RunConfig
-from aiperf.config.space import Hyperparameters, read_space
+from aiperf.config.space import Hyperparameters, Value, read_space
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.history.cursor import Cursor
 from aiperf.messages import Job
@@ -20,11 +21,12 @@ from aiperf.network.architecture import Architecture
 from aiperf.run_directory.paths import RunPaths
 from aiperf.seeds import fold_seed
 from replica.search.knowledge import Knowledge, Training, training_of
-from replica.search.lanes import Lane
+from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal
-from replica.search.tuners import TUNERS
+from replica.search.tuners import TUNERS, UNTAUGHT
+from replica.search.tuners.contract import Tried
 from search_space.hyperparameters import apply_hyperparameters, default_space_file
 from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits, training_memory
 from search_space.morph_json import morph_from_data
@@ -109,11 +111,13 @@ class Choices:
     def __init__(self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge) -> None:
         self.initial = initial_architecture(config)
         self.limits = checked_limits(config, self.initial, memory)
-        self.lane = Lane.of(replica, config.run.replicas)
+        self._lane = Lane.of(replica, config.run.replicas)
         self._replica = replica
         self._config = config
         self._knowledge = knowledge
         self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
+        self.lane = self._lane if self._strategy.lanes else ALL
+        """Of the replica's proposals."""
         self._space = read_space(paths.space if paths.space.exists() else default_space_file(config.run.dataset))
 
     def training(self, job: Job, prepared: Prepared = _nothing_prepared) -> Plan:
@@ -144,20 +148,19 @@ class Choices:
         # By round, not by trial: the id of a trial is not known when it is proposed ahead.
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         proposal = self._strategy.propose(observations, random.Random(seed), self.lane)
-        return self._plan(proposal, self.parents().get(str(proposal.parent), self._defaults()))
+        return self._plan(proposal, self.of_parent(str(proposal.parent)) or self._defaults())
 
-    def parents(self) -> dict[str, Hyperparameters]:
-        """Architectures that a proposal may come from, and the hyperparameters of their children.
+    def of_parent(self, architecture: str) -> Hyperparameters | None:
+        """The hyperparameters of an architecture's children; None if a proposal cannot be one.
 
-        They are the completed ones with their best hyperparameters, and the initial one, with the
-        defaults if it was never trained.
+        They are the best ones of a completed architecture, and the defaults of the initial one if
+        it was never trained.
         """
-        found: dict[str, Hyperparameters] = {}
-        defaults = self._defaults()
-        for trial in self._knowledge.ranked():
-            best = {name: value for name, value in trial.started.hyperparameters.items() if name in defaults}
-            found.setdefault(trial.started.architecture, {**defaults, **best})
-        return {self.initial.hash: defaults, **found}
+        defaults, ranked = self._defaults(), self._knowledge.ranked_of(architecture)
+        if not ranked:
+            return defaults if architecture == self.initial.hash else None
+        best = ranked[0].started.hyperparameters
+        return {**defaults, **{name: value for name, value in best.items() if name in defaults}}
 
     def _plan(self, proposal: Proposal, hyperparameters: Hyperparameters) -> Plan:
         return Plan(proposal, hyperparameters, cursor=self._knowledge.cursor())
@@ -176,18 +179,23 @@ class Choices:
         architecture = self._knowledge.load(started.architecture)
         trained = self._knowledge.trainings()
 
+        @cache
+        def of_size(kernel_size: Value | None) -> Architecture:
+            return apply_hyperparameters(architecture, {} if kernel_size is None else {"kernel_size": kernel_size})
+
         def fits(suggestion: Hyperparameters) -> bool:
-            tuned = apply_hyperparameters(architecture, suggestion)
+            tuned = of_size(suggestion.get("kernel_size"))
             training = training_of(tuned.hash, {**self._defaults(), **suggestion})
             return self._fits_memory(tuned, suggestion) and training not in trained
 
         suggest = TUNERS.load(self._config.search.hpo)
         # Of the history, not of the job: replicas that ask at the same moment share one sequence of
         # suggestions, of which each lane has its own.
-        group = self._replica // self.lane.count
+        group = self._replica // self._lane.count
         seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
-        suggestion = suggest(self._space, replace(self._knowledge.tried(self._space), fits=fits), seed, self.lane)
-        tuned = apply_hyperparameters(architecture, suggestion)
+        tried = Tried() if self._config.search.hpo in UNTAUGHT else self._knowledge.tried(self._space)
+        suggestion = suggest(self._space, replace(tried, fits=fits), seed, self._lane)
+        tuned = of_size(suggestion.get("kernel_size"))
         morphs = tuple(morph_from_data(data) for data in started.morphs)
         grown = Proposal(tuned, started.parent, morphs if tuned == architecture else ())
         return self._plan(grown, {**self._defaults(), **suggestion})

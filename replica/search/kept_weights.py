@@ -20,21 +20,20 @@ class KeptWeights:
     architecture: str
 
 
-def find_weights(architecture: str | None, ranked: Iterable[RankedTrial], paths: RunPaths) -> KeptWeights | None:
-    """The weights of the best trial of an architecture that has any; None if none does."""
+def find_weights(ranked: Iterable[RankedTrial], paths: RunPaths) -> KeptWeights | None:
+    """The weights of the first of these trials that has any; None if none does."""
     for trial in ranked:
         name = trial.started.architecture
-        if name == architecture and paths.weights(name, trial.trial).exists():
+        if paths.weights(name, trial.trial).exists():
             return KeptWeights(trial.trial, name)
     return None
 
 
-def prune_weights(ranked: list[RankedTrial], kept: int, replica: int, paths: RunPaths) -> None:
-    """Delete a replica's weights of trials that are not among the `kept` best of the run."""
-    for trial in ranked[kept:]:
-        if trial.started.replica == replica:
-            path = paths.weights(trial.started.architecture, trial.trial)
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:  # costs disk space, nothing else: the trial has ended well
-                log.warning("%s cannot be deleted: %s", path, error)
+def delete_weights(trials: Iterable[RankedTrial], paths: RunPaths) -> None:
+    """Delete the weights of trials."""
+    for trial in trials:
+        path = paths.weights(trial.started.architecture, trial.trial)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # costs disk space, nothing else: the trial has ended well
+            log.warning("%s cannot be deleted: %s", path, error)

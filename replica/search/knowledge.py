@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Set
+from collections.abc import Set
 from contextlib import AbstractContextManager
 
 from aiperf.config.space import Hyperparameters, Space
@@ -15,8 +15,9 @@ from aiperf.run_directory.paths import RunPaths
 from replica.search.evidence.contract import Evidence
 from replica.search.evidence.followed import FollowedEvidence
 from replica.search.evidence.recorded import RecordedEvidence, Source
-from replica.search.observations import Observation, Observations
-from replica.search.outcomes import Outcome, OutcomeTable, RankedTrial, Start, Training, training_of
+from replica.search.observations import Observations
+from replica.search.observed import Observed, Standing
+from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
 from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
 
@@ -35,8 +36,7 @@ class Knowledge:
 
     def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:
         self._evidence = FollowedEvidence(paths, evidence if source is None else RecordedEvidence(source))
-        self._observed: tuple[OutcomeTable, int, Observations] | None = None
-        """The outcomes, their version, and what is observed at it."""
+        self._observed: Observed | None = None
         self._store = ArchitectureStore(paths, MOST_WHOLE)
         self._family = Family(self.load, self._first_start, self.started)
         self._lock = threading.RLock()
@@ -140,13 +140,36 @@ class Knowledge:
         with self._lock:
             return list(self._now().ranking)
 
+    def ranked_of(self, architecture: str) -> list[RankedTrial]:
+        """Those of an architecture."""
+        with self._lock:
+            return self._now().of_architecture(architecture)
+
+    def worse_than(self, best: int, replica: int) -> list[RankedTrial]:
+        """Those of a replica that are not among the `best` of all."""
+        with self._lock:
+            return self._now().worse_than(best, replica)
+
+    def is_tried(self, architecture: str) -> bool:
+        """True if a trial of an architecture has started."""
+        with self._lock:
+            return architecture in self._now().first
+
     def observations(self) -> Observations:
         """The evidence for a search strategy: one result per architecture."""
         with self._lock:
-            outcomes = self._now()
-            if self._observed is None or self._observed[:2] != (outcomes, outcomes.version):
-                self._observed = outcomes, outcomes.version, self._observe(outcomes)
-            return self._observed[2]
+            return self._observing().observations()
+
+    def standing(self) -> Standing:
+        """The same in short."""
+        with self._lock:
+            return self._observing().standing()
+
+    def _observing(self) -> Observed:
+        outcomes = self._now()
+        if self._observed is None or self._observed.table is not outcomes:
+            self._observed = Observed(outcomes, self._family.outline)
+        return self._observed
 
     def tried(self, space: Space) -> Tried:
         """The evidence for a tuner: the points of all rounds of all replicas."""
@@ -172,27 +195,3 @@ class Knowledge:
 
     def _now(self) -> OutcomeTable:
         return self._evidence.now.outcomes()
-
-    def _observe(self, outcomes: OutcomeTable) -> Observations:
-        # By the first trial of each architecture: the order decides which landmarks are taken.
-        completed = sorted(outcomes.by_architecture.items(), key=lambda item: min(item[1]))
-        pending, failed = [], []
-        for outcome in outcomes.unfinished():
-            if outcome.ended_badly:
-                failed.append(outcome.started.architecture)
-            else:
-                pending.append(self._family.outline(outcome.started.architecture))
-        observed = [Observation(self._family.outline(name), _result(trials.values())) for name, trials in completed]
-        return Observations(tuple(observed), tuple(pending), tuple(failed))
-
-
-def _result(outcomes: Collection[Outcome]) -> float:
-    """The best measured accuracy of an architecture.
-
-    As long as it was trained in warm-up rounds only, the best predicted one.
-    """
-    ends = [outcome.end for outcome in outcomes if outcome.end is not None]
-    predicted = [end.predicted_accuracy for end in ends if end.predicted_accuracy is not None]
-    if predicted and not any(outcome.is_final for outcome in outcomes):
-        return max(predicted)
-    return max(outcome.accuracy for outcome in outcomes if outcome.accuracy is not None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from replica.search.outlines.outline import Known
@@ -24,6 +25,12 @@ class Observations:
     completed: tuple[Observation, ...] = ()
     pending: tuple[Known, ...] = ()
     failed: tuple[str, ...] = ()
+    tried: Set[str] | None = field(default=None, compare=False, repr=False)
+    """The same as `hashes`, if it is at hand; it changes with what is known."""
+
+    def has(self, architecture_hash: str) -> bool:
+        """True if an architecture was tried or is being tried."""
+        return architecture_hash in (self.hashes if self.tried is None else self.tried)
 
     @cached_property
     def hashes(self) -> frozenset[str]:

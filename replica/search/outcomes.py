@@ -115,8 +115,6 @@ class OutcomeTable:
     """The outcomes of trials, with what is looked up of them."""
 
     def __init__(self) -> None:
-        self.version = 0
-        """Grows with every change of an outcome."""
         self.all: dict[int, Outcome] = {}
         """By trial."""
         self.ranking: list[RankedTrial] = []
@@ -127,6 +125,10 @@ class OutcomeTable:
         """The start of the first trial of each architecture."""
         self.points = 0
         """Trials that are points of a round, whatever became of them."""
+        self._by_replica: dict[int, dict[int, RankedTrial]] = {}
+        """Completed trials with an accuracy."""
+        self._changed: dict[int, Outcome] = {}
+        """Since the last look at changes."""
         self._trainings: Counter[Training] = Counter()
         self._unfinished: set[int] = set()
 
@@ -143,6 +145,23 @@ class OutcomeTable:
         """Trials that are no completed ones with an accuracy, by id."""
         return (self.all[trial] for trial in sorted(self._unfinished))
 
+    def take_changes(self) -> list[Outcome]:
+        """The outcomes that are new since the last call; there is one caller."""
+        changed, self._changed = self._changed, {}
+        return list(changed.values())
+
+    def of_architecture(self, architecture: str) -> list[RankedTrial]:
+        """The completed trials of an architecture, in the order of `ranking`."""
+        outcomes = self.by_architecture.get(architecture, {}).values()
+        return sorted((found for outcome in outcomes if (found := outcome.completed) is not None), key=_place)
+
+    def worse_than(self, best: int, replica: int) -> list[RankedTrial]:
+        """The completed trials of a replica that are not among the `best` of all."""
+        if len(self.ranking) <= best:
+            return []
+        first = _place(self.ranking[best])
+        return [ranked for ranked in self._by_replica.get(replica, {}).values() if _place(ranked) >= first]
+
     def put(self, new: Outcome) -> None:
         """Take in the outcome of a trial, in place of an earlier one."""
         old = self.all.get(new.trial)
@@ -150,8 +169,7 @@ class OutcomeTable:
             return
         if old is not None:
             self._remove(old)
-        self.version += 1
-        self.all[new.trial] = new
+        self.all[new.trial] = self._changed[new.trial] = new
         first = self.first.setdefault(new.started.architecture, new.started)
         if new.trial < first.trial:
             self.first[new.started.architecture] = new.started
@@ -162,6 +180,7 @@ class OutcomeTable:
             return
         self._unfinished.discard(new.trial)
         insort(self.ranking, completed, key=_place)
+        self._by_replica.setdefault(new.started.replica, {})[new.trial] = completed
         self.by_architecture.setdefault(new.started.architecture, {})[new.trial] = new
 
     def _remove(self, old: Outcome) -> None:
@@ -172,6 +191,7 @@ class OutcomeTable:
             del self._trainings[training]
         if (completed := old.completed) is not None:
             del self.ranking[bisect_left(self.ranking, _place(completed), key=_place)]
+            del self._by_replica[old.started.replica][old.trial]
             trials = self.by_architecture[old.started.architecture]
             del trials[old.trial]
             if not trials:

@@ -21,9 +21,9 @@ from replica.search.choices import (
     initial_architecture,
     limits_of,
 )
-from replica.search.kept_weights import KeptWeights, find_weights, prune_weights
+from replica.search.kept_weights import KeptWeights, delete_weights, find_weights
 from replica.search.knowledge import Knowledge
-from replica.search.observations import Observations
+from replica.search.observed import Standing
 from replica.search.strategies.contract import Proposal
 
 __all__ = [
@@ -45,30 +45,24 @@ GROWTH = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The proposals ahead for one round: the evidence of the last one, and the cost of all."""
+    """The proposals ahead for one round: what was known at the last one, and the cost of all."""
 
     round: int = 0
-    observations: Observations | None = None
+    known: Standing | None = None
     cpu_s: float = 0.0
 
-    def is_due(self, now: Observations, allowed_s: float, last: bool) -> bool:
+    def is_due(self, now: Standing, allowed_s: float, last: bool) -> bool:
         """True if a candidate is to be proposed; `allowed_s` are CPU seconds of the whole round."""
-        if self.observations is None or now is self.observations or now == self.observations:
-            return self.observations is None
+        if self.known is None or now == self.known:
+            return self.known is None
         if last:
             return True
-        grew = len(now.completed) >= GROWTH * len(self.observations.completed)
-        changed = _best(now) != _best(self.observations) or (grew and now.completed != self.observations.completed)
-        return changed and self.cpu_s <= allowed_s
+        grew = now.completed > self.known.completed and now.completed >= GROWTH * self.known.completed
+        return (grew or now.best != self.known.best) and self.cpu_s <= allowed_s
 
-    def proposed(self, observations: Observations, cpu_s: float) -> Ahead:
+    def proposed(self, known: Standing, cpu_s: float) -> Ahead:
         """After one more proposal."""
-        return Ahead(self.round, observations, self.cpu_s + cpu_s)
-
-
-def _best(observations: Observations) -> tuple[str, float] | None:
-    best = max(observations.measured, key=lambda observation: observation.accuracy, default=None)
-    return None if best is None else (best.architecture.hash, best.accuracy)
+        return Ahead(self.round, known, self.cpu_s + cpu_s)
 
 
 def measured(action: Callable[[], None]) -> float:
@@ -142,15 +136,15 @@ class Planner:
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
-            observations, ahead = self._knowledge.observations(), self._ahead
+            known, ahead = self._knowledge.standing(), self._ahead
             if ahead.round != round_number:
                 ahead = Ahead(round_number)
-            if ahead.is_due(observations, elapsed_s * self._config.search.cpu_share, last):
-                ahead = ahead.proposed(observations, self._work(partial(self._propose, round_number, observations)))
+            if ahead.is_due(known, elapsed_s * self._config.search.cpu_share, last):
+                ahead = ahead.proposed(known, self._work(partial(self._propose, round_number)))
             self._ahead = ahead
 
-    def _propose(self, round_number: int, observations: Observations) -> None:
-        self._candidates.save(round_number, self._choices.proposed(round_number, observations))
+    def _propose(self, round_number: int) -> None:
+        self._candidates.save(round_number, self._choices.proposed(round_number, self._knowledge.observations()))
 
     def note_start(self, trial: int) -> None:
         """Note that this replica has recorded the start of a trial."""
@@ -183,15 +177,14 @@ class Planner:
         """Kept weights of the proposal's parent, if children inherit and there are any."""
         if self._config.search.initial_weights != "inherit" or not proposal.morphs:
             return None  # the initial architecture, or one whose kernels were tuned: no morphs lead to it
-        return find_weights(proposal.parent, self._knowledge.ranked(), self._paths)
+        return find_weights(self._knowledge.ranked_of(str(proposal.parent)), self._paths)
 
     def prune_weights(self) -> None:
         """Delete this replica's weights of all but the `search.kept_weights` best trials."""
         self._knowledge.read()
-        prune_weights(self._knowledge.ranked(), self._config.search.kept_weights, self._replica, self._paths)
+        delete_weights(self._knowledge.worse_than(self._config.search.kept_weights, self._replica), self._paths)
 
     def _prepared(self, round_number: int) -> Plan | None:
         """The candidate of a round, if there is one that can be used and is still new."""
-        plan = self._candidates.load(round_number, self._choices.parents())
-        tried = self._knowledge.observations().hashes
-        return plan if plan is not None and plan.proposal.architecture.hash not in tried else None
+        plan = self._candidates.load(round_number, self._choices.of_parent)
+        return None if plan is None or self._knowledge.is_tried(plan.proposal.architecture.hash) else plan

@@ -52,6 +52,8 @@ class BayesianStrategy:
     It remembers nothing but distances. Beyond `exact` observations the process is a local one.
     """
 
+    lanes = True
+
     def __init__(self, initial: Architecture, limits: Limits, exact: int = EXACT) -> None:
         self._initial = initial
         self._limits = limits

@@ -26,8 +26,11 @@ class Proposal:
 class SearchStrategy(Protocol):
     """Proposes architectures. It may cache, but a proposal depends on the arguments alone."""
 
+    lanes: bool
+    """False: it may propose an architecture of any lane."""
+
     def propose(self, observations: Observations, rng: random.Random, lane: Lane) -> Proposal:
-        """The next architecture to train: new, within the limits, and in the lane.
+        """The next architecture to train: new, within the limits, and in the lane if it has any.
 
         New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
         hash of the initial architecture or of a completed one, and `morphs`, at most

@@ -8,7 +8,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
-from replica.search.outlines.outline import Known, whole
+from replica.search.outlines.outline import whole
 from replica.search.strategies.contract import Proposal, lane_key
 from search_space.limits import Limits
 from search_space.sampling import random_morph
@@ -20,6 +20,8 @@ MAX_DRAWS = 1600
 class RandomStrategy:
     """One random morph of a random completed architecture."""
 
+    lanes = True
+
     def __init__(self, initial: Architecture, limits: Limits) -> None:
         self._initial = initial
         self._limits = limits
@@ -29,11 +31,11 @@ class RandomStrategy:
 
         Raises TrialFailedError ("search") if none can be found.
         """
-        known = observations.hashes | {self._initial.hash}
-        pool: list[Known] = [observation.architecture for observation in observations.completed] or [self._initial]
+        pool = observations.completed
         for _ in range(MAX_DRAWS):
-            parent = whole(rng.choice(pool))
+            parent = whole(rng.choice(pool).architecture if pool else rng.choice([self._initial]))
             morph, child = random_morph(parent, rng)
-            if child.hash not in known and lane.holds(lane_key(child)) and self._limits.refusal(child) is None:
+            known = child.hash == self._initial.hash or observations.has(child.hash)
+            if not known and lane.holds(lane_key(child)) and self._limits.refusal(child) is None:
                 return Proposal(child, parent.hash, (morph,))
         raise TrialFailedError("search", "no new architecture within the limits was found")

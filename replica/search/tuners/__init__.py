@@ -10,7 +10,11 @@ TUNERS: Registry[Tuner] = Registry(
     {
         "tpe": "replica.search.tuners.tpe:suggest",
         "random": "replica.search.tuners.random:suggest",
+        "unguided": "replica.search.tuners.unguided:suggest",
     },
 )
 
-__all__ = ["TUNERS"]
+UNTAUGHT = frozenset({"unguided"})
+"""Tuners that need not be shown what was tried: they are only told what fits."""
+
+__all__ = ["TUNERS", "UNTAUGHT"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from math import log
 from typing import Any
 
@@ -20,11 +19,9 @@ from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from replica.search.lanes import Lane
 from replica.search.tuners.contract import Result, Tried
 from replica.search.tuners.evidence import evidence, mean_accuracy
+from replica.search.tuners.places import SUGGESTIONS, first_free
 
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
-
-SUGGESTIONS = 100
-"""Most draws for one suggestion: enough for a free one in each of the 16 lanes."""
 
 REPEATS = 12
 """Repeated suggestions in a row after which one is drawn at random, to find one for each lane."""
@@ -39,20 +36,7 @@ def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm
     The places are those of one sequence, the same for all lanes: every suggestion is tried with the
     mean accuracy before the next one is drawn (constant liar). If none fits, the first one drawn.
     """
-    drawn = _distinct(space, tried, seed, algorithm)
-    first, too_large = next(drawn), _smallest_too_large(tried)
-
-    def free(suggestion: Hyperparameters) -> bool:
-        if too_large is not None and int(suggestion["batch_size"]) >= too_large:
-            return False
-        return suggestion not in tried.pending and tried.fits(suggestion)
-
-    others: list[Hyperparameters] = []
-    for place, suggestion in enumerate(filter(free, chain((first,), drawn))):
-        if lane.holds(place):
-            return suggestion
-        others.append(suggestion)
-    return others[lane.index % len(others)] if others else first
+    return first_free(tried, lane, _distinct(space, tried, seed, algorithm))
 
 
 def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> Iterator[Hyperparameters]:
@@ -75,13 +59,6 @@ def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> It
             drawn.append(suggestion)
             yield suggestion
         _add(trials, space, [Result(suggestion, lie)])
-
-
-def _smallest_too_large(tried: Tried) -> int | None:
-    """The smallest batch that ran out of memory."""
-    too_large = [r.hyperparameters for r in tried.results if r.out_of_memory]
-    batches = [int(hyperparameters["batch_size"]) for hyperparameters in too_large if "batch_size" in hyperparameters]
-    return min(batches, default=None)
 
 
 def _add(trials: Trials, space: Space, results: Sequence[Result]) -> None:

@@ -101,7 +101,7 @@ def test_seeds_lead_to_different_proposals(strategy: SearchStrategy) -> None:
 
 
 @pytest.mark.parametrize("history", [HISTORIES["nothing"], HISTORIES["some results"]], ids=["nothing", "some results"])
-def test_eight_replicas_at_the_same_moment_propose_eight_architectures(
+def test_eight_replicas_at_the_same_moment_propose_eight_architectures_if_there_are_lanes(
     strategy: SearchStrategy, history: Observations
 ) -> None:
     found = set()
@@ -110,9 +110,9 @@ def test_eight_replicas_at_the_same_moment_propose_eight_architectures(
         # The same seed for all: only their lanes keep them apart.
         proposal = strategy.propose(history, random.Random(0), lane)
         assert_sound(proposal, history)
-        assert lane.holds(lane_key(proposal.architecture))
+        assert lane.holds(lane_key(proposal.architecture)) or not strategy.lanes
         found.add(proposal.architecture.hash)
-    assert len(found) == 8
+    assert len(found) == (8 if strategy.lanes else 1)
 
 
 def test_architectures_that_are_pending_or_failed_are_not_proposed(strategy: SearchStrategy) -> None:

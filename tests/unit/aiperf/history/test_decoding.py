@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from aiperf.errors import RecordDamagedError
 from aiperf.history import records
@@ -18,6 +19,7 @@ from aiperf.history.bodies import (
     GroupExchanged,
     JobIssued,
     PhaseBegan,
+    ProgressMade,
     RunReleased,
     ServerServed,
     TrialBuilt,
@@ -172,3 +174,16 @@ def test_a_link_that_is_none_is_left_to_pydantic(previous: str) -> None:
     document = line[: -len(',"crc32":"01234567"}\n')].replace('"' + "0" * 64 + '"', previous) + "}"
     assert decode_typed(document.encode()) is None
     check(document.encode())
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(BODIES)
+@example(USUAL[1])
+@example(USUAL[4])
+def test_a_body_is_written_as_pydantic_writes_it(body: AnyBody) -> None:
+    line = json.loads(encode_record(Record("w", 0, 0, 0, body, LINK)))
+    expected = TypeAdapter(type(body)).dump_python(body, mode="json")
+    assert line["data"] == {name: value for name, value in expected.items() if name in line["data"]}
+    assert expected.keys() - line["data"].keys() <= records._LATER
+    if not isinstance(body, EpochCompleted | ProgressMade):
+        assert list(line["data"]) == [name for name in expected if name in line["data"]]

@@ -61,7 +61,7 @@ def write(run: HandMadeRun, **changes: object) -> None:
 def loaded(run: HandMadeRun, limits: Limits = LIMITS, lane: Lane = ALL) -> str | None:
     knowledge = Knowledge(run.paths)
     knowledge.read()
-    plan = Candidates(0, run.paths, knowledge, limits, lane).load(2, {INITIAL.hash: BEST})
+    plan = Candidates(0, run.paths, knowledge, limits, lane).load(2, {INITIAL.hash: BEST}.get)
     return plan.proposal.architecture.hash if plan is not None else None
 
 

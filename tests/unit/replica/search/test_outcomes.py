@@ -25,7 +25,9 @@ from aiperf.run_directory.paths import RunPaths
 from replica.search import outcomes
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import MOST_WHOLE, Knowledge
+from replica.search.observed import Observed
 from replica.search.outcomes import Outcomes
+from replica.search.outlines.outline import Outline
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
 from testing.hand_made import HandMadeRun
@@ -72,12 +74,17 @@ def bodies(rng: random.Random) -> list[AnyBody]:
     return found
 
 
+def outlined(architecture: str) -> Outline:
+    return Outline(architecture, (), (), lambda name: INITIAL)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_they_are_the_same_however_the_records_came(seed: int) -> None:
     rng = random.Random(seed)
     records = [Record("w", n, rng.randrange(1000), 0, body) for n, body in enumerate(bodies(rng))]
     ledger = Ledger()
     grown = Outcomes(ledger)
+    kept = Observed(grown, outlined)
     while records:
         part, records = records[: (size := rng.randrange(1, 30))], records[size:]
         ledger.add(part)
@@ -91,6 +98,13 @@ def test_they_are_the_same_however_the_records_came(seed: int) -> None:
         assert (grown.trainings, grown.points) == (at_once.trainings, at_once.points)
         assert list(grown.unfinished()) == list(at_once.unfinished())
         assert grown.by_architecture == at_once.by_architecture
+        renewed, observed = kept.observations(), Observed(at_once, outlined).observations()
+        assert renewed == observed
+        assert renewed.tried == observed.tried == observed.hashes
+        standing = kept.standing()
+        assert standing.completed == len(observed.completed)
+        best = max(observed.measured, key=lambda observation: observation.accuracy, default=None)
+        assert standing.best == (None if best is None else (best.architecture.hash, best.accuracy))
     assert [o.accuracy for o in grown.in_order()] == [best_quality(ledger, trial) for trial in sorted(grown.all)]
     assert [o.ended_badly for o in grown.in_order()] == [
         entry.failed is not None or ledger.died_ms(entry) is not None for _, entry in sorted(ledger.trials.items())

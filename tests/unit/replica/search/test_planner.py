@@ -7,7 +7,6 @@ import math
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
-from replica.search.observations import Observation, Observations
+from replica.search.observed import Standing
 from replica.search.planner import Ahead, Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits, training_memory
@@ -131,19 +130,17 @@ def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: Ha
 
 
 def test_a_candidate_is_replaced_when_the_best_changed_or_the_results_grew_by_a_twentieth() -> None:
-    known = Observations(tuple(Observation(architecture, 0.5) for architecture in POOL))
-    plans, many = Ahead(), replace(known, completed=known.completed * 4)
-    proposed = plans.proposed(many, 1.0)
-    assert plans.is_due(many, 0.0, last=False), "the first one"
-    assert not proposed.is_due(many, math.inf, last=True), "nothing is new"
-    one_more = replace(many, completed=(*many.completed, known.completed[0]))
+    plans, known = Ahead(), Standing(1, 40, ("a", 0.5))
+    proposed = plans.proposed(known, 1.0)
+    assert plans.is_due(known, 0.0, last=False), "the first one"
+    assert not proposed.is_due(known, math.inf, last=True), "nothing is new"
+    one_more = Standing(2, 41, ("a", 0.5))
     assert not proposed.is_due(one_more, math.inf, last=False), "less than a twentieth"
     assert proposed.is_due(one_more, 0.0, last=True), "the last one before it is needed"
-    grown = replace(many, completed=many.completed + known.completed[:3])
+    grown = Standing(2, 43, ("a", 0.5))
     assert proposed.is_due(grown, 1.0, last=False)
     assert not proposed.is_due(grown, 0.9, last=False), "all of the round took more than its share"
-    better = replace(many, completed=(*many.completed, Observation(POOL[0], 0.99)))
-    assert proposed.is_due(better, 1.0, last=False)
+    assert proposed.is_due(Standing(2, 41, ("b", 0.99)), 1.0, last=False)
 
 
 def test_a_trial_that_starts_is_taken_into_account_by_the_last_candidate(run: HandMadeRun) -> None:

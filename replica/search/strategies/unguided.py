@@ -1,0 +1,27 @@
+"""Random morphing without lanes: what a rehearsal with a modelled search draws.
+
+In lanes one draw in sixteen is used, and all of them are built. Replicas that ask at the same
+moment have other seeds, and may still draw the same.
+"""
+
+from __future__ import annotations
+
+import random
+
+from replica.search.lanes import ALL, Lane
+from replica.search.observations import Observations
+from replica.search.strategies.contract import Proposal
+from replica.search.strategies.random import RandomStrategy
+
+
+class UnguidedStrategy(RandomStrategy):
+    """One random morph of a random completed architecture, in whatever lane."""
+
+    lanes = False
+
+    def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
+        """The next architecture to train.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
+        return super().propose(observations, rng, ALL)
