@@ -10,8 +10,7 @@ import dataclasses
 import json
 import re
 import zlib
-from functools import cache
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -91,11 +90,10 @@ def encode_record(record: Record) -> bytes:
 
 def _data_of(body: AnyBody) -> str:
     """A body as JSON. The fields are checked already: pydantic need not look at them again."""
-    values = ((name, getattr(body, name)) for name in _names_of(type(body)))
+    values = ((name, getattr(body, name)) for name in _NAMES[type(body)])
     return _json({name: value for name, value in values if value is not None or name not in _LATER})
 
 
-@cache
 def _names_of(kind: type[Any]) -> tuple[str, ...]:
     names = [field.name for field in dataclasses.fields(kind)]
     # Type and trial come first, so that the start of a line identifies it among millions.
@@ -103,6 +101,7 @@ def _names_of(kind: type[Any]) -> tuple[str, ...]:
     return (*first, *(name for name in names if name not in first))
 
 
+_NAMES = {kind: _names_of(kind) for kind in get_args(AnyBody)}
 _json = json.JSONEncoder(separators=(",", ":")).encode
 
 

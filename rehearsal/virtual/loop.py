@@ -50,6 +50,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     that would be half.
     """
 
+    _stopping: bool  # of the base class, which the types of the library leave out
+
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
@@ -71,21 +73,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let the work for a thread that is being done take this long."""
         self._owed_s += seconds
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call in the next turn."""
         call = _Call(callback, args, context)
         self._due.append(call)
         return call
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """As `call_soon`: there is one thread, and nothing to wake."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call after some seconds."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at a time."""
         call = _Call(callback, args, context)
         heapq.heappush(self._timers, (when, next(self._numbers), call))

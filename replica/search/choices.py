@@ -156,7 +156,7 @@ class Choices:
         They are the best ones of a completed architecture, and the defaults of the initial one if
         it was never trained.
         """
-        defaults, ranked = self._defaults(), self._knowledge.ranked_of(architecture)
+        defaults, ranked = self._defaults(), self._knowledge.outcomes().of_architecture(architecture)
         if not ranked:
             return defaults if architecture == self.initial.hash else None
         best = ranked[0].started.hyperparameters

@@ -128,32 +128,21 @@ class Knowledge:
     def trainings(self) -> Set[Training]:
         """Everything that was trained, or is being trained, in this run, until the next `read`."""
         with self._lock:
-            return self._now().trainings
+            return self.outcomes().trainings
 
     def points_started(self) -> int:
         """Points of all rounds of all replicas, whatever became of them."""
         with self._lock:
-            return self._now().points
+            return self.outcomes().points
 
     def ranked(self) -> list[RankedTrial]:
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         with self._lock:
-            return list(self._now().ranking)
+            return list(self.outcomes().ranking)
 
-    def ranked_of(self, architecture: str) -> list[RankedTrial]:
-        """Those of an architecture."""
-        with self._lock:
-            return self._now().of_architecture(architecture)
-
-    def worse_than(self, best: int, replica: int) -> list[RankedTrial]:
-        """Those of a replica that are not among the `best` of all."""
-        with self._lock:
-            return self._now().worse_than(best, replica)
-
-    def is_tried(self, architecture: str) -> bool:
-        """True if a trial of an architecture has started."""
-        with self._lock:
-            return architecture in self._now().first
+    def outcomes(self) -> OutcomeTable:
+        """What became of every trial, to be looked at while it is unchanged."""
+        return self._evidence.now.outcomes()
 
     def observations(self) -> Observations:
         """The evidence for a search strategy: one result per architecture."""
@@ -166,7 +155,7 @@ class Knowledge:
             return self._observing().standing()
 
     def _observing(self) -> Observed:
-        outcomes = self._now()
+        outcomes = self.outcomes()
         if self._observed is None or self._observed.table is not outcomes:
             self._observed = Observed(outcomes, self._family.outline)
         return self._observed
@@ -177,7 +166,7 @@ class Knowledge:
         pending: list[Hyperparameters] = []
         names = {parameter.name for parameter in space}
         with self._lock:
-            for outcome in self._now().in_order():
+            for outcome in self.outcomes().in_order():
                 if outcome.started.point == 0:
                     continue
                 values = {name: value for name, value in outcome.started.hyperparameters.items() if name in names}
@@ -191,7 +180,4 @@ class Knowledge:
 
     def _first_start(self, architecture: str) -> Start | None:
         with self._lock:
-            return self._now().first.get(architecture)
-
-    def _now(self) -> OutcomeTable:
-        return self._evidence.now.outcomes()
+            return self.outcomes().first.get(architecture)

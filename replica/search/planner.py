@@ -177,14 +177,18 @@ class Planner:
         """Kept weights of the proposal's parent, if children inherit and there are any."""
         if self._config.search.initial_weights != "inherit" or not proposal.morphs:
             return None  # the initial architecture, or one whose kernels were tuned: no morphs lead to it
-        return find_weights(self._knowledge.ranked_of(str(proposal.parent)), self._paths)
+        with self._knowledge.unchanged():
+            return find_weights(self._knowledge.outcomes().of_architecture(str(proposal.parent)), self._paths)
 
     def prune_weights(self) -> None:
         """Delete this replica's weights of all but the `search.kept_weights` best trials."""
         self._knowledge.read()
-        delete_weights(self._knowledge.worse_than(self._config.search.kept_weights, self._replica), self._paths)
+        with self._knowledge.unchanged():
+            worse = self._knowledge.outcomes().worse_than(self._config.search.kept_weights, self._replica)
+        delete_weights(worse, self._paths)
 
     def _prepared(self, round_number: int) -> Plan | None:
         """The candidate of a round, if there is one that can be used and is still new."""
         plan = self._candidates.load(round_number, self._choices.of_parent)
-        return None if plan is None or self._knowledge.is_tried(plan.proposal.architecture.hash) else plan
+        tried = self._knowledge.outcomes().first
+        return None if plan is None or plan.proposal.architecture.hash in tried else plan
