@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,7 +20,7 @@ from aiperf.storage.durable import volatile
 from primary.context import RunContext
 from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
-from primary.display.terminal import LineDisplay
+from primary.display.state import RunView
 from primary.managers.contract import EndReason
 from primary.native import NativeManager
 from primary.resumption import Start, prepare_resumption
@@ -78,8 +77,21 @@ class _PrimaryNode(Machine):
         return holder.pid in self._living
 
 
-def conduct(root: Path, rehearsal: Rehearsal, shown: io.StringIO | None = None) -> Outcome:
-    """Make the run directory and rehearse the run; `shown` takes what primaries display.
+class _Unseen:
+    """The display of a primary that nobody watches: a view of all replicas takes its time."""
+
+    def event(self, text: str) -> None:
+        """No-op."""
+
+    def refresh(self, view: RunView) -> None:
+        """No-op."""
+
+    def close(self) -> None:
+        """No-op."""
+
+
+def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
+    """Make the run directory and rehearse the run.
 
     Raises OSError, and DeadlockError if every task waits for another.
     """
@@ -88,15 +100,14 @@ def conduct(root: Path, rehearsal: Rehearsal, shown: io.StringIO | None = None) 
     facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search)
     write_manifest(paths, rehearsal.config, facts)
     with volatile():
-        return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop, shown or io.StringIO()).run())
+        return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
 
 
 class _Conductor:
-    def __init__(self, paths: RunPaths, rehearsal: Rehearsal, loop: VirtualLoop, shown: io.StringIO) -> None:
+    def __init__(self, paths: RunPaths, rehearsal: Rehearsal, loop: VirtualLoop) -> None:
         self._paths = paths
         self._config = rehearsal.config
         self._loop = loop
-        self._shown = shown
         self._clock = VirtualClock(loop)
         self._cluster = Cluster(self._config, paths, rehearsal.machine, loop, self._config.run.seed)
         self._living: set[int] = set()
@@ -132,7 +143,7 @@ class _Conductor:
         digest = open_digest(self._paths, writer, start.digest)
         context = RunContext(
             config=self._config, paths=self._paths, launcher=ClusterLauncher(self._cluster), writer=writer,
-            display=LineDisplay(self._shown, self._clock), work=start.work, claim=claim, manager=NativeManager(),
+            display=_Unseen(), work=start.work, claim=claim, manager=NativeManager(),
             released_ms=start.released_ms, digest=digest,
         )  # fmt: skip
         dispatcher = Dispatcher(context)

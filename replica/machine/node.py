@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 
 import psutil
@@ -87,6 +88,7 @@ def shared_cpus(environment: Mapping[str, str] = os.environ) -> int:
     return own if parts == 1 else min(node_cpus(), own * parts)
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
