@@ -93,8 +93,12 @@ class ModelledTrainer(Trainer):
         for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
             yield self._phase("train")
             slower = self._bench.slower * exp(self._noise(epoch))
-            async for images in self._train(self.pace.training_s * slower):
-                yield self._progress(epoch, images)
+            left_s = training_s = self.pace.training_s * slower
+            while left_s > self._request.progress_interval_s:
+                await self._work(self._request.progress_interval_s)
+                left_s -= self._request.progress_interval_s
+                yield self._progress(epoch, 1 - left_s / training_s)
+            await self._work(left_s)
             yield self._phase("evaluate")
             await self._work(self.pace.evaluation_s * slower)
             facts = self._facts(epoch)
@@ -105,15 +109,6 @@ class ModelledTrainer(Trainer):
                 return
             self._keep(accuracies)
         yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
-
-    async def _train(self, seconds: float) -> AsyncIterator[int]:
-        """The images so far, at every report."""
-        done_s, images = 0.0, self._bench.dataset.train_images
-        while seconds - done_s > self._request.progress_interval_s:
-            await self._work(self._request.progress_interval_s)
-            done_s += self._request.progress_interval_s
-            yield min(images - 1, int(images * done_s / seconds))
-        await self._work(seconds - done_s)
 
     async def _work(self, seconds: float) -> None:
         dies_s = self._bench.fails(seconds)
@@ -131,8 +126,10 @@ class ModelledTrainer(Trainer):
     def _phase(self, phase: str) -> TrainerPhase:
         return TrainerPhase.model_validate({"monotonic_ms": self._clock.monotonic_ms(), "phase": phase})
 
-    def _progress(self, epoch: int, images: int) -> TrainerProgress:
-        facts = ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)
+    def _progress(self, epoch: int, done: float) -> TrainerProgress:
+        images = self._bench.dataset.train_images
+        trained = min(images - 1, int(images * done))
+        facts = ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0)
         return TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
 
     def _facts(self, epoch: int) -> EpochFacts:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import re
 import zlib
+from json.encoder import encode_basestring_ascii as _text
 from typing import Annotated, Any, Literal, NotRequired, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -79,12 +80,12 @@ def checked_record(
 
 def encode_record(record: Record) -> bytes:
     """The record as one line, checksum last."""
-    chained = record.previous is not None
+    version = 1 if record.previous is None else VERSION
     document = (
-        f'{{"version":{VERSION if chained else 1},"writer":{_json(record.writer)},"sequence":{record.sequence},'
+        f'{{"version":{version},"writer":{_text(record.writer)},"sequence":{record.sequence},'
         f'"time":"{format_utc(record.time_ms)}","monotonic_ms":{record.monotonic_ms},"data":{_data_of(record.body)}'
     )
-    head = (f'{document},"previous":{_json(record.previous)}' if chained else document).encode()
+    head = (f'{document},"previous":{_text(record.previous)}' if record.previous is not None else document).encode()
     return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
 
 

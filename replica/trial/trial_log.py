@@ -51,6 +51,9 @@ class TrialLog:
         self._model: WorkloadStarted | None = None
         self._qualities: dict[int, float] = {}
         """By epoch, with those of the trials that this one resumes."""
+        self.accuracies: list[float] = []
+        """The same in order; another list at every change."""
+        self._best: float | None = None
         self._own: set[int] = set()
         """Epochs of this trial."""
         self._phase: Phase = "idle"
@@ -64,18 +67,13 @@ class TrialLog:
         """Of the unfinished epoch, at its last progress report."""
 
     @property
-    def accuracies(self) -> list[float]:
-        """The quality after each completed epoch, also of the trials that this one resumes."""
-        return list(self._qualities.values())
-
-    @property
     def earlier_epochs(self) -> int:
         """Epochs in `accuracies` that the trials that this one resumes have trained."""
         return len(self._qualities) - len(self._own)
 
     def resume(self, qualities: Mapping[int, float]) -> None:
         """Begin with the qualities, by epoch, of the trials that this one resumes."""
-        self._qualities = dict(sorted(qualities.items()))
+        self._keep(dict(sorted(qualities.items())))
 
     def begin_phase(self, phase: Phase, at_ms: int | None = None) -> None:
         """Record a phase of this trial, now or from a moment of the node's monotonic clock on."""
@@ -142,7 +140,7 @@ class TrialLog:
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
         self._open_operations = 0
         self._reach(facts.epoch)
-        self._qualities[facts.epoch] = facts.quality or 0.0
+        self._keep({**self._qualities, facts.epoch: facts.quality or 0.0})
         self._own.add(facts.epoch)
         self._report()
 
@@ -164,7 +162,12 @@ class TrialLog:
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
-        self._qualities = {number: quality for number, quality in self._qualities.items() if number < epoch}
+        if max(self._qualities, default=0) >= epoch:
+            self._keep({number: quality for number, quality in self._qualities.items() if number < epoch})
+
+    def _keep(self, qualities: dict[int, float]) -> None:
+        self._qualities, self.accuracies = qualities, list(qualities.values())
+        self._best = max(self.accuracies, default=None)
 
     def end(self, reason: Literal["completed", "early_stop"]) -> None:
         """Record the end of the training, with the accuracy predicted from it in warm-up rounds."""
@@ -191,8 +194,8 @@ class TrialLog:
                 phase=self._phase,
                 epoch=self._epoch,
                 epochs=self._epochs,
-                accuracy=max(self.accuracies, default=None) if self._model is None else None,
-                measured=_measured(self._model, max(self.accuracies, default=None)) if self._model else None,
+                accuracy=self._best if self._model is None else None,
+                measured=_measured(self._model, self._best) if self._model else None,
                 operations=self._done_operations + self._open_operations,
             )
         )

@@ -18,6 +18,8 @@ class Forecast:
         self._earlier = 0
         self._reached_s = 0.0
         self._end = float(epochs)
+        self._accuracies: Sequence[float] | None = None
+        """Those that the end was last forecast from."""
 
     def began(self, now_s: float) -> None:
         """Note that the first step begins; later calls change nothing."""
@@ -33,7 +35,9 @@ class Forecast:
         self._earlier = earlier
         self._done = len(accuracies) + fraction
         self._reached_s = now_s
-        self._end = len(accuracies) + epochs_left(accuracies, self._epochs, self._patience)
+        if accuracies is not self._accuracies:
+            self._accuracies = accuracies
+            self._end = len(accuracies) + epochs_left(accuracies, self._epochs, self._patience)
 
     def seconds_left(self, now_s: float) -> float | None:
         """Seconds until the earliest end; None while nothing is known."""
