@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import RunConfig
-from aiperf.errors import UsageError
+from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.history.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.holder import Holder, Machine
@@ -33,6 +34,9 @@ from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.clock import VirtualClock
 from rehearsal.virtual.loop import VirtualLoop, run_virtually
 from rehearsal.virtual.storage import VirtualWrites
+
+OTHER_FILES = 256
+"""That may be open in addition to those of the replicas."""
 
 SearchKind = Literal["real", "modelled"]
 
@@ -95,14 +99,26 @@ class _Unseen:
 def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     """Make the run directory and rehearse the run.
 
-    Raises OSError, and DeadlockError if every task waits for another.
+    Raises OSError, EnvironmentNotReadyError if too few files may be open, and DeadlockError if
+    every task waits for another.
     """
+    _allow_files(rehearsal.config.run.replicas + OTHER_FILES)
     paths = RunPaths(root)
     paths.create()
     facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search)
     write_manifest(paths, rehearsal.config, facts)
     with volatile(), _few_collections():
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
+
+
+def _allow_files(needed: int) -> None:
+    """Let this process have a file open for each replica. Raises EnvironmentNotReadyError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise EnvironmentNotReadyError([f"this rehearsal needs {needed} open files, of {hard} allowed (ulimit -Hn)"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextlib.contextmanager

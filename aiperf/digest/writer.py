@@ -38,6 +38,8 @@ class DigestWriter:
         self._patience = patience
         self._waiting = deque[bytes]()
         self._written = 0
+        self._due = False
+        """True while a write is due that has not begun."""
         self._file: AppendedFile | None = None
         self._thread: Ordered | None = None
         self.broken: Exception | None = None
@@ -55,7 +57,9 @@ class DigestWriter:
             return
         self._waiting.append(encode_entry(entry))
         if self._thread is not None:
-            self._thread.put(self._write)
+            if not self._due:
+                self._due = True
+                self._thread.put(self._write)
             return
         try:
             self._write()
@@ -92,6 +96,7 @@ class DigestWriter:
 
     def _write(self) -> None:
         """Write all that waits."""
+        self._due = False  # first: an entry that comes now is in this group, or in the next one
         while self._waiting:
             room = SEGMENT_ENTRIES - self._written % SEGMENT_ENTRIES
             lines = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
