@@ -63,7 +63,13 @@ class Memory:
 def initial_architecture(config: RunConfig) -> Architecture:
     """The architecture that the search starts from."""
     depth = int(config.search.initial_architecture.removeprefix("resnet"))
-    return resnet(depth, config.dataset.image_size, config.dataset.classes)
+    return _initial(depth, config.dataset.image_size, config.dataset.classes)
+
+
+@cache
+def _initial(depth: int, image_size: int, classes: int) -> Architecture:
+    """One for all replicas of a process: it takes 100 kB."""
+    return resnet(depth, image_size, classes)
 
 
 def limits_of(config: RunConfig, initial: Architecture, memory: Memory) -> Limits:
