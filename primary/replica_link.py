@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 from aiperf import __version__
 from aiperf.clock import Clock, wait_awake
@@ -34,6 +34,11 @@ _M = TypeVar("_M", bound=Message)
 
 JobEvent = Started | Progress | Recorded | Finished | Closing
 """A report of a replica about its job."""
+
+_JOB_EVENTS = frozenset(get_args(JobEvent))
+"""To ask for the type is faster than `isinstance`, by a microsecond for each kind that it is not:
+pydantic looks through bases in Python, and there are tens of millions of reports.
+"""
 
 CLOCK_SAMPLES = 5
 """Round trips of the clock handshake; the shortest one bounds the offset best."""
@@ -111,8 +116,8 @@ class ReplicaLink:
     async def next_event(self) -> JobEvent:
         """The next report of the replica about its job."""
         message = await self._receive()
-        if isinstance(message, JobEvent):
-            return message
+        if type(message) in _JOB_EVENTS:
+            return cast(JobEvent, message)
         raise ReplicaGoneError(f"unexpected message {type(message).__name__} from the replica")
 
     async def drain(self) -> AsyncIterator[JobEvent]:
@@ -121,8 +126,8 @@ class ReplicaLink:
             with contextlib.suppress(MessageError):
                 message = await self._next()
                 self._ended = message is None
-                if isinstance(message, JobEvent):
-                    yield message
+                if type(message) in _JOB_EVENTS:
+                    yield cast(JobEvent, message)
         await self._process.wait()
 
     async def cancel(self, grace_s: float) -> Exit:
@@ -138,11 +143,11 @@ class ReplicaLink:
     async def _receive(self) -> ToPrimary:
         while True:
             message = await self._next_message()
-            if isinstance(message, Unable):
+            if type(message) is Unable:
                 raise ReplicaGoneError(message.reason, restart=message.storage, storage=message.storage)
-            if isinstance(message, StorageWait):
+            if type(message) is StorageWait:
                 self.on_storage(message.reason)
-            elif not isinstance(message, Alive):
+            elif type(message) is not Alive:
                 return message
 
     async def _next_message(self) -> ToPrimary:

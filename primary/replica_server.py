@@ -175,14 +175,14 @@ class _Jobs:
         await link.send(job.model_copy(update={"digest": self._context.digest.name}))
         while True:
             self._witness.take(event := await link.next_event())
-            if isinstance(event, Finished):
-                break
-            if isinstance(event, Started):
-                self._context.digest.began(self._replica, job, event)
-                self._context.manager.started(event)
-            elif isinstance(event, Progress):
+            if type(event) is Progress:
                 log_epoch(self._view, event)
                 self._view.take(event)
+            elif type(event) is Started:
+                self._context.digest.began(self._replica, job, event)
+                self._context.manager.started(event)
+            elif type(event) is Finished:
+                break
         self._job = None
         self._context.manager.over(job.trial)
         self._context.work.finished(self._replica, job, event)

@@ -62,11 +62,11 @@ class Witness:
         Raises ReplicaGoneError if the report does not fit the trial in progress or what was heard
         before.
         """
-        if isinstance(event, Recorded):
+        if type(event) is Recorded:
             self._recorded(event)
-        elif isinstance(event, Finished):
+        elif type(event) is Finished:
             self._finished(event)
-        elif isinstance(event, Closing):
+        elif type(event) is Closing:
             self._closing(event)
 
     async def hear_out(self, link: ReplicaLink) -> None:

@@ -31,6 +31,7 @@ class AppendedFile:
 
     def __init__(self, path: Path, root: Path, marker: Path, patience: Patience) -> None:
         self.path = path
+        self._name = str(path)
         self._root = root
         self._marker = marker if marker.exists() else root
         self._patience = patience
@@ -102,7 +103,7 @@ class AppendedFile:
                 self._reopen()
             raise
         try:
-            there = self.path.stat()
+            there = os.stat(self._name)  # noqa: PTH116  millions of looks: pathlib takes as long again
         except (FileNotFoundError, NotADirectoryError):
             self._check_root()
             self._restore("deleted")

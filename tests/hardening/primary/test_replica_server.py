@@ -13,7 +13,7 @@ from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, StorageError
 from aiperf.history.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
 from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.messages import Job
+from aiperf.messages import Job, ToPrimary
 from aiperf.run_directory.paths import RunPaths
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers.contract import EndReason
@@ -63,10 +63,10 @@ class Faulty(VirtualProcess):
             raise self.errors["send"]
         await super().send(data)
 
-    async def receive(self) -> bytes:
+    async def next_message(self) -> ToPrimary | None:
         if "receive" in self.errors:
             raise self.errors["receive"]
-        return await super().receive()
+        return await super().next_message()
 
     async def cancel(self, grace_s: float) -> None:  # type: ignore[override]
         await super().cancel(grace_s)
@@ -182,12 +182,12 @@ def slow_to_end(after_s: float, takes_s: float) -> Fault:
     class Slow(VirtualProcess):
         until: float
 
-        async def receive(self) -> bytes:
+        async def next_message(self) -> ToPrimary | None:
             nonlocal struck
             if not struck and asyncio.get_running_loop().time() > self.until:
                 struck = True
                 raise OSError(113, "No route to host")
-            return await super().receive()
+            return await super().next_message()
 
         async def cancel(self, grace_s: float) -> Exit:
             await asyncio.sleep(takes_s)
