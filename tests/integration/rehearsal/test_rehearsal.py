@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.history.files import HistoryWriter
+from aiperf.history.bodies import TrialStarted
+from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.messages import Message, Recorded
 from aiperf.run_directory.paths import RunPaths
 from primary.work.resumable import Interrupted
+from referee.replay import replay
 from rehearsal.virtual.processes import VirtualProcess
 from testing.places import ROOT
 from tests.faults.rehearsals import rehearse_seed
@@ -71,6 +73,16 @@ def test_the_same_seed_gives_the_same_records_byte_for_byte(rehearsed: Path, tmp
     assert rehearse(tmp_path / "other", "--seed", "2") == 0
     assert hash_of(tmp_path / "again") == hash_of(rehearsed)
     assert hash_of(tmp_path / "other") != hash_of(rehearsed)
+
+
+def test_plans_of_a_modelled_search_are_replayed(tmp_path: Path) -> None:
+    words = ("--search", "modelled", "--set", "search.hpo_first_round=2", "--set", "training.max_epochs=4")
+    assert rehearse(tmp_path / "run", *words) == 0
+    found = replay(RunPaths(tmp_path / "run"), None)
+    assert found.differences == ()
+    assert found.equal == found.checked > 4
+    bodies = [record.body for record in HistoryReader(RunPaths(tmp_path / "run")).read_new().records]
+    assert any(body.point > 0 for body in bodies if isinstance(body, TrialStarted))
 
 
 def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path: Path) -> None:
