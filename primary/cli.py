@@ -13,10 +13,11 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.run_directory.manifest import read_manifest, version_note, write_manifest
+from aiperf.outside.reading import reason_of
+from aiperf.run_directory.manifest import Manifest, read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
-from aiperf.storage.patience import PATIENCE
+from aiperf.storage.patience import PATIENCE, with_patience
 from aiperf.storage.words import why_not_written
 from primary import preflight
 from primary.background.detach import detach
@@ -61,12 +62,26 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _resume(arguments: argparse.Namespace) -> int:
     ignore_hangups()
-    paths = open_run(arguments.directory)
-    check_hands(paths.root)
-    manifest = read_manifest(paths)
+    paths, manifest = _open(arguments.directory)
     if note := version_note(manifest):
         warn(note)
     return _conduct(arguments, manifest.config, paths, SystemClock(), lambda run: run.resume(arguments.new_clock))
+
+
+def _open(directory: Path) -> tuple[RunPaths, Manifest]:
+    """A run of ours and its manifest, from storage that may refuse for a while.
+
+    Raises EnvironmentNotReadyError if it refuses for longer, and RunDirectoryError.
+    """
+    try:
+        with PATIENCE.set(START_PATIENCE_S):
+            paths = with_patience(lambda: open_run(directory), directory)
+            with_patience(lambda: check_hands(paths.root), paths.root)
+            with_patience(lambda: paths.run.open("rb").close(), paths.run)
+            return paths, read_manifest(paths)
+    except OSError as error:
+        found = f"{directory}/run.json: cannot be read: {reason_of(error)}; resume the run when it can be"
+        raise EnvironmentNotReadyError([found]) from error
 
 
 def _conduct(

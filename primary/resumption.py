@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
@@ -21,12 +22,14 @@ from aiperf.history.records import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.patience import Patience
+from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.words import why_not_written
 from primary.work import WorkList, open_work
 
 START_PATIENCE_S = 10.0
-"""Longest wait for the directory of a new run: a wrong one should not take long to say so."""
+"""Longest wait for the directory of a run that begins or is resumed: a wrong one should not take
+long to say so.
+"""
 
 DONE = {"deadline": "reached its deadline", "completed": "completed its work"}
 """Ends after which nothing is left, and what is said of them."""
@@ -81,37 +84,58 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     Raises UsageError if its records are damaged, or if its deadline has passed, whether it was
     reached or not: no time is left that could be resumed. A new clock starts another one.
     """
-    remove_temporaries(paths.root)
-    reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
-    witnessed, ends = set[int](), dict[str, int]()
-    for batch in reader.read_files():
-        claim.touch(TOUCH_INTERVAL_S)
-        records = _of_known_jobs(batch, ledger, ends)
-        ledger.add(records)
-        damages += batch.damages
-        witnessed.update(
-            r.body.trial for r in records if isinstance(r.body, JobIssued) and r.previous and not ledger.fences.drops(r)
-        )
-    if damages:
-        raise UsageError(
-            f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
-            f"list all of them with: aiperf verify {paths.root}"
-        )
+    with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
+        found = _Found.read(paths, claim)
+    ledger, cursor = found.ledger, found.cursor
     if not new_clock:
         _check_deadline(paths, config, ledger, now_ms)
     claim.outnumber(ledger.fences.claim)
     if not claim.alone:
         ledger.fences.leave_trials_out()
-    cursor = reader.cursor()
-    heads = {name: (ends.get(name, place), digest) for name, (place, digest) in cursor.heads.items()}
+    heads = {name: (found.ends.get(name, place), digest) for name, (place, digest) in cursor.heads.items()}
     until = Cursor({name: head for name, head in heads.items() if head[0] >= 0})
     resumption = RunResumed(new_clock=new_clock, claim=claim.number, until=until.text)
     # From here on trials that were in progress count as dead, as for every later reader.
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, RunResumed(new_clock=new_clock))])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
-    closings = tuple(_closings(ledger, witnessed, cursor))
+    closings = tuple(_closings(ledger, found.witnessed, cursor))
     digest = tuple(compile_entries(ledger))
     return Start(claim, open_work(config, ledger), released_ms, resumption, closings, digest)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the records of an interrupted run say."""
+
+    ledger: Ledger
+    cursor: Cursor
+    witnessed: frozenset[int]
+    """Trials whose epochs primaries witness."""
+    ends: dict[str, int]
+    """The last record that counts, of files that have more."""
+
+    @classmethod
+    def read(cls, paths: RunPaths, claim: Claim) -> Self:
+        """Read them. Raises UsageError if they are damaged, and OSError."""
+        remove_temporaries(paths.root)
+        reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
+        witnessed, ends = set[int](), dict[str, int]()
+        for batch in reader.read_files():
+            claim.touch(TOUCH_INTERVAL_S)
+            records = _of_known_jobs(batch, ledger, ends)
+            ledger.add(records)
+            damages += batch.damages
+            witnessed.update(
+                record.body.trial
+                for record in records
+                if isinstance(record.body, JobIssued) and record.previous and not ledger.fences.drops(record)
+            )
+        if damages:
+            raise UsageError(
+                f"{paths.root}: {len(damages)} damaged record(s), such as {damages[0]}; "
+                f"list all of them with: aiperf verify {paths.root}"
+            )
+        return cls(ledger, reader.cursor(), frozenset(witnessed), ends)
 
 
 def _of_known_jobs(batch: Batch, ledger: Ledger, ends: dict[str, int]) -> tuple[Record, ...]:
@@ -129,7 +153,7 @@ def _of_known_jobs(batch: Batch, ledger: Ledger, ends: dict[str, int]) -> tuple[
     return batch.records
 
 
-def _closings(ledger: Ledger, witnessed: set[int], cursor: Cursor) -> Iterator[TrialClosed]:
+def _closings(ledger: Ledger, witnessed: frozenset[int], cursor: Cursor) -> Iterator[TrialClosed]:
     """Closings of the trials that no primary has closed, of those that were witnessed at all.
 
     They name the last record that the trial's replica had written, as it is read now: the old

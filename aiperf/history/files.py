@@ -168,13 +168,14 @@ class HistoryWriter:
                     await done.wait()
 
     def close(self, timeout_s: float = inf) -> None:
-        """Write what is left and close the file; further appends fail.
+        """Write what is left, look after the file once more and close it; further appends fail.
 
-        Raises StorageError if records are left after that time, or one failed.
+        Raises StorageError if records are left after that time, or one failed, and as `look`.
         """
         try:
             if self._thread is not None and not self._thread.drain(min(timeout_s, threading.TIMEOUT_MAX)):
                 raise TimeoutError("the last records are missing")
+            self._file.look()
         except OSError as error:
             raise self._cause(error) from error
         self._file.close()
@@ -281,19 +282,28 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
 
 
 def read_from(file: Path, offset: int = 0) -> bytes:
-    """The bytes of a file from an offset on; none if this node does not see the file yet."""
+    """The bytes of a file from an offset on; none if this node does not see the file yet.
+
+    Raises OSError after the patience.
+    """
 
     def read() -> bytes:
         try:
             with file.open("rb") as stream:
                 stream.seek(offset)
                 return stream.read()
-        except OSError as error:
-            if error.errno not in (errno.ESTALE, errno.ENOENT):
-                raise
+        except FileNotFoundError:
             return b""
 
-    return with_patience(read, file)
+    def read_fresh() -> bytes:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return read()  # who meets a stale handle drops it
+
+    return with_patience(read_fresh, file)
 
 
 def _new_lines(file: Path, position: _Position) -> list[bytes]:

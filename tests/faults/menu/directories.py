@@ -49,10 +49,25 @@ class LostFiles:
             path.unlink()
             back = self._written_again(run, {path: writers[path]}, {path: inode(aside)})
             if variant == "renamed" or not back:  # a writer that has died meanwhile cannot write it again
-                aside.replace(path)
-                self._written_again(run, {path: writers[path]}, {path: inode(path)})
+                self._put_back(run, path, aside, writers[path])
         aside.unlink(missing_ok=True)
         return True
+
+    def _put_back(self, run: Attacked, path: Path, old: Path, writer: psutil.Process) -> None:
+        """Put the old file back, until its writer has written it again once more."""
+        new = run.output.with_name("new")
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(new)
+        old.rename(path)
+        self._written_again(run, {path: writer}, {path: inode(path)})
+        self._keep_longer(path, new, writer)
+        new.unlink(missing_ok=True)
+
+    @staticmethod
+    def _keep_longer(path: Path, new: Path, writer: psutil.Process) -> None:
+        """A writer that has died since the old file came back can write nothing again."""
+        if not lives(writer) and inode(new)[1] > inode(path)[1]:
+            new.replace(path)
 
     def _folder(self, run: Attacked, aside: Path, writers: Mapping[Path, psutil.Process]) -> bool:
         """The folder is gone until all writers have written theirs again, then it is back."""
@@ -65,9 +80,7 @@ class LostFiles:
         aside.rename(folder)
         self._written_again(run, writers, {path: inode(path) for path in writers})
         for path, writer in writers.items():
-            # A writer that has died since can write nothing again.
-            if not lives(writer) and inode(new / path.name)[1] > inode(path)[1]:
-                (new / path.name).replace(path)
+            self._keep_longer(path, new / path.name, writer)
         shutil.rmtree(new, ignore_errors=True)
         return True
 

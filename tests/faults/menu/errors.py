@@ -6,6 +6,7 @@ import errno
 import random
 import shutil
 import struct
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ from tests.hardening.storage.runs import shim
 CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES,
          errno.EPERM, errno.EAGAIN)  # fmt: skip
 MOST_FAILURES = 30
+MOST_S = 5.0
+"""Less than a primary waits for its directory when it begins."""
 
 
 class Errors:
@@ -43,10 +46,10 @@ class Errors:
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
         if not run.alive:
             return False
-        until = self._failures() + draw.randint(1, MOST_FAILURES)
+        until, end_s = self._failures() + draw.randint(1, MOST_FAILURES), time.monotonic() + MOST_S
         self._switch.touch()
         try:
-            run.wait(lambda: self._failures() >= until or not run.alive)
+            run.wait(lambda: self._failures() >= until or not run.alive or time.monotonic() > end_s)
         finally:
             self._switch.unlink()
         run.current.excuse_report()

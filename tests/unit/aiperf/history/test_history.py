@@ -56,6 +56,13 @@ def test_a_restarted_writer_takes_a_file_of_its_own(paths: RunPaths) -> None:
     assert names == ["primary-1", "primary-2", "primary-3"]
 
 
+def test_a_file_that_is_gone_when_its_writer_ends_is_written_again(paths: RunPaths) -> None:
+    with HistoryWriter(paths, "primary", ManualClock()) as writer:
+        writer.append(progress(1))
+        paths.history_file(writer.name).unlink()
+    assert len(HistoryReader(paths).read_new().records) == 1
+
+
 def test_a_torn_last_line_is_left_for_later_at_every_byte(paths: RunPaths) -> None:
     first, second = (encode_record(_record(n)) for n in range(2))
     file = paths.history_file("replica-0000-1")
@@ -196,20 +203,39 @@ def test_what_does_not_pass_is_an_error_in_the_end(paths: RunPaths, monkeypatch:
     assert len(HistoryReader(paths).read_new().records) == 1
 
 
-def test_a_file_that_is_listed_and_not_there_yet_is_read_later(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def refusing(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A file with one record, and the errors with which the next attempts to open any file fail."""
     with HistoryWriter(paths, "primary", ManualClock()) as writer:
         writer.append(progress(0))
-    reader, real_open = HistoryReader(paths), Path.open
+    errors, real_open = list[int](), Path.open
 
-    def stale(self: Path, *arguments: Any, **more: Any) -> Any:
-        raise OSError(errno.ESTALE, "Stale file handle")
+    def opened(self: Path, *arguments: Any, **more: Any) -> Any:
+        if errors:
+            code = errors.pop(0)
+            raise OSError(code, os.strerror(code))
+        return real_open(self, *arguments, **more)
 
-    monkeypatch.setattr(Path, "open", stale)
+    monkeypatch.setattr(Path, "open", opened)
+    return errors
+
+
+def test_a_file_that_is_listed_and_not_there_yet_is_read_later(paths: RunPaths, refusing: list[int]) -> None:
+    reader = HistoryReader(paths)
+    refusing.append(errno.ENOENT)
     assert reader.read_new() == history.Batch((), ())
-    monkeypatch.setattr(Path, "open", real_open)
     assert len(reader.read_new().records) == 1
+
+
+def test_a_file_with_a_stale_handle_is_opened_again(paths: RunPaths, refusing: list[int]) -> None:
+    refusing.append(errno.ESTALE)
+    assert len(HistoryReader(paths).read_new().records) == 1
+
+
+def test_a_file_that_stays_stale_is_an_error_and_not_an_empty_history(paths: RunPaths, refusing: list[int]) -> None:
+    refusing += [errno.ESTALE] * 2
+    with pytest.raises(OSError, match="Stale file handle"):
+        HistoryReader(paths).read_new()
 
 
 def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None:
