@@ -19,7 +19,7 @@ from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
+from analysis.reading.architectures import ArchitectureFacts, Architectures
 from analysis.reading.history import add_phases, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
@@ -134,7 +134,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, unfinished = Ledger(), list[str]()
     inspection, superseded = Inspection(paths, manifest, ledger), Superseded()
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        architectures = ArchitectureFactsReader(paths, workers)
+        names: dict[str, None] = {}
         for read in read_history(paths, workers, ledger, inspection.view.primary):
             writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
@@ -142,19 +142,20 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
             close_writer(ledger, writer.writer)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
-            architectures.request(_architectures(writer))
+            names.update(dict.fromkeys(_architectures(writer)))
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
-        found, missing = architectures.results()
+        architectures = Architectures(paths, names, inspection.claims(), workers)
         telemetry = gather_telemetry(samples)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)
         also = [*_described(paths, manifest), *nodes.damages, *costs.damages, *check_superseded(superseded)]
-        damages = in_order([*missing, *inspection.damages(found, workers), *also])
+        found = inspection.damages(architectures, workers)
+        damages = in_order([*architectures.damages(), *found, *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,
         ledger=ledger,
-        architectures=found,
+        architectures=architectures.found,
         damages=damages,
         notices=superseded.notices(),
         chained=inspection.view.chained,

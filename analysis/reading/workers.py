@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,7 +18,7 @@ class Workers:
     """As many processes as there are CPUs, or none."""
 
     def __init__(self, several: bool) -> None:
-        self._pool = ProcessPoolExecutor(mp_context=get_context("spawn")) if several else None
+        self._pool = _pool() if several else None
 
     @property
     def ahead(self) -> int:
@@ -40,3 +42,18 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _pool() -> ProcessPoolExecutor:
+    """Processes that share what this one has imported, if it can be copied: it has one thread.
+
+    Another thread might hold a lock that nothing in the copy would release.
+    """
+    method = "fork" if threading.active_count() == 1 else "spawn"
+    return ProcessPoolExecutor(mp_context=get_context(method), initializer=_begin)
+
+
+def _begin() -> None:
+    """Keep the pages of what was imported shared: a collection would write to each of its objects."""
+    gc.freeze()
+    gc.enable()

@@ -46,7 +46,7 @@ class EpochRows:
     epochs: tuple[Placed[EpochCompleted], ...]
 
 
-def claims_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
+def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
     epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
     if not epochs or view.config.training.trainer == "simulated":
