@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +20,13 @@ from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, Architectures
-from analysis.reading.history import add_phases, history_bytes, read_history
+from analysis.reading.columns import Numbers
+from analysis.reading.history import add_columns, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.progress import note, settled, stamped
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
@@ -61,6 +63,8 @@ class RunData:
     paths: RunPaths
     costs: WorkloadCosts
     """Of the images of scientific workloads."""
+    reports: dict[int, Numbers]
+    """Progress by trial, as far as it is in columns, on the clock of the trial's writer."""
     computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Results that several parts of a report need, by name: each is computed once."""
 
@@ -101,10 +105,12 @@ class RunData:
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
         """The work of a trial; without cost if its networks cannot be read (a damage)."""
-        if (own := self.costs.by_trial.get(trial.trial)) is not None:
-            return self.ledger.work(trial, own.operations)
+        if (costs := self.costs.by_trial.get(trial.trial)) is not None:
+            return self.ledger.work(trial, costs.operations)
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
-        return self.ledger.work(trial, facts.cost if facts else NOTHING)
+        work = self.ledger.work(trial, facts.cost if facts else NOTHING)
+        own = stamped(self.reports, trial.trial, self.ledger.offsets_ms.get(trial.writer, 0))
+        return replace(work, progress=(*work.progress, *own))
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
@@ -134,11 +140,13 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, unfinished = Ledger(), list[str]()
     inspection, superseded = Inspection(paths, manifest, ledger), Superseded()
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        names: dict[str, None] = {}
+        names, reports = dict[str, None](), dict[int, Numbers]()
         for read in read_history(paths, workers, ledger, inspection.view.primary):
+            read = settled(read, inspection.view, ledger.fences.limit(read.writer) == float("inf"))
             writer = superseded.take_from(read, ledger.fences)
             ledger.add(writer.records)
-            add_phases(ledger, writer)
+            add_columns(ledger, writer)
+            note(reports, writer.progress)
             close_writer(ledger, writer.writer)
             inspection.add(writer)
             unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
@@ -169,6 +177,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         own_space=paths.space.exists(),
         paths=paths,
         costs=costs,
+        reports=reports,
     )
 
 

@@ -91,7 +91,7 @@ def _shown(position: tuple[int, int, int]) -> str:
 
 def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iterator[Damage]:
     body = place.body
-    limit = _images_of_epoch(view)
+    limit = images_of_epoch(view)
     found = (body.images_trained, body.images_evaluated)
     if limit is None and isinstance(body, EpochCompleted):
         limit = view.epoch_images = found
@@ -108,7 +108,7 @@ def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iter
         yield place.damage("bounds", f"{found[0]} images trained and {found[1]} evaluated of an epoch", most)
 
 
-def _images_of_epoch(view: RunView) -> tuple[int, int] | None:
+def images_of_epoch(view: RunView) -> tuple[int, int] | None:
     """Images trained and evaluated in an epoch; those of the run's first one if only files know."""
     if view.epoch_images is None and view.config.run.dataset != IMAGES:
         dataset = view.config.dataset

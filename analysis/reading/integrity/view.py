@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
@@ -31,6 +33,7 @@ from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.manifest import Manifest
+from analysis.reading.columns import Numbers
 from analysis.reading.integrity.lines import LineFacts
 from search_space.limits import Limits
 from search_space.resnet import resnet
@@ -47,6 +50,9 @@ CLOCK_TOLERANCE_MS = 10_000
 An offset is measured to half a round trip of the pipe, seconds on an overloaded node, and drifts by
 up to 50 millionths, two seconds in twelve hours, without a time service.
 """
+
+
+NO_PROGRESS: Numbers = np.zeros((0, 7), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,10 @@ class WriterRecords:
     """Beginnings of phases that are not in `records`; the lines of such a file are in order."""
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
+    progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
+    """Progress reports that are not in `records` (`analysis.reading.progress`): a row each of place of
+    the line from 0, time, monotonic clock, trial, epoch, and images trained and evaluated.
+    """
 
     @property
     def file(self) -> str:
@@ -94,12 +104,14 @@ class WriterRecords:
         """The times of all records, on the writer's clock."""
         yield from (record.time_ms for record in self.records)
         yield from self.phases.times_ms
+        yield from self.progress[:, 1].tolist()
 
     def moments(self) -> Iterator[tuple[int, int]]:
-        """Line and time of every record, phases last."""
+        """Line and time of every record, phases and reports of progress last."""
         yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
         columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
         yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
+        yield from ((place + 1, time_ms) for place, time_ms in self.progress[:, :2].tolist())
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
         """Every body with its place."""
