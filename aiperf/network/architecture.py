@@ -40,8 +40,8 @@ class Node:
     counted: tuple[tuple[Shape, ...], bool, int, int, int] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Its last count (`aiperf.network.operations.totals`): the inputs, whether they are the network's
-    input, operations forward and backward, and weights.
+    """Its last count (`aiperf.network.operations.totals`): the inputs, whether they are the
+    network's input, operations forward and backward, and weights.
     """
 
     def __post_init__(self) -> None:

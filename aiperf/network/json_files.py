@@ -87,7 +87,8 @@ def _from_json(text: str, source: str) -> Architecture:
 def read_architecture(path: Path, expected: Architecture | None = None) -> Architecture:
     """Read an architecture file. Raises ArchitectureError naming file and place.
 
-    If it holds the `expected` architecture, node by node, that is returned: checked and hashed already.
+    If it holds the `expected` architecture, node by node, that is returned: it is checked and
+    hashed already.
     """
     data = read_bounded(path, SMALL.size, ArchitectureError)
     usual = _as_written(data, expected)

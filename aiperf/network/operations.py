@@ -270,7 +270,7 @@ def totals(architecture: Architecture) -> tuple[Operations, int]:
     shapes, only_images = architecture.shapes, dict[str, bool]()
     for node in architecture.nodes:
         names = node.inputs
-        reads_images = only_images[names[0]] if len(names) == 1 else all([only_images[name] for name in names])
+        reads_images = only_images[names[0]] if len(names) == 1 else all(only_images[name] for name in names)
         inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
         counted = node.counted
         if counted is None or counted[1] is not reads_images or counted[0] != inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError
@@ -17,7 +18,11 @@ from analysis.output.mllog import mllog_lines, result_logs
 from analysis.output.openmetrics import openmetrics_text
 from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
+from analysis.reading.workers import at_once, can_be_copied
 from analysis.report.model import Report
+
+MANY_TRIALS = 1000
+"""Of a run with more of them, figures and page are made in processes of their own."""
 
 
 def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
@@ -45,23 +50,38 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     report.json is written first, so that the numbers are there even if a later file fails.
     """
     page = folder / "report.html"
+    parts = [partial(write, folder, data, report) for write in (_write_numbers, _write_figures, _write_page)]
     try:
-        write_atomically(folder / "report.json", _json(report))
-        for drawing in drawings(data, report):
-            save_drawing(folder / "figures", drawing)
-        for name, table in csv_tables(data, report).items():
-            write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
-        if lines := [*mllog_lines(data, report)]:
-            write_atomically(folder / "mllog.txt", _text(lines))
-        for name, log in result_logs(data, report):
-            write_atomically(folder / "mllog" / name, _text(log))
-        write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
-        write_atomically(page, report_page(data, report).encode())
+        if len(data.work) > MANY_TRIALS and can_be_copied():
+            at_once(*parts)
+        else:
+            for write in parts:
+                write()
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]
         ) from error
     return page
+
+
+def _write_numbers(folder: Path, data: RunData, report: Report) -> None:
+    write_atomically(folder / "report.json", _json(report))
+    for name, table in csv_tables(data, report).items():
+        write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
+    if lines := [*mllog_lines(data, report)]:
+        write_atomically(folder / "mllog.txt", _text(lines))
+    for name, log in result_logs(data, report):
+        write_atomically(folder / "mllog" / name, _text(log))
+    write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
+
+
+def _write_figures(folder: Path, data: RunData, report: Report) -> None:
+    for drawing in drawings(data, report):
+        save_drawing(folder / "figures", drawing)
+
+
+def _write_page(folder: Path, data: RunData, report: Report) -> None:
+    write_atomically(folder / "report.html", report_page(data, report).encode())
 
 
 def _text(lines: Iterable[str]) -> bytes:

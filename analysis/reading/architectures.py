@@ -152,7 +152,7 @@ def _read(store: ArchitectureStore, name: str, expected: Architecture | None) ->
 
 
 def _made(store: ArchitectureStore, claim: Claim) -> Architecture | Exception | None:
-    """The architecture that a claim makes, or why it cannot be made; None if its source is missing."""
+    """The architecture that a claim makes, or why it makes none; None if its source is missing."""
     if _HASH.fullmatch(claim.source) is None:
         return None
     try:

@@ -1,7 +1,8 @@
-"""Reports of progress as columns: most records of a long run, and nothing is ever found in most files.
+"""Reports of progress as columns: they are most records of a long run.
 
 A file whose reports are all as its trials make them keeps them in columns, without an object each.
-Of any other, the reports become records again, for the checks that word what they find.
+Of any other, the reports become records again, for the checks that word what they find. The same
+holds for a primary's witnesses of epochs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,18 @@ from numpy.typing import NDArray
 from aiperf.facts import ProgressFacts, Stamped
 from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialFailed, TrialStarted
 from aiperf.history.decoding.ranges import OF_FIELD
-from aiperf.history.records import checked_record
+from aiperf.history.records import Record, checked_record
 from analysis.reading.columns import Marks, Numbers
 from analysis.reading.integrity.bounds import images_of_epoch
+from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.view import RunView, WriterRecords
 
+Numbered = tuple[int, Record]
+"""The line of a record, and the record."""
+
 Events = NDArray[np.int64]
-"""A row for each start, epoch and end: place of its line, trial in progress from there on (-1: none),
-the epoch that follows, its time, and, of an epoch, its images.
+"""A row for each start, epoch and end: place of its line, trial in progress from there on (-1:
+none), the epoch that follows, its time, and, of an epoch, its images.
 """
 
 
@@ -40,6 +46,8 @@ def settled(read: WriterRecords, view: RunView, counts: bool) -> WriterRecords:
 
     Others are among the records. `counts`: every record of the file does.
     """
+    if not counts and len(read.witnesses):
+        return _with(read, [_heard(read, place) for place in range(len(read.witnesses))], witnesses=WitnessColumns())
     if not len(read.progress):
         return read
     wanted = _wanted(read, view) if counts and not read.damages and not read.lines.damages else None
@@ -48,22 +56,32 @@ def settled(read: WriterRecords, view: RunView, counts: bool) -> WriterRecords:
     if not wanted.any():
         return read
     own = [_record(read.writer, row) for row in read.progress[wanted].tolist()]
-    pairs = sorted([*zip(read.numbers, read.records, strict=True), *own], key=lambda pair: pair[0])
+    return _with(read, own, progress=read.progress[~wanted])
+
+
+def _with(read: WriterRecords, own: list[Numbered], **rest: Any) -> WriterRecords:
+    """The same with more records, in their places."""
+    pairs = sorted([*zip(read.numbers, read.records, strict=True), *own], key=itemgetter(0))
     numbers, records = zip(*pairs, strict=True)
-    return replace(read, records=records, numbers=numbers, progress=read.progress[~wanted])
+    return replace(read, records=records, numbers=numbers, **rest)
 
 
-def _record(writer: str, row: list[int]) -> Any:
+def _heard(read: WriterRecords, row: int) -> Numbered:
+    place, time_ms, monotonic_ms = read.witnesses.rows[row, :3].tolist()
+    return place + 1, checked_record(read.writer, place, time_ms, monotonic_ms, read.witnesses.body(row), None)
+
+
+def _record(writer: str, row: list[int]) -> Numbered:
     place, time_ms, monotonic_ms, trial, epoch, trained, evaluated = row
     body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
     return place + 1, checked_record(writer, place, time_ms, monotonic_ms, body, None)
 
 
 def _wanted(read: WriterRecords, view: RunView) -> Marks | None:
-    """The reports that checks look at: the last one of an open epoch; None if one is not in order.
+    """The reports that checks look at: the last one of an open epoch; None if any is strange.
 
-    As `integrity.bounds.check_order` finds nothing in reports that follow each other between a start
-    and an epoch of their trial, it finds nothing without them.
+    `integrity.bounds.check_order` finds nothing in reports that follow each other between a start
+    and an epoch of their trial, and nothing else without them.
     """
     events, rows, most = _events(read), read.progress, images_of_epoch(view)
     if view.is_science or view.config.training.groups > 1 or most is None or events is None or not len(events):
@@ -86,13 +104,15 @@ def _wanted(read: WriterRecords, view: RunView) -> Marks | None:
     behind = _less((end[:, 4], end[:, 5]), (last[:, 5], last[:, 6]))
     if ((end[:, 2] != last[:, 4] + 1) | (end[:, 3] < last[:, 1]) | behind).any():
         return None
-    is_last[is_last] = ~completes
-    return is_last
+    wanted = np.zeros(len(rows), bool)
+    wanted[np.flatnonzero(is_last)[~completes]] = True
+    return wanted
 
 
 def _less(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> Marks:
     """True where a pair of images trained and evaluated is less than another."""
-    return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+    found: Marks = (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+    return found
 
 
 def _events(read: WriterRecords) -> Events | None:

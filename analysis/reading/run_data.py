@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -30,7 +28,7 @@ from analysis.reading.progress import note, settled, stamped
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
-from analysis.reading.workers import Workers
+from analysis.reading.workers import Workers, no_garbage_collection
 
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""
@@ -118,41 +116,18 @@ def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
 
     Raises RunDirectoryError if it is not a run.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return _read(paths, now_ms)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of records make no garbage, and looking for it takes longer than reading them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()  # the records stay in memory: later collections need not visit them
-        if enabled:
-            gc.enable()
 
 
 def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     manifest = read_manifest(paths)
-    ledger, unfinished = Ledger(), list[str]()
-    inspection, superseded = Inspection(paths, manifest, ledger), Superseded()
+    ledger, superseded = Ledger(), Superseded()
+    inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        names, reports = dict[str, None](), dict[int, Numbers]()
-        for read in read_history(paths, workers, ledger, inspection.view.primary):
-            read = settled(read, inspection.view, ledger.fences.limit(read.writer) == float("inf"))
-            writer = superseded.take_from(read, ledger.fences)
-            ledger.add(writer.records)
-            add_columns(ledger, writer)
-            note(reports, writer.progress)
-            close_writer(ledger, writer.writer)
-            inspection.add(writer)
-            unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
-            names.update(dict.fromkeys(_architectures(writer)))
+        gathered = _gather(read_history(paths, workers, ledger, inspection.view.primary), inspection, superseded)
         samples = submit_telemetry(paths, ledger.offsets_ms, workers)
-        architectures = Architectures(paths, names, inspection.claims(), workers)
+        architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
         telemetry = gather_telemetry(samples)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)
@@ -167,7 +142,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         damages=damages,
         notices=superseded.notices(),
         chained=inspection.view.chained,
-        unfinished_lines=tuple(unfinished),
+        unfinished_lines=tuple(gathered.unfinished),
         start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
         ended=ended,
@@ -177,8 +152,34 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         own_space=paths.space.exists(),
         paths=paths,
         costs=costs,
-        reports=reports,
+        reports=gathered.reports,
     )
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What is found in the files of a history besides records and damages."""
+
+    architectures: dict[str, None] = field(default_factory=dict)
+    """By hash, in the order in which they are named."""
+    reports: dict[int, Numbers] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+
+
+def _gather(files: Iterable[WriterRecords], inspection: Inspection, superseded: Superseded) -> _Gathered:
+    """Fold the files of a history into the ledger, and check each."""
+    found, ledger = _Gathered(), inspection.view.ledger
+    for read in files:
+        all_count = ledger.fences.limit(read.writer) == float("inf")
+        writer = superseded.take_from(settled(read, inspection.view, all_count), ledger.fences)
+        ledger.add(writer.records)
+        add_columns(ledger, writer)
+        note(found.reports, writer.progress)
+        close_writer(ledger, writer.writer)
+        inspection.add(writer)
+        found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
+        found.architectures.update(dict.fromkeys(_architectures(writer)))
+    return found
 
 
 def _described(paths: RunPaths, manifest: Manifest) -> Iterator[Damage]:

@@ -16,8 +16,9 @@ from aiperf.history.damage import Damage
 from aiperf.history.lineage import epochs_of_training
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, out_of_patience, plan_round
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView, TrialIndex
+from analysis.reading.integrity.view import RunView, TrialIndex
 
 if TYPE_CHECKING:
     from analysis.reading.workers import Workers

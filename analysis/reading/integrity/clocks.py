@@ -8,7 +8,8 @@ from itertools import pairwise
 from aiperf.history.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.ranges import LAST_MS
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
 """Most by which the clock of a resuming primary may be behind that of the one before it.

@@ -20,8 +20,9 @@ from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import RunView
 from analysis.reading.workers import Workers
 
 CHUNK = 16

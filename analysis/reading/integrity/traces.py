@@ -20,7 +20,8 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
-from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords
 
 _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 

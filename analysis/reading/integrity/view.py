@@ -27,18 +27,20 @@ from aiperf.history.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.history.damage import Damage, DamageKind
+from aiperf.history.damage import Damage
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.manifest import Manifest
 from analysis.reading.columns import Numbers
+from analysis.reading.integrity.heard.columns import WitnessColumns
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.heard.witnesses import Witnesses
 from analysis.reading.integrity.lines import LineFacts
 from search_space.limits import Limits
 from search_space.resnet import resnet
 
-T_co = TypeVar("T_co", covariant=True)
 StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
 
 IMAGES_BATCH = 64
@@ -53,21 +55,6 @@ up to 50 millionths, two seconds in twelve hours, without a time service.
 
 
 NO_PROGRESS: Numbers = np.zeros((0, 7), np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[T_co]):
-    """A body and its place: file below the run, line from 1, UTC ms on the writer's clock."""
-
-    file: str
-    line: int
-    sequence: int
-    time_ms: int
-    body: T_co
-
-    def damage(self, kind: DamageKind, found: str, expected: str = "") -> Damage:
-        """A damage at this place."""
-        return Damage(self.file, self.line, kind, found, expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +78,12 @@ class WriterRecords:
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
     progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
-    """Progress reports that are not in `records` (`analysis.reading.progress`): a row each of place of
-    the line from 0, time, monotonic clock, trial, epoch, and images trained and evaluated.
+    """Progress reports that are not in `records` (`analysis.reading.progress`): a row each of place
+    of the line from 0, time, monotonic clock, trial, epoch, and images trained and evaluated.
     """
+
+    witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
+    """Of a primary, witnesses that are not in `records`."""
 
     @property
     def file(self) -> str:
@@ -105,6 +95,7 @@ class WriterRecords:
         yield from (record.time_ms for record in self.records)
         yield from self.phases.times_ms
         yield from self.progress[:, 1].tolist()
+        yield from self.witnesses.rows[:, 1].tolist()
 
     def moments(self) -> Iterator[tuple[int, int]]:
         """Line and time of every record, phases and reports of progress last."""
@@ -175,8 +166,7 @@ class PrimaryRecords:
     issued: dict[int, list[Placed[JobIssued]]] = field(default_factory=dict)
     """By trial, more than one only if the records are damaged; as the following."""
     closed: dict[int, list[Placed[TrialClosed]]] = field(default_factory=dict)
-    witnessed: dict[str, dict[int, list[Placed[EpochWitnessed]]]] = field(default_factory=dict)
-    """By writer and sequence number."""
+    witnessed: Witnesses = field(default_factory=Witnesses)
     arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
     """By writer."""
     losses: list[Placed[ReplicaLost]] = field(default_factory=list)
@@ -187,13 +177,13 @@ class PrimaryRecords:
     def add(self, read: WriterRecords) -> None:
         """Take in the next primary's file."""
         self.files.append(summary_of(read))
+        self.witnessed.begin(read.file, read.witnesses)
         for place in read.placed():
             body = place.body
             if place.line == read.numbers[0]:
                 self.beginnings.append(place)
             if isinstance(body, EpochWitnessed):
-                sequences = self.witnessed.setdefault(body.writer, {})
-                sequences.setdefault(body.sequence, []).append(place)  # type: ignore[arg-type]
+                self.witnessed.add(place)  # type: ignore[arg-type]
                 continue
             self.events.append((read.writer, place))
             if isinstance(body, JobIssued):
@@ -223,7 +213,7 @@ class PrimaryRecords:
 
     def wanted(self, writer: str) -> set[int]:
         """The sequence numbers of a writer whose hashes the primary recorded."""
-        numbers = set(self.witnessed.get(writer, ()))
+        numbers = self.witnessed.sequences(writer)
         numbers |= {c.body.sequence for c in self.closings_by_writer.get(writer, ()) if c.body.sequence is not None}
         return numbers
 
