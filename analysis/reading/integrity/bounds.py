@@ -133,6 +133,8 @@ def _epoch(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, 
 
 def check_finite(place: Placed[Any], epoch: EpochCompleted) -> Iterator[Damage]:
     """Losses and a quality that are not numbers."""
+    if isfinite(epoch.loss) and isfinite(epoch.validation_loss) and epoch.measured_quality is None:
+        return
     values = {"loss": epoch.loss, "validation loss": epoch.validation_loss, "quality": epoch.measured_quality}
     for name, value in values.items():
         if value is not None and not isfinite(value):

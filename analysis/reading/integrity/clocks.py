@@ -92,7 +92,8 @@ def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:
     if not arrivals:
         return
     ready_ms = arrivals[0].time_ms - CLOCK_TOLERANCE_MS
-    if view.corrected(read.writer, min(read.times_ms(), default=LAST_MS)) >= ready_ms:
+    first_ms = view.writers[read.writer].first_ms
+    if view.corrected(read.writer, LAST_MS if first_ms is None else first_ms) >= ready_ms:
         return
     early = ((line, ms) for line, time_ms in read.moments() if (ms := view.corrected(read.writer, time_ms)) < ready_ms)
     first = min(early, default=None)

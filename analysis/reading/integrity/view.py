@@ -90,12 +90,12 @@ class WriterRecords:
         """The file, relative to the run directory."""
         return f"history/{self.writer}.jsonl"
 
-    def times_ms(self) -> Iterator[int]:
-        """The times of all records, on the writer's clock."""
-        yield from (record.time_ms for record in self.records)
-        yield from self.phases.times_ms
-        yield from self.progress[:, 1].tolist()
-        yield from self.witnesses.rows[:, 1].tolist()
+    def span_ms(self) -> tuple[int, int] | None:
+        """The earliest and the latest time of all records, on the writer's clock."""
+        every = ([record.time_ms for record in self.records], self.phases.times_ms,
+                 self.progress[:, 1].tolist(), self.witnesses.rows[:, 1].tolist())  # fmt: skip
+        some = [times for times in every if len(times)]
+        return (min(map(min, some)), max(map(max, some))) if some else None
 
     def moments(self) -> Iterator[tuple[int, int]]:
         """Line and time of every record, phases and reports of progress last."""
@@ -150,10 +150,8 @@ class WriterSummary:
 
 def summary_of(read: WriterRecords) -> WriterSummary:
     """The summary of a file."""
-    times = list(read.times_ms())
-    return WriterSummary(
-        read.writer, read.lines.count, read.lines.chained, min(times, default=None), max(times, default=None)
-    )
+    first_ms, last_ms = read.span_ms() or (None, None)
+    return WriterSummary(read.writer, read.lines.count, read.lines.chained, first_ms, last_ms)
 
 
 @dataclass
