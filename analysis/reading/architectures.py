@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,12 +63,13 @@ Chunk = tuple[list[ArchitectureFacts | str], list[Problem]]
 class Architectures:
     """The architectures of a run, while they are read."""
 
-    def __init__(self, paths: RunPaths, names: Iterable[str], claims: Iterable[Claim], workers: Workers) -> None:
+    def __init__(self, paths: RunPaths, names: Iterable[str], claims: Collection[Claim], workers: Workers) -> None:
         self._paths, self._names = paths, list(dict.fromkeys(names))
         by_name: dict[str, list[Claim]] = {}
         for claim in claims:
             by_name.setdefault(claim.architecture, []).append(claim)
-        ordered = _in_families(self._names, {name: own[0].source for name, own in by_name.items()})
+        sources = {claim.architecture: claim.source for claim in claims if claim.source != claim.architecture}
+        ordered = _in_families(self._names, sources)
         self._chunks: list[tuple[list[str], list[Claim], Future[Chunk]]] = []
         for start in range(0, len(ordered), CHUNK):
             chunk = ordered[start : start + CHUNK]
@@ -110,7 +111,7 @@ def _in_families(names: Iterable[str], sources: Mapping[str, str]) -> list[str]:
     known = dict.fromkeys(names)
     children: dict[str, list[str]] = {}
     for name in known:
-        if (source := sources.get(name, name)) != name and source in known:
+        if (source := sources.get(name)) in known and source is not None:
             children.setdefault(source, []).append(name)
     made = {name for own in children.values() for name in own}
     ordered: dict[str, None] = {}
@@ -133,10 +134,12 @@ def _read_all(paths: RunPaths, names: Sequence[str], claims: Sequence[Claim]) ->
     store, found, problems = ArchitectureStore(paths), list[ArchitectureFacts | str](), list[Problem]()
     for name in names:
         own = by_name.get(name, [])
-        made = [_made(store, claim) for claim in own]
-        expected = next((item for item in made if isinstance(item, Architecture) and item.hash == name), None)
+        # One that is tuned from itself can only be made when it is read.
+        made = {claim: _made(store, claim) for claim in own if claim.source != name}
+        expected = next((item for item in made.values() if isinstance(item, Architecture) and item.hash == name), None)
         found.append(facts := _read(store, name, expected))
-        problems += [_problem(*pair, facts) for pair in zip(own, made, strict=True)]
+        made |= {claim: _made(store, claim) for claim in own if claim.source == name}
+        problems += [_problem(claim, made[claim], facts) for claim in own]
     return found, problems
 
 

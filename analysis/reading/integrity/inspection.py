@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from aiperf.history.bodies import TrialStarted
@@ -113,7 +113,7 @@ class Inspection:
         yield from check_witnesses(read, traces, view)
         yield from check_closings(read, view)
 
-    def claims(self) -> Iterable[Claim]:
+    def claims(self) -> Collection[Claim]:
         """What is said of the making of architectures, once all files are added."""
         if self.view.chained and not self.view.is_science:
             self._claims = claims_of(self.view)
