@@ -125,10 +125,10 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, superseded = Ledger(), Superseded()
     inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
+        samples = submit_telemetry(paths, workers)  # while this process reads the primaries' files
         gathered = _gather(read_history(paths, workers, ledger, inspection.view.primary), inspection, superseded)
-        samples = submit_telemetry(paths, ledger.offsets_ms, workers)
         architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
-        telemetry = gather_telemetry(samples)
+        telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)
         also = [*_described(paths, manifest), *nodes.damages, *costs.damages, *check_superseded(superseded)]
