@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError
@@ -18,11 +17,7 @@ from analysis.output.mllog import mllog_lines, result_logs
 from analysis.output.openmetrics import openmetrics_text
 from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
-from analysis.reading.workers import at_once, can_be_copied
 from analysis.report.model import Report
-
-MANY_TRIALS = 1000
-"""Of a run with more of them, figures and page are made in processes of their own."""
 
 
 def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
@@ -50,13 +45,9 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     report.json is written first, so that the numbers are there even if a later file fails.
     """
     page = folder / "report.html"
-    parts = [partial(write, folder, data, report) for write in (_write_numbers, _write_figures, _write_page)]
     try:
-        if len(data.work) > MANY_TRIALS and can_be_copied():
-            at_once(*parts)
-        else:
-            for write in parts:
-                write()
+        for write in (_write_numbers, _write_figures, _write_page):
+            write(folder, data, report)
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]

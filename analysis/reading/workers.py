@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
@@ -59,54 +58,14 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def can_be_copied() -> bool:
+def _can_be_copied() -> bool:
     """True if this process has one thread: another might hold a lock that no copy would release."""
     return threading.active_count() == 1
 
 
-def at_once(own: Callable[[], None], *others: Callable[[], None]) -> None:
-    """Do each of these, the others in copies of this process, which have all of its data.
-
-    Raises the exception of one that fails, once all have ended.
-    """
-    fork = get_context("fork")
-    pipes = [fork.Pipe(duplex=False) for _ in others]
-    copies = [fork.Process(target=_in_copy, args=(work, pipe[1])) for work, pipe in zip(others, pipes, strict=True)]
-    for copy in copies:
-        copy.start()
-    failures: list[Exception] = []
-    try:
-        own()
-    finally:
-        for copy, (result, end) in zip(copies, pipes, strict=True):
-            end.close()
-            failures += _failure_of(result)
-            copy.join()
-    for failure in failures:
-        raise failure
-
-
-def _in_copy(work: Callable[[], None], end: Connection) -> None:
-    _begin()
-    try:
-        work()
-    except Exception as error:  # raised in the first process
-        end.send(error)
-    else:
-        end.send(None)
-
-
-def _failure_of(result: Connection) -> list[Exception]:
-    try:
-        failure = result.recv()
-    except EOFError:
-        failure = ChildProcessError("a process of the report ended early")
-    return [] if failure is None else [failure]
-
-
 def _pool() -> ProcessPoolExecutor:
     """Processes that share what this one has imported, if it can be copied."""
-    method = "fork" if can_be_copied() else "spawn"
+    method = "fork" if _can_be_copied() else "spawn"
     return ProcessPoolExecutor(mp_context=get_context(method), initializer=_begin)
 
 

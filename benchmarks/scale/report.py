@@ -16,7 +16,7 @@ from benchmarks.scale.made.records import generate
 
 REPLICAS, TRIALS, ARCHITECTURES = 512, 20_000, 8_000
 
-LOOK_S = 0.25
+LOOK_S = 0.5
 """From one look at the memory of the processes to the next."""
 
 

@@ -1,26 +1,14 @@
-"""Work in copies of the process, and the order in which architectures are read."""
+"""The order in which architectures are read, and what spares reading one as a whole."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from aiperf.network.json_files import read_architecture, to_json
 from analysis.reading.architectures import _in_families
-from analysis.reading.workers import at_once
 from search_space.hyperparameters import with_kernel_size
 from search_space.morphisms import Deepen, deepen_sites
 from search_space.resnet import resnet
-
-
-def test_all_parts_are_done_and_the_failure_of_one_is_raised(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise PermissionError("no")
-
-    with pytest.raises(PermissionError, match="no"):
-        at_once((tmp_path / "own").touch, fail, (tmp_path / "other").touch)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["other", "own"]
 
 
 def test_an_architecture_comes_behind_its_source_and_each_of_a_circle_once() -> None:
