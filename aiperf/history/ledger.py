@@ -91,7 +91,7 @@ class Ledger:
                 continue
             writer, time_ms = record.writer, record.time_ms
             if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
-                if time_ms > self.last_ms:
+                if time_ms > self.last_ms:  # noqa: PLR1730  # millions: without a call
                     self.last_ms = time_ms
                 if time_ms > last_of_writer_ms.get(writer, -1):
                     last_of_writer_ms[writer] = time_ms
