@@ -52,6 +52,9 @@ class SeenNumbers:
 
     def add(self, number: int) -> bool:
         """Note a number; True if it is new."""
+        if number == self.next and not self.beyond:  # most records
+            self.next += 1
+            return True
         if number < self.next or number in self.beyond:
             return False
         self.beyond.add(number)

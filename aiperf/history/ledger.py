@@ -85,13 +85,16 @@ class Ledger:
         """Fold records in; a record that was seen before changes nothing."""
         records = tuple(records)
         self.fences.learn(records)
+        last_of_writer_ms = self.last_of_writer_ms
         for record in records:
             if self.fences.drops(record):
                 continue
             writer, time_ms = record.writer, record.time_ms
             if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
-                self.last_ms = max(self.last_ms, time_ms)
-                self.last_of_writer_ms[writer] = max(self.last_of_writer_ms.get(writer, time_ms), time_ms)
+                if time_ms > self.last_ms:  # noqa: PLR1730  # millions: without a call
+                    self.last_ms = time_ms
+                if time_ms > last_of_writer_ms.get(writer, -1):
+                    last_of_writer_ms[writer] = time_ms
                 _FOLDS[type(record.body)](self, record.body, record)
 
     def trial(self, trial: int) -> TrialLedger:
@@ -203,9 +206,9 @@ class Ledger:
 
     def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
         epochs = self.trial(body.trial).epochs
-        if body.epoch in epochs and epochs[body.epoch].body != body:
+        known = epochs.setdefault(body.epoch, stamped := Stamped(record.time_ms, body))
+        if known is not stamped and known.body != body:
             self.conflicts.append(_conflict(record, f"trial {body.trial} completed epoch {body.epoch} twice"))
-        epochs.setdefault(body.epoch, Stamped(record.time_ms, body))
 
 
 def close_writer(ledger: Ledger, writer: str) -> None:

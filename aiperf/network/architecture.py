@@ -35,6 +35,14 @@ class Node:
     """The inputs that its layer was last asked about, and the shape that it gives: architectures of
     one run share most nodes, and most nodes stand between the same shapes.
     """
+    hashed: tuple[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
+    """The digests of its inputs that it was last hashed with, and its digest."""
+    counted: tuple[tuple[Shape, ...], bool, int, int, int] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """Its last count (`aiperf.network.operations.totals`): the inputs, whether they are the
+    network's input, operations forward and backward, and weights.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _layer_text(self.layer))
@@ -122,15 +130,19 @@ class Architecture:
         for node in self.nodes:
             names = node.inputs
             if len(names) == 1 and not node.shares:  # most nodes
-                text = node.text + digests[names[0]]
+                read = digests[names[0]]
             else:
                 inputs = [digests[name] for name in names]
                 if node.layer.commutes:
                     inputs.sort()
                 if node.shares:
                     inputs.append(digests[node.shares])
-                text = node.text + b"".join(inputs)
-            digests[node.name] = sha256(text).digest()
+                read = b"".join(inputs)
+            hashed = node.hashed
+            if hashed is None or hashed[0] != read:
+                hashed = (read, sha256(node.text + read).digest())
+                object.__setattr__(node, "hashed", hashed)
+            digests[node.name] = hashed[1]
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
         whole += b"".join(sorted(digests[name] for name in self.heads))
         return sha256(whole).hexdigest()[:HASH_DIGITS]

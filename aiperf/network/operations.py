@@ -267,10 +267,24 @@ def totals(architecture: Architecture) -> tuple[Operations, int]:
     Raises UncountedLayerError.
     """
     forward = backward = weights = 0
-    for node, _, operations, parameters in _counted(architecture, AIPERF_1):
-        forward += operations.forward
-        backward += operations.backward
-        weights += 0 if node.shares else parameters
+    shapes, only_images = architecture.shapes, dict[str, bool]()
+    for node in architecture.nodes:
+        names = node.inputs
+        reads_images = only_images[names[0]] if len(names) == 1 else all(only_images[name] for name in names)
+        inputs = (shapes[names[0]],) if len(names) == 1 else tuple([shapes[name] for name in names])
+        counted = node.counted
+        if counted is None or counted[1] is not reads_images or counted[0] != inputs:
+            try:
+                operations, parameters = count_node(node.layer, inputs, reads_images)
+            except UncountedLayerError:
+                _check_covered(architecture, AIPERF_1)  # names all of them
+                raise
+            counted = (inputs, reads_images, operations.forward, operations.backward, parameters)
+            object.__setattr__(node, "counted", counted)
+        only_images[node.name] = reads_images and node.layer.kind in ZERO_KINDS
+        forward += counted[2]
+        backward += counted[3]
+        weights += 0 if node.shares else counted[4]
     return Operations(forward, backward), weights
 
 
@@ -285,13 +299,19 @@ Counted = tuple[Node, tuple[Shape, ...], Operations, int]
 """A node, the shapes that it reads, its operations, and its weights, also those that it shares."""
 
 
-def _counted(architecture: Architecture, rule_set: RuleSet) -> Iterator[Counted]:
-    """The nodes and their counts, in order. Raises UncountedLayerError."""
+def _check_covered(architecture: Architecture, rule_set: RuleSet) -> None:
+    """Raises UncountedLayerError listing every layer without a rule."""
     shapes = architecture.shapes
     kinds = {(node.layer.kind, len(shapes[node.name])): shapes[node.name] for node in architecture.nodes}
     if not all(rule_set.covers(kind, shape) for (kind, _), shape in kinds.items()):
         uncounted = [node for node in architecture.nodes if not rule_set.covers(node.layer.kind, shapes[node.name])]
         raise UncountedLayerError([f"{node.name} ({node.layer.kind})" for node in uncounted])
+
+
+def _counted(architecture: Architecture, rule_set: RuleSet) -> Iterator[Counted]:
+    """The nodes and their counts, in order. Raises UncountedLayerError."""
+    shapes = architecture.shapes
+    _check_covered(architecture, rule_set)
     only_images: dict[str, bool] = {}
     for node in architecture.nodes:
         layer, names = node.layer, node.inputs

@@ -51,12 +51,15 @@ def _trial_work(trial: TrialWork, at_ms: int) -> int:
 
 def images_done(trial: TrialWork, at_ms: int) -> tuple[int, int]:
     """Images trained and evaluated by a trial up to the moment `at_ms` that count."""
-    completed = [epoch.body for epoch in trial.epochs if epoch.time_ms <= at_ms]
-    trained = sum(epoch.images_trained for epoch in completed)
-    evaluated = sum(epoch.images_evaluated for epoch in completed)
+    trained = evaluated = finished = 0
+    for epoch in trial.epochs:
+        if epoch.time_ms <= at_ms:
+            body = epoch.body
+            trained += body.images_trained
+            evaluated += body.images_evaluated
+            finished = body.epoch if body.epoch > finished else finished
     if trial.died_ms is not None and trial.died_ms <= at_ms:
         return trained, evaluated
-    finished = max((epoch.epoch for epoch in completed), default=0)
     open_epoch = [p.body for p in trial.progress if p.time_ms <= at_ms and p.body.epoch > finished]
     last = max(open_epoch, key=lambda report: report.position, default=None)
     if last is None:

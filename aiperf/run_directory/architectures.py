@@ -27,12 +27,15 @@ class ArchitectureStore:
             write_atomically(path, to_json(architecture).encode())
         self._keep(architecture)
 
-    def load(self, architecture_hash: str) -> Architecture:
-        """The architecture of that hash. Raises ArchitectureError if it is missing or damaged."""
+    def load(self, architecture_hash: str, expected: Architecture | None = None) -> Architecture:
+        """The architecture of that hash. Raises ArchitectureError if it is missing or damaged.
+
+        `expected` spares work if the file holds it (`read_architecture`).
+        """
         architecture = self._known.get(architecture_hash)
         if architecture is None:
             path = self._paths.architecture(architecture_hash)
-            architecture = read_architecture(path)
+            architecture = read_architecture(path, expected)
             if architecture.hash != architecture_hash:
                 raise ArchitectureError(f"{path}: holds the architecture {architecture.hash}: the file is foreign")
         self._keep(architecture)

@@ -46,22 +46,33 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     """
     page = folder / "report.html"
     try:
-        write_atomically(folder / "report.json", _json(report))
-        for drawing in drawings(data, report):
-            save_drawing(folder / "figures", drawing)
-        for name, table in csv_tables(data, report).items():
-            write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
-        if lines := [*mllog_lines(data, report)]:
-            write_atomically(folder / "mllog.txt", _text(lines))
-        for name, log in result_logs(data, report):
-            write_atomically(folder / "mllog" / name, _text(log))
-        write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
-        write_atomically(page, report_page(data, report).encode())
+        for write in (_write_numbers, _write_figures, _write_page):
+            write(folder, data, report)
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]
         ) from error
     return page
+
+
+def _write_numbers(folder: Path, data: RunData, report: Report) -> None:
+    write_atomically(folder / "report.json", _json(report))
+    for name, table in csv_tables(data, report).items():
+        write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
+    if lines := [*mllog_lines(data, report)]:
+        write_atomically(folder / "mllog.txt", _text(lines))
+    for name, log in result_logs(data, report):
+        write_atomically(folder / "mllog" / name, _text(log))
+    write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
+
+
+def _write_figures(folder: Path, data: RunData, report: Report) -> None:
+    for drawing in drawings(data, report):
+        save_drawing(folder / "figures", drawing)
+
+
+def _write_page(folder: Path, data: RunData, report: Report) -> None:
+    write_atomically(folder / "report.html", report_page(data, report).encode())
 
 
 def _text(lines: Iterable[str]) -> bytes:

@@ -93,7 +93,8 @@ def _placed(kind: type[BaseModel], rows: Sequence[tuple[dict[str, Any], BaseMode
 
 def csv_text(table: pd.DataFrame) -> str:
     """A table as CSV. No cell is a formula, and none steers a terminal; numbers stay numbers."""
-    return table.map(for_cell).rename(columns=for_cell).to_csv(index=False)
+    texts = {name: table[name].map(for_cell) for name in map(str, table) if table[name].dtype == object}
+    return table.assign(**texts).rename(columns=for_cell).to_csv(index=False)
 
 
 def _table(kind: type[BaseModel], parts: Sequence[BaseModel]) -> pd.DataFrame:

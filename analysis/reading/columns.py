@@ -39,6 +39,9 @@ _LINK, _CHECKSUM = 64, 8
 _BEFORE_LINK, _BEFORE_CHECKSUM, _END = b'},"previous":"', b'","crc32":"', b'"}'
 _TAIL_BYTES = len(_BEFORE_LINK) + _LINK + len(_BEFORE_CHECKSUM) + _CHECKSUM + len(_END)
 _PROGRESS, _PHASE = b'"type":"progress"', b'"type":"phase"'
+_WITNESS = b'"type":"epoch_witnessed"'
+_HEXADECIMAL = np.frombuffer(b"0123456789abcdef", np.uint8)
+_NO_WITNESSES = np.zeros((0, 6), np.int64), np.zeros((0, _LINK), np.uint8)
 _PADDING = bytes(512)
 """Behind a piece: what is looked for at the end of its last line is not found there."""
 
@@ -65,6 +68,12 @@ class PieceColumns:
     checksums: Bytes
     progress: Numbers
     phases: Numbers
+    witnesses: Numbers
+    """Of a primary's file: place, trial, epoch, replica, start of the replica, and sequence number;
+    none if any of the piece is strange.
+    """
+    digests: Bytes
+    """Of the records that they name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +133,14 @@ def _piece(text: _Text, writer: bytes, first: int) -> PieceColumns:
     links = text.after(tails, _BEFORE_LINK)
     checksums = text.after(links + _LINK, _BEFORE_CHECKSUM)
     text.after(checksums + _CHECKSUM, _END)
+    witnesses, digests = _witnesses(text, at, tails) if writer.startswith(b"primary-") else _NO_WITNESSES
+    witnesses[:, 0] += first
     reports, phases = np.flatnonzero(text.has(at, _PROGRESS)), np.flatnonzero(text.has(at, _PHASE))
     return PieceColumns(
         times, monotonic, at - starts - 1, text.rows(links, _LINK), text.rows(checksums, _CHECKSUM),
         np.column_stack([reports + first, *_progress(text, at[reports], tails[reports])]),
         np.column_stack([phases + first, *_phases(text, at[phases], tails[phases])]),
+        witnesses, digests,
     )  # fmt: skip
 
 
@@ -192,6 +204,28 @@ def _phases(text: _Text, at: Numbers, tails: Numbers) -> Iterator[Numbers]:
     if (codes < 0).any():
         raise _StrangeError
     yield codes
+
+
+def _witnesses(text: _Text, at: Numbers, tails: Numbers) -> tuple[Numbers, Bytes]:
+    """What the witnesses say whose data begin and end at these places, by their lines from 0."""
+    places = np.flatnonzero(text.has(at, _WITNESS))
+    try:
+        trials, at = text.numbers(text.after(at[places] + len(_WITNESS), b',"trial":'), _TRIAL_DIGITS)
+        epochs, at = text.numbers(text.after(at, b',"epoch":'), _REPLICA_DIGITS)
+        at = text.after(at, b',"writer":"replica-')
+        digits = text.rows(at, 4) - ord("0")
+        starts, at = text.numbers(text.after(at + 4, b"-"), _TRIAL_DIGITS)
+        sequences, at = text.numbers(text.after(at, b'","sequence":'))
+        at = text.after(at, b',"digest":"')
+        digests = text.rows(at, _LINK)
+        if (digits > 9).any() or not np.isin(digests, _HEXADECIMAL).all():
+            return _NO_WITNESSES
+        if not np.array_equal(text.after(at + _LINK, b'"'), tails[places]):
+            return _NO_WITNESSES
+    except _StrangeError:
+        return _NO_WITNESSES
+    replicas = digits.astype(np.int64) @ np.array((1000, 100, 10, 1))
+    return np.column_stack([places, trials, epochs, replicas, starts, sequences]), digests
 
 
 class _Text:

@@ -20,10 +20,12 @@ from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record, checked_record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.columns import Numbers, data_of, link_of
+from analysis.reading.columns import Marks, Numbers, data_of, link_of
+from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
-from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
-from analysis.reading.usual import usual_lines
+from analysis.reading.integrity.view import NO_PROGRESS, PrimaryRecords, WriterRecords, start_of
+from analysis.reading.progress import in_range
+from analysis.reading.usual import UsualLines, usual_lines
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
@@ -77,7 +79,7 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     """
     link = first_link(paths)
     own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
-    primaries = [_records(file, select_lines(file, None, link)) for file in own]
+    primaries = [_records(file, select_lines(file, None, link, columns=True)) for file in own]
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
@@ -86,7 +88,7 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     selected = deque[tuple[Path, Future[Lines]]]()
     for file in others:
         wanted = frozenset(primary.wanted(file.stem))
-        selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted)))
+        selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted, True)))
         if len(selected) > workers.ahead:
             yield _taken(selected)
     while selected:
@@ -98,11 +100,15 @@ def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
     return _records(file, lines.result())
 
 
-def add_phases(ledger: Ledger, read: WriterRecords) -> None:
-    """Fold the phases of a file into the ledger, once; none of them may be among its records."""
-    if not read.phases:
+def add_columns(ledger: Ledger, read: WriterRecords) -> None:
+    """Fold the phases of a file into the ledger, once; none of them may be among its records.
+
+    Of progress and witnesses only the last time: the ledger has no columns of them.
+    """
+    if not (len(read.phases) or len(read.progress) or len(read.witnesses)):
         return
-    last_ms = max(read.phases.times_ms)
+    last_ms = max(max(read.phases.times_ms, default=0), int(read.progress[:, 1].max(initial=0)),
+                  int(read.witnesses.rows[:, 1].max(initial=0)))  # fmt: skip
     ledger.last_ms = max(ledger.last_ms, last_ms)
     ledger.last_of_writer_ms[read.writer] = max(last_ms, ledger.last_of_writer_ms.get(read.writer, last_ms))
     for replica in set(read.phases.replicas):
@@ -125,8 +131,9 @@ def _records(file: Path, lines: Lines) -> WriterRecords:
     damaged = {damage.line for damage in batch.damages}
     numbers = tuple(number for number in lines.numbers if number not in damaged)
     return WriterRecords(
-        file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms
-    )
+        file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms,
+        lines.progress, lines.witnesses,
+    )  # fmt: skip
 
 
 def _decode_usual(file: Path, lines: Lines, heads: Numbers) -> Batch:
@@ -158,16 +165,21 @@ class Lines:
     """UTC minus monotonic clock of the first phase, if that is the first line."""
     heads: Numbers | None = field(default=None, compare=False)
     """Of a usual file, a row for each line: time, monotonic clock, and place of the data."""
+    progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
+    """Reports of progress whose lines are left out (`WriterRecords.progress`)."""
+    witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
+    """Witnesses whose lines are left out."""
 
 
 def select_lines(
-    file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset()
-) -> Lines:
+    file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset(),
+    columns: bool = False,
+) -> Lines:  # fmt: skip
     """All lines but phases, and progress reports that have a further one of their trial's bucket.
 
     A line that is not as usual stays, for the decoder to judge; so do all phases of a file whose
     lines are not in order. `first_link` is that of the first record; `wanted` are the sequence
-    numbers whose hashes are asked for.
+    numbers whose hashes are asked for. With `columns`, the reports of a usual file become numbers.
     """
     data = read_from(file)
     name = f"history/{file.name}"
@@ -183,13 +195,25 @@ def select_lines(
     is_kept[usual.phase_places] = False
     if thinning is not None:
         is_kept[_needless_rows(usual.progress, thinning)] = False
+    progress, witnesses = (_reports(usual, is_kept), _witnesses(usual)) if columns else (NO_PROGRESS, WitnessColumns())
+    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = False
     places = np.flatnonzero(is_kept)
     kept = (places + 1).tolist()
     hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
     anchor_ms = usual.anchor_ms if 0 in usual.phase_places[:1] else None
     facts = LineFacts(len(usual.lines), True, hashes)
     texts = [usual.lines[number - 1] for number in kept]
-    return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places])
+    return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places], progress,
+                 witnesses)  # fmt: skip
+
+
+def _reports(usual: UsualLines, is_kept: Marks) -> Numbers:
+    """The reports of progress that are kept; none if a record cannot say what one of them does."""
+    if len(usual.witnesses):
+        return NO_PROGRESS  # a primary makes none
+    rows = usual.progress[is_kept[usual.progress[:, 0]]]
+    found = np.column_stack([rows[:, :2], usual.heads[rows[:, 0], 1], rows[:, 2:]])
+    return found if in_range(found) else NO_PROGRESS
 
 
 def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> Numbers:
@@ -200,6 +224,11 @@ def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> Numbers:
     keys = np.column_stack([trials, buckets, late])[order]
     last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
     return np.asarray(places[order][~last], np.int64)
+
+
+def _witnesses(usual: UsualLines) -> WitnessColumns:
+    """The witnesses; none if the file begins with one: its first record is looked at as such."""
+    return WitnessColumns() if (usual.witnesses.rows[:, 0] == 0).any() else usual.witnesses
 
 
 def _select_strange(

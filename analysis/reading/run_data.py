@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,16 +17,18 @@ from aiperf.rules.score import Course, TrialWork
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.architectures import ArchitectureFacts, ArchitectureFactsReader
-from analysis.reading.history import add_phases, history_bytes, read_history
+from analysis.reading.architectures import ArchitectureFacts, Architectures
+from analysis.reading.columns import Numbers
+from analysis.reading.history import add_columns, history_bytes, read_history
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.progress import note, settled, stamped
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
-from analysis.reading.workers import Workers
+from analysis.reading.workers import Workers, no_garbage_collection
 
 MANY_BYTES = 32 * 2**20
 """Size of a history from which on starting processes for it pays off."""
@@ -61,6 +61,8 @@ class RunData:
     paths: RunPaths
     costs: WorkloadCosts
     """Of the images of scientific workloads."""
+    reports: dict[int, Numbers]
+    """Progress by trial, as far as it is in columns, on the clock of the trial's writer."""
     computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Results that several parts of a report need, by name: each is computed once."""
 
@@ -101,10 +103,12 @@ class RunData:
 
     def _work_of(self, trial: TrialLedger) -> TrialWork:
         """The work of a trial; without cost if its networks cannot be read (a damage)."""
-        if (own := self.costs.by_trial.get(trial.trial)) is not None:
-            return self.ledger.work(trial, own.operations)
+        if (costs := self.costs.by_trial.get(trial.trial)) is not None:
+            return self.ledger.work(trial, costs.operations)
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
-        return self.ledger.work(trial, facts.cost if facts else NOTHING)
+        work = self.ledger.work(trial, facts.cost if facts else NOTHING)
+        own = stamped(self.reports, trial.trial, self.ledger.offsets_ms.get(trial.writer, 0))
+        return replace(work, progress=(*work.progress, *own))
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
@@ -112,53 +116,33 @@ def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
 
     Raises RunDirectoryError if it is not a run.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return _read(paths, now_ms)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of records make no garbage, and looking for it takes longer than reading them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()  # the records stay in memory: later collections need not visit them
-        if enabled:
-            gc.enable()
 
 
 def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     manifest = read_manifest(paths)
-    ledger, unfinished = Ledger(), list[str]()
-    inspection, superseded = Inspection(paths, manifest, ledger), Superseded()
+    ledger, superseded = Ledger(), Superseded()
+    inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        architectures = ArchitectureFactsReader(paths, workers)
-        for read in read_history(paths, workers, ledger, inspection.view.primary):
-            writer = superseded.take_from(read, ledger.fences)
-            ledger.add(writer.records)
-            add_phases(ledger, writer)
-            close_writer(ledger, writer.writer)
-            inspection.add(writer)
-            unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
-            architectures.request(_architectures(writer))
-        samples = submit_telemetry(paths, ledger.offsets_ms, workers)
-        found, missing = architectures.results()
-        telemetry = gather_telemetry(samples)
+        samples = submit_telemetry(paths, workers)  # while this process reads the primaries' files
+        gathered = _gather(read_history(paths, workers, ledger, inspection.view.primary), inspection, superseded)
+        architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
+        telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)
         also = [*_described(paths, manifest), *nodes.damages, *costs.damages, *check_superseded(superseded)]
-        damages = in_order([*missing, *inspection.damages(found, workers), *also])
+        found = inspection.damages(architectures, workers)
+        damages = in_order([*architectures.damages(), *found, *also])
     end_ms, ended = _end(ledger, now_ms)
     return RunData(
         manifest=manifest,
         ledger=ledger,
-        architectures=found,
+        architectures=architectures.found,
         damages=damages,
         notices=superseded.notices(),
         chained=inspection.view.chained,
-        unfinished_lines=tuple(unfinished),
+        unfinished_lines=tuple(gathered.unfinished),
         start_ms=ledger.released.time_ms if ledger.released else None,
         end_ms=end_ms,
         ended=ended,
@@ -168,7 +152,34 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         own_space=paths.space.exists(),
         paths=paths,
         costs=costs,
+        reports=gathered.reports,
     )
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What is found in the files of a history besides records and damages."""
+
+    architectures: dict[str, None] = field(default_factory=dict)
+    """By hash, in the order in which they are named."""
+    reports: dict[int, Numbers] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+
+
+def _gather(files: Iterable[WriterRecords], inspection: Inspection, superseded: Superseded) -> _Gathered:
+    """Fold the files of a history into the ledger, and check each."""
+    found, ledger = _Gathered(), inspection.view.ledger
+    for read in files:
+        all_count = ledger.fences.limit(read.writer) == float("inf")
+        writer = superseded.take_from(settled(read, inspection.view, all_count), ledger.fences)
+        ledger.add(writer.records)
+        add_columns(ledger, writer)
+        note(found.reports, writer.progress)
+        close_writer(ledger, writer.writer)
+        inspection.add(writer)
+        found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
+        found.architectures.update(dict.fromkeys(_architectures(writer)))
+    return found
 
 
 def _described(paths: RunPaths, manifest: Manifest) -> Iterator[Damage]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from aiperf.history.bodies import EpochCompleted, EpochWitnessed, JobIssued, RunReleased
 from aiperf.history.damage import Damage
 from aiperf.history.fencing import Fences
-from analysis.reading.integrity.view import Placed, WriterRecords
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import WriterRecords
 
 MOST_MINUTES = 5
 """Minutes in which superseded primaries of a run may have worked.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,10 @@ COLUMNS = (
 PLAIN = COLUMNS[6:10]
 """Columns that are copied from the sample unchanged."""
 
-FileSamples = tuple[str, str, str, Series, int]
-"""Name of the file, writer, host, samples, and the number of lines that could not be read."""
+FileSamples = tuple[str, list[tuple[int, str]], str, Series, int]
+"""Name of the file, the writers by the first sample of each, host, samples at the times of their
+writers' clocks, and the number of lines that could not be read.
+"""
 
 MJ_PER_J = 1000
 
@@ -145,22 +148,27 @@ def _bin_means(times: Series, values: Series, edges: Series) -> Series:
     return means
 
 
-def submit_telemetry(paths: RunPaths, offsets_ms: Mapping[str, int], workers: Workers) -> list[Future[FileSamples]]:
-    """Start reading all samples of a run, corrected by each writer's clock offset."""
-    return [workers.submit(_read_file, file, dict(offsets_ms)) for file in paths.telemetry_files()]
+def submit_telemetry(paths: RunPaths, workers: Workers) -> list[Future[FileSamples]]:
+    """Start reading all samples of a run, which need nothing of its history."""
+    return [workers.submit(_read_file, file) for file in paths.telemetry_files()]
 
 
-def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
-    """All samples by node. Lines that cannot be read are counted and left out."""
+def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[str, int]) -> Telemetry:
+    """All samples by node, corrected by each writer's clock offset.
+
+    Lines that cannot be read are counted and left out.
+    """
     by_host: dict[str, list[Series]] = {}
     writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
-    for name, writer, host, samples, bad in (future.result() for future in read):
+    for name, own_writers, host, samples, bad in (future.result() for future in read):
         if bad:
             unreadable[name] = bad
         if len(samples):
             by_host.setdefault(host, []).append(samples)
-            writers.setdefault(host, set()).add(writer)
+            writers.setdefault(host, set()).add(own_writers[-1][1] if own_writers else "")
+            for (begin, writer), (end, _) in pairwise([*own_writers, (len(samples), "")]):
+                samples[begin:end, 0] -= offsets_ms.get(writer, 0)
     nodes = []
     for host, parts in sorted(by_host.items()):
         samples = np.concatenate(parts)
@@ -169,8 +177,8 @@ def gather_telemetry(read: Iterable[Future[FileSamples]]) -> Telemetry:
     return Telemetry(tuple(nodes), unreadable)
 
 
-def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
-    writer, host, offset_ms, bad = "", "?", 0, 0
+def _read_file(file: Path) -> FileSamples:
+    writers, host, bad = list[tuple[int, str]](), "?", 0
     rows: list[list[float]] = []
     for line in _lines(file):
         if bad > MOST_UNREADABLE:
@@ -179,17 +187,17 @@ def _read_file(file: Path, offsets_ms: Mapping[str, int]) -> FileSamples:
             if line is None:
                 bad += 1
             elif (sample := _usual_sample(line)) is not None:
-                rows.append(_usual_row(sample, offset_ms))
+                rows.append(_usual_row(sample))
             elif not isinstance(document := _document(line), dict):
                 bad += 1
             elif "version" in document:
                 writer, host = str(document["writer"]), shortened(str(document["host"]))
-                offset_ms = offsets_ms.get(writer, 0)
+                writers.append((len(rows), writer))
             else:
-                rows.append(_row(document, offset_ms))
+                rows.append(_row(document))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             bad += 1
-    return file.name, writer, host, np.array(rows, dtype=np.float64), bad
+    return file.name, writers, host, np.array(rows, dtype=np.float64), bad
 
 
 def _lines(file: Path) -> Iterator[bytes | None]:
@@ -239,13 +247,13 @@ def _usual_sample(line: bytes) -> _Sample | None:
     return sample if sample.version is None and b"null" not in line and b'"version"' not in line else None
 
 
-def _usual_row(sample: _Sample, offset_ms: int) -> list[float]:
+def _usual_row(sample: _Sample) -> list[float]:
     """As `_row`."""
     gpus = sample.accelerators
     used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
     size = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
     row = [
-        float(parse_utc(sample.time) - offset_ms),
+        float(parse_utc(sample.time)),
         float(len(gpus)),
         _mean([gpu.use for gpu in gpus if gpu.use is not None]),
         100 * sum(used) / sum(size) if sum(size) > 0 and len(used) == len(size) else np.nan,
@@ -271,11 +279,11 @@ def _document(line: bytes) -> Any:
         return None
 
 
-def _row(sample: Mapping[str, Any], offset_ms: int) -> list[float]:
+def _row(sample: Mapping[str, Any]) -> list[float]:
     gpus = sample.get("accelerators") or []
     used, size = _values(gpus, "DCGM_FI_DEV_FB_USED"), _values(gpus, "DCGM_FI_DEV_FB_TOTAL")
     row = [
-        float(parse_utc(sample["time"]) - offset_ms),
+        float(parse_utc(sample["time"])),
         float(len(gpus)),
         _mean(_values(gpus, "DCGM_FI_DEV_GPU_UTIL")),
         100 * sum(used) / sum(size) if sum(size) > 0 and len(used) == len(size) else np.nan,

@@ -20,6 +20,7 @@ from aiperf.history.decoding.ranges import LAST_MS
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.fencing import PRIMARY
 from analysis.reading.columns import Bytes, Numbers, columns_of
+from analysis.reading.integrity.heard.columns import WitnessColumns
 
 _TAIL_BYTES = len(b',"crc32":"01234567"}')
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -45,6 +46,7 @@ class UsualLines:
     """UTC minus monotonic clock of the first record."""
     heads: Numbers
     """A row for each line: time, monotonic clock, and the place where the data begin."""
+    witnesses: WitnessColumns
 
 
 def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_ms: int) -> UsualLines | None:
@@ -77,7 +79,11 @@ def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_m
     heads = np.column_stack([times, monotonic, found.column("data")])
     progress = found.column("progress")
     rows = np.column_stack([progress[:, :1], times[progress[:, 0]], progress[:, 1:]])
-    return UsualLines(lines, hashes, rows, _phases(phases, times), phases[:, 0].tolist(), int(anchors[0]), heads)
+    heard = found.column("witnesses")
+    heard = np.column_stack([heard[:, :1], heads[heard[:, 0], :2], heard[:, 1:]])
+    digests = np.ascontiguousarray(found.column("digests")).view("S64").ravel()
+    return UsualLines(lines, hashes, rows, _phases(phases, times), phases[:, 0].tolist(), int(anchors[0]), heads,
+                      WitnessColumns(heard, digests))  # fmt: skip
 
 
 def _hexadecimal(sums: NDArray[np.uint32]) -> Bytes:

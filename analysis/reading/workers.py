@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import ParamSpec, Self, TypeVar
 
@@ -16,7 +19,7 @@ class Workers:
     """As many processes as there are CPUs, or none."""
 
     def __init__(self, several: bool) -> None:
-        self._pool = ProcessPoolExecutor(mp_context=get_context("spawn")) if several else None
+        self._pool = _pool() if several else None
 
     @property
     def ahead(self) -> int:
@@ -40,3 +43,33 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Millions of records make no garbage, and looking for it takes longer than reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # the records stay in memory: later collections need not visit them
+        if enabled:
+            gc.enable()
+
+
+def _can_be_copied() -> bool:
+    """True if this process has one thread: another might hold a lock that no copy would release."""
+    return threading.active_count() == 1
+
+
+def _pool() -> ProcessPoolExecutor:
+    """Processes that share what this one has imported, if it can be copied."""
+    method = "fork" if _can_be_copied() else "spawn"
+    return ProcessPoolExecutor(mp_context=get_context(method), initializer=_begin)
+
+
+def _begin() -> None:
+    """Keep the pages of old objects shared: a collection would write to each of them."""
+    gc.freeze()
+    gc.enable()

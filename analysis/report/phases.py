@@ -45,16 +45,17 @@ def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
 
     A replica that is there and has not begun a phase is idle. Empty if the run never started.
     """
-    start_ms = data.start_ms
+    start_ms, end_ms = data.start_ms, data.end_ms
     if start_ms is None:
         return []
     lives = sorted((_life(data, entry, writer) for writer in _writers(entry)), key=itemgetter(0))
     # At equal times, one life ends before the next begins.
     moments = sorted((moment for life in lives for moment in life), key=itemgetter(0))
-    bounds = [(start_ms, DOWN, 0), *moments, (data.end_ms, DOWN, 0)]
+    bounds = [(start_ms, DOWN, 0), *moments, (end_ms, DOWN, 0)]
     found: list[Span] = []
     for (begin_ms, phase, trial), (next_ms, _, _) in pairwise(bounds):
-        begin, end = max(begin_ms, start_ms), min(next_ms, data.end_ms)
+        begin = begin_ms if begin_ms > start_ms else start_ms
+        end = next_ms if next_ms < end_ms else end_ms
         if end > begin:
             found.append(Span(phase, trial or None, (begin - start_ms) / 1000, (end - start_ms) / 1000))
     return found
@@ -67,8 +68,8 @@ def _writers(entry: ReplicaLedger) -> list[str]:
 
 def _life(data: RunData, entry: ReplicaLedger, writer: str) -> list[Moment]:
     """The phases of one writer, from its arrival to its death, in order."""
-    corrected = data.ledger.corrected
-    own: list[Moment] = sorted((corrected(writer, time_ms), phase, trial or 0)
+    offset_ms = data.ledger.offsets_ms.get(writer, 0)
+    own: list[Moment] = sorted((time_ms - offset_ms, phase, trial or 0)
                                for time_ms, phase, trial in entry.moments(writer))  # fmt: skip
     arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
     # A writer that no arrival names is there from its first phase on.

@@ -20,6 +20,7 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
 from analysis.reading.run_data import RunData, read_run
+from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
 from analysis.results.status import (
     RunStatus,
@@ -49,14 +50,16 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from analysis.output.artifacts import write_report  # noqa: PLC0415  # draws figures: takes a second to import
-
     paths = open_run(arguments.run)
     if arguments.micro is not None and arguments.output is None:
         raise UsageError("--micro needs --output: the report in the run directory is made from the run alone")
     micro = () if arguments.micro is None else read_rows(arguments.micro)
-    data = read_run(paths)
-    report = build_report(data, micro=micro)
+    with no_garbage_collection():
+        data = read_run(paths)
+        report = build_report(data, micro=micro)
+    # Draws figures: takes a second to import, and memory that processes that read can do without.
+    from analysis.output.artifacts import write_report  # noqa: PLC0415
+
     page, problem = None, None
     try:
         with PATIENCE.set(PATIENCE_S):

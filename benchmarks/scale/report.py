@@ -16,7 +16,7 @@ from benchmarks.scale.made.records import generate
 
 REPLICAS, TRIALS, ARCHITECTURES = 512, 20_000, 8_000
 
-LOOK_S = 0.1
+LOOK_S = 0.5
 """From one look at the memory of the processes to the next."""
 
 
@@ -31,8 +31,8 @@ def measure(scratch: Path) -> dict[str, float]:
 def report(root: Path, program: tuple[str, ...] = (sys.executable, "-m", "aiperf")) -> tuple[float, float]:
     """Wall seconds of a report, and the most memory in MB that its processes had at one time.
 
-    Pages that several processes share, such as those of libraries, count in each: the true value is
-    lower.
+    Of pages that several processes share, each has its part: copies of a process share all that
+    neither has written since.
     """
     began = time.perf_counter()
     with subprocess.Popen([*program, "report", str(root)], stdout=subprocess.DEVNULL) as process:
@@ -46,7 +46,7 @@ def report(root: Path, program: tuple[str, ...] = (sys.executable, "-m", "aiperf
 
 
 def _memory(pid: int) -> int:
-    """Resident bytes of a process and its descendants."""
+    """Resident bytes of a process and its descendants (PSS)."""
     total = 0
     try:
         own = psutil.Process(pid)
@@ -55,7 +55,8 @@ def _memory(pid: int) -> int:
         return 0
     for member in family:
         try:
-            total += member.memory_info().rss
-        except psutil.Error:
+            lines = Path(f"/proc/{member.pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
             continue  # it has just ended
+        total += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return total

@@ -7,43 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from aiperf.cli.units import GIB
-from aiperf.errors import ArchitectureError
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.damage import Damage
-from aiperf.network.architecture import Architecture
-from aiperf.run_directory.architectures import ArchitectureStore
-from aiperf.run_directory.paths import RunPaths
-from analysis.reading.architectures import ArchitectureFacts
+from analysis.reading.architectures import ArchitectureFacts, Claim
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialIndex
-from analysis.reading.workers import Workers
-from search_space.hyperparameters import apply_hyperparameters
-from search_space.limits import ACTIVATION_BYTES, Limits, Size, growth_limits
-from search_space.morph_json import apply_all, morph_from_data
+from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
 from search_space.morphisms import MAX_MORPHS
-
-CHUNK = 128
-"""Claims that are checked in one task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An architecture and the way in which it is said to be made, by hashes.
-
-    `source` is the parent, or the base of a tuned trial. `morphs` is their JSON.
-    """
-
-    architecture: str
-    source: str
-    morphs: str
-    kernel_size: int | None
-    tuned: bool
-    limits: Limits | None
-    """None for tuned trials: if no point fits the memory, one is tried all the same."""
-    size: Size | None
-    """As it was counted when its file was read; None if that cannot be."""
 
 
 def check_origins(view: RunView, found: Mapping[str, ArchitectureFacts]) -> Iterator[Damage]:
@@ -82,26 +53,27 @@ def _trained(view: RunView) -> dict[str, int]:
     return ended
 
 
-def check_claims(
-    view: RunView, paths: RunPaths, found: Mapping[str, ArchitectureFacts], workers: Workers
-) -> Iterator[Damage]:
-    """Architectures that their morphs do not make, or that are beyond the limits."""
+def claims_of(view: RunView) -> dict[Claim, TrialIndex[TrialStarted]]:
+    """How the architectures of all trials are said to be made, each with the first trial of it."""
     claims: dict[Claim, TrialIndex[TrialStarted]] = {}
     for _, index in sorted(view.trials.items()):
-        body = index.started.body
-        if body.point > 0:
-            yield from _tuned_like_base(view, index)
-        claim = _claim(view, body, found.get(body.architecture))
-        if claim is not None and claim.architecture in found and claim.source in found:
+        claim = _claim(view, index.started.body)
+        if claim is not None:
             claims.setdefault(claim, index)
-    ordered = sorted(claims, key=lambda claim: claim.source)  # a source is read once for its children
-    chunks = [ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK)]
-    futures = [workers.submit(_check_all, paths, chunk) for chunk in chunks]
-    for chunk, future in zip(chunks, futures, strict=True):
-        for claim, problem in zip(chunk, future.result(), strict=True):
-            if problem is not None:
-                place = claims[claim].started
-                yield place.damage("architecture", f"{claim.architecture} of trial {place.body.trial}: {problem}")
+    return claims
+
+
+def check_claims(
+    view: RunView, claims: Mapping[Claim, TrialIndex[TrialStarted]], problems: Mapping[Claim, str | None]
+) -> Iterator[Damage]:
+    """Architectures that their morphs do not make, or that are beyond the limits."""
+    for _, index in sorted(view.trials.items()):
+        if index.started.body.point > 0:
+            yield from _tuned_like_base(view, index)
+    for claim, problem in problems.items():
+        if problem is not None:
+            place = claims[claim].started
+            yield place.damage("architecture", f"{claim.architecture} of trial {place.body.trial}: {problem}")
 
 
 def _tuned_like_base(view: RunView, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
@@ -118,7 +90,7 @@ def _tuned_like_base(view: RunView, index: TrialIndex[TrialStarted]) -> Iterator
                            "morphs", f"{own.parent} and {len(morphs)}, as trial {own.trial}")  # fmt: skip
 
 
-def _claim(view: RunView, body: TrialStarted, facts: ArchitectureFacts | None) -> Claim | None:
+def _claim(view: RunView, body: TrialStarted) -> Claim | None:
     """What a start says of its architecture; None if that is made of no other one that is known."""
     source, tuned = body.parent or "", body.point > 0
     if tuned:
@@ -134,7 +106,6 @@ def _claim(view: RunView, body: TrialStarted, facts: ArchitectureFacts | None) -
         kernel_size=int(size) if tuned and isinstance(size, int) else None,
         tuned=tuned,
         limits=None if tuned else _limits(view, body),
-        size=Size(facts.parameters, facts.cost.total, facts.depth) if facts is not None else None,
     )
 
 
@@ -154,26 +125,3 @@ def _limits(view: RunView, body: TrialStarted) -> Limits | None:
             ACTIVATION_BYTES.get(body.precision, min(ACTIVATION_BYTES.values())),
         )
     return view.limits[key]
-
-
-def _check_all(paths: RunPaths, claims: list[Claim]) -> list[str | None]:
-    store = ArchitectureStore(paths)  # a parent has many children
-    return [_check(store, claim) for claim in claims]
-
-
-def _check(store: ArchitectureStore, claim: Claim) -> str | None:
-    """The problem of a claim, or None."""
-    try:
-        made = _made(store, claim)
-    except (ArchitectureError, TypeError, ValueError) as error:
-        return f"it cannot be made: {error}"
-    if made.hash != claim.architecture:
-        return f"{claim.source} and its {'tuned kernels' if claim.tuned else 'morphs'} make {made.hash}"
-    return claim.limits.refusal(made, claim.size) if claim.limits is not None else None
-
-
-def _made(store: ArchitectureStore, claim: Claim) -> Architecture:
-    source = store.load(claim.source)
-    if claim.tuned:
-        return apply_hyperparameters(source, {"kernel_size": claim.kernel_size} if claim.kernel_size else {})
-    return apply_all(source, (morph_from_data(data) for data in json.loads(claim.morphs)))

@@ -16,8 +16,9 @@ from aiperf.history.damage import Damage
 from aiperf.history.lineage import epochs_of_training
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, out_of_patience, plan_round
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView, TrialIndex
+from analysis.reading.integrity.view import RunView, TrialIndex
 
 if TYPE_CHECKING:
     from analysis.reading.workers import Workers
@@ -91,7 +92,7 @@ def _shown(position: tuple[int, int, int]) -> str:
 
 def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iterator[Damage]:
     body = place.body
-    limit = _images_of_epoch(view)
+    limit = images_of_epoch(view)
     found = (body.images_trained, body.images_evaluated)
     if limit is None and isinstance(body, EpochCompleted):
         limit = view.epoch_images = found
@@ -108,7 +109,7 @@ def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iter
         yield place.damage("bounds", f"{found[0]} images trained and {found[1]} evaluated of an epoch", most)
 
 
-def _images_of_epoch(view: RunView) -> tuple[int, int] | None:
+def images_of_epoch(view: RunView) -> tuple[int, int] | None:
     """Images trained and evaluated in an epoch; those of the run's first one if only files know."""
     if view.epoch_images is None and view.config.run.dataset != IMAGES:
         dataset = view.config.dataset
@@ -132,6 +133,8 @@ def _epoch(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, 
 
 def check_finite(place: Placed[Any], epoch: EpochCompleted) -> Iterator[Damage]:
     """Losses and a quality that are not numbers."""
+    if isfinite(epoch.loss) and isfinite(epoch.validation_loss) and epoch.measured_quality is None:
+        return
     values = {"loss": epoch.loss, "validation loss": epoch.validation_loss, "quality": epoch.measured_quality}
     for name, value in values.items():
         if value is not None and not isfinite(value):

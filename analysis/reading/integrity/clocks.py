@@ -8,7 +8,8 @@ from itertools import pairwise
 from aiperf.history.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.ranges import LAST_MS
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
 """Most by which the clock of a resuming primary may be behind that of the one before it.
@@ -91,7 +92,8 @@ def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:
     if not arrivals:
         return
     ready_ms = arrivals[0].time_ms - CLOCK_TOLERANCE_MS
-    if view.corrected(read.writer, min(read.times_ms(), default=LAST_MS)) >= ready_ms:
+    first_ms = view.writers[read.writer].first_ms
+    if view.corrected(read.writer, LAST_MS if first_ms is None else first_ms) >= ready_ms:
         return
     early = ((line, ms) for line, time_ms in read.moments() if (ms := view.corrected(read.writer, time_ms)) < ready_ms)
     first = min(early, default=None)

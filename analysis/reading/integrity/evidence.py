@@ -20,8 +20,9 @@ from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import RunView
 from analysis.reading.workers import Workers
 
 CHUNK = 16
@@ -46,7 +47,7 @@ class EpochRows:
     epochs: tuple[Placed[EpochCompleted], ...]
 
 
-def claims_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
+def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
     epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
     if not epochs or view.config.training.trainer == "simulated":

@@ -10,8 +10,9 @@ from aiperf.errors import ConfigError
 from aiperf.history.bodies import TrialBuilt, TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import RunView
 from search_space.hyperparameters import default_space_file
 
 SIMULATED = "simulated"

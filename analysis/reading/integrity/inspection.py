@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from aiperf.history.bodies import TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.manifest import Manifest
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.architectures import ArchitectureFacts
-from analysis.reading.integrity.architectures import check_claims, check_origins
+from analysis.reading.architectures import Architectures, Claim
+from analysis.reading.integrity.architectures import check_claims, check_origins, claims_of
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
 from analysis.reading.integrity.digests.check import check_digests
-from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, claims_of
+from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, rows_of
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
 from analysis.reading.integrity.hybrid.exchanges import check_exchanges
@@ -33,7 +34,7 @@ from analysis.reading.integrity.science.trials import (
     rows_of_model,
 )
 from analysis.reading.integrity.traces import TrialTrace, traces_of
-from analysis.reading.integrity.view import PrimaryRecords, RunView, WriterRecords, summary_of
+from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex, WriterRecords, summary_of
 from analysis.reading.integrity.witness import (
     check_closing,
     check_closings,
@@ -82,6 +83,7 @@ class Inspection:
         self._of_chained: list[Damage] = []
         """Damages only if the whole run is chained."""
         self._rows: list[EpochRows] = []
+        self._claims: dict[Claim, TrialIndex[TrialStarted]] = {}
         self.view = RunView(manifest, ledger, PrimaryRecords())
 
     def add(self, read: WriterRecords) -> None:
@@ -105,14 +107,20 @@ class Inspection:
                 view.trials.setdefault(trace.trial, trace.index)
             for check in MODEL_CHECKS if view.is_science else TRIAL_CHECKS:
                 yield from check(trace, view)
-            self._rows += rows_of_model(trace, view) if view.is_science else claims_of(trace, view)
+            self._rows += rows_of_model(trace, view) if view.is_science else rows_of(trace, view)
         yield from check_unstarted(traces, view)
         yield from check_arrival(read, view)
         yield from check_witnesses(read, traces, view)
         yield from check_closings(read, view)
 
-    def damages(self, readable: Mapping[str, ArchitectureFacts], workers: Workers) -> tuple[Damage, ...]:
-        """All damages, in the order of files and lines. `readable`: architectures by hash."""
+    def claims(self) -> Collection[Claim]:
+        """What is said of the making of architectures, once all files are added."""
+        if self.view.chained and not self.view.is_science:
+            self._claims = claims_of(self.view)
+        return self._claims
+
+    def damages(self, architectures: Architectures, workers: Workers) -> tuple[Damage, ...]:
+        """All damages, in the order of files and lines. `architectures` were read with `claims`."""
         found = [*self._damages, *check_missing(self.view), *check_versions(self.view)]
         if self.view.chained:
             found += self._of_chained
@@ -122,17 +130,17 @@ class Inspection:
             found += check_copies(self._rows, self.view)
             found += check_rows(self._rows, self._paths, not self.view.unfinished, workers)
             if not self.view.is_science:
-                found += self._of_search(readable, workers)
+                found += self._of_search(architectures, workers)
         return in_order([*found, *_conflicts(self.view.ledger, found)])
 
-    def _of_search(self, readable: Mapping[str, ArchitectureFacts], workers: Workers) -> Iterator[Damage]:
+    def _of_search(self, architectures: Architectures, workers: Workers) -> Iterator[Damage]:
         """Damages of what a search plans: only a run of AutoML has them."""
         yield from check_digests(self.view, self._paths)
         yield from check_hyperparameters(self.view, self._paths)
         yield from check_predictions(self.view, workers)
         yield from check_cursors(self.view, self._paths, workers)
-        yield from check_origins(self.view, readable)
-        yield from check_claims(self.view, self._paths, readable, workers)
+        yield from check_origins(self.view, architectures.found)
+        yield from check_claims(self.view, self._claims, architectures.problems())
 
 
 def _twofold(read: WriterRecords) -> Iterator[Damage]:

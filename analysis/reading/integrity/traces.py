@@ -20,7 +20,8 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
-from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords
 
 _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 
@@ -45,7 +46,7 @@ class TrialTrace(Generic[StartT]):
     @property
     def epochs(self) -> list[Placed[EpochCompleted]]:
         """The completed epochs."""
-        return [place for place in self.training if isinstance(place.body, EpochCompleted)]  # type: ignore[misc]
+        return [place for place in self.training if type(place.body) is EpochCompleted]  # type: ignore[misc]
 
     @property
     def index(self) -> TrialIndex[StartT]:
@@ -71,6 +72,9 @@ class Traces:
     def add(self, place: Placed[Any]) -> None:
         """Take in the next record."""
         body = place.body
+        if type(body) is EpochCompleted and self._open is not None and self._open.trial == body.trial:
+            self._open.training.append(place)  # most records
+            return
         if isinstance(body, PhaseBegan):
             return
         if isinstance(body, WorkloadStarted if self.science else TrialStarted):
@@ -139,6 +143,7 @@ def traces_of(read: WriterRecords, science: bool = False) -> Traces:
 
 
 def _relevant(read: WriterRecords) -> Iterator[Placed[AnyBody]]:
+    file = read.file
     for number, record in zip(read.numbers, read.records, strict=True):
         if not isinstance(record.body, PhaseBegan):
-            yield Placed(read.file, number, record.sequence, record.time_ms, record.body)
+            yield Placed(file, number, record.sequence, record.time_ms, record.body)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
@@ -25,17 +27,20 @@ from aiperf.history.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.history.damage import Damage, DamageKind
+from aiperf.history.damage import Damage
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.manifest import Manifest
+from analysis.reading.columns import Numbers
+from analysis.reading.integrity.heard.columns import WitnessColumns
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.heard.witnesses import Witnesses
 from analysis.reading.integrity.lines import LineFacts
 from search_space.limits import Limits
 from search_space.resnet import resnet
 
-T_co = TypeVar("T_co", covariant=True)
 StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
 
 IMAGES_BATCH = 64
@@ -49,19 +54,7 @@ up to 50 millionths, two seconds in twelve hours, without a time service.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[T_co]):
-    """A body and its place: file below the run, line from 1, UTC ms on the writer's clock."""
-
-    file: str
-    line: int
-    sequence: int
-    time_ms: int
-    body: T_co
-
-    def damage(self, kind: DamageKind, found: str, expected: str = "") -> Damage:
-        """A damage at this place."""
-        return Damage(self.file, self.line, kind, found, expected)
+NO_PROGRESS: Numbers = np.zeros((0, 7), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +77,32 @@ class WriterRecords:
     """Beginnings of phases that are not in `records`; the lines of such a file are in order."""
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
+    progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
+    """Progress reports that are not in `records` (`analysis.reading.progress`): a row each of place
+    of the line from 0, time, monotonic clock, trial, epoch, and images trained and evaluated.
+    """
+
+    witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
+    """Of a primary, witnesses that are not in `records`."""
 
     @property
     def file(self) -> str:
         """The file, relative to the run directory."""
         return f"history/{self.writer}.jsonl"
 
-    def times_ms(self) -> Iterator[int]:
-        """The times of all records, on the writer's clock."""
-        yield from (record.time_ms for record in self.records)
-        yield from self.phases.times_ms
+    def span_ms(self) -> tuple[int, int] | None:
+        """The earliest and the latest time of all records, on the writer's clock."""
+        every = ([record.time_ms for record in self.records], self.phases.times_ms,
+                 self.progress[:, 1].tolist(), self.witnesses.rows[:, 1].tolist())  # fmt: skip
+        some = [times for times in every if len(times)]
+        return (min(map(min, some)), max(map(max, some))) if some else None
 
     def moments(self) -> Iterator[tuple[int, int]]:
-        """Line and time of every record, phases last."""
+        """Line and time of every record, phases and reports of progress last."""
         yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
         columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
         yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
+        yield from ((place + 1, time_ms) for place, time_ms in self.progress[:, :2].tolist())
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
         """Every body with its place."""
@@ -147,10 +150,8 @@ class WriterSummary:
 
 def summary_of(read: WriterRecords) -> WriterSummary:
     """The summary of a file."""
-    times = list(read.times_ms())
-    return WriterSummary(
-        read.writer, read.lines.count, read.lines.chained, min(times, default=None), max(times, default=None)
-    )
+    first_ms, last_ms = read.span_ms() or (None, None)
+    return WriterSummary(read.writer, read.lines.count, read.lines.chained, first_ms, last_ms)
 
 
 @dataclass
@@ -163,8 +164,7 @@ class PrimaryRecords:
     issued: dict[int, list[Placed[JobIssued]]] = field(default_factory=dict)
     """By trial, more than one only if the records are damaged; as the following."""
     closed: dict[int, list[Placed[TrialClosed]]] = field(default_factory=dict)
-    witnessed: dict[str, dict[int, list[Placed[EpochWitnessed]]]] = field(default_factory=dict)
-    """By writer and sequence number."""
+    witnessed: Witnesses = field(default_factory=Witnesses)
     arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
     """By writer."""
     losses: list[Placed[ReplicaLost]] = field(default_factory=list)
@@ -175,13 +175,13 @@ class PrimaryRecords:
     def add(self, read: WriterRecords) -> None:
         """Take in the next primary's file."""
         self.files.append(summary_of(read))
+        self.witnessed.begin(read.file, read.witnesses)
         for place in read.placed():
             body = place.body
             if place.line == read.numbers[0]:
                 self.beginnings.append(place)
             if isinstance(body, EpochWitnessed):
-                sequences = self.witnessed.setdefault(body.writer, {})
-                sequences.setdefault(body.sequence, []).append(place)  # type: ignore[arg-type]
+                self.witnessed.add(place)  # type: ignore[arg-type]
                 continue
             self.events.append((read.writer, place))
             if isinstance(body, JobIssued):
@@ -211,7 +211,7 @@ class PrimaryRecords:
 
     def wanted(self, writer: str) -> set[int]:
         """The sequence numbers of a writer whose hashes the primary recorded."""
-        numbers = set(self.witnessed.get(writer, ()))
+        numbers = self.witnessed.sequences(writer)
         numbers |= {c.body.sequence for c in self.closings_by_writer.get(writer, ()) if c.body.sequence is not None}
         return numbers
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
 from aiperf.history.damage import Damage
 from aiperf.messages import CANCELLED
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.heard.witnesses import Witnessed
 from analysis.reading.integrity.traces import Traces, TrialTrace
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords, replica_of
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords, replica_of
 
 LATE_MS = 120_000
 """Most by which the primary may hear of an epoch after its end, if its record is written at once.
@@ -20,6 +24,10 @@ epoch cannot be heard of before its end, except for the clocks' error.
 """
 
 
+LAST_LINE = 1 << 62
+"""No file has as many."""
+
+
 def late_ms(view: RunView) -> int:
     """Most by which the primary of a run may hear of an epoch after its end."""
     return LATE_MS + round(view.config.storage.patience * 1000)
@@ -27,13 +35,33 @@ def late_ms(view: RunView) -> int:
 
 def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Iterator[Damage]:
     """Epochs of a file that are not as the primary heard of them, or that it did not hear of."""
-    heard = view.primary.witnessed.get(read.writer, {})
+    if _is_as_heard(read, traces, view):
+        return
+    heard = view.primary.witnessed.of(read.writer)
     epochs = {place.sequence: place for trace in traces.trials for place in trace.epochs}
     for sequence, witnesses in sorted(heard.items()):
         for again in witnesses[1:]:
             yield again.damage("witness", f"record {sequence} of {read.writer} is witnessed again", "once")
         yield from _heard(witnesses[0], epochs.get(sequence), read, view)
-    yield from _unheard(epochs, read.writer, view)
+    yield from _unheard(epochs, heard, read.writer, view)
+
+
+def _is_as_heard(read: WriterRecords, traces: Traces, view: RunView) -> bool:
+    """True if the primary heard of just these epochs, in time, by a look at all together."""
+    heard = view.primary.witnessed.columns_of(read.writer)
+    epochs = [place for trace in traces.trials for place in trace.epochs]
+    if heard is None or len(heard) != len(epochs):
+        return False
+    times, trials, numbers, sequences = heard.rows[:, (1, 3, 4, 7)].T
+    said = np.array([(place.time_ms, place.body.trial, place.body.epoch, place.sequence) for place in epochs], np.int64)
+    if not np.array_equal(said[:, 1:], np.column_stack([trials, numbers, sequences])) or np.any(
+        np.diff(sequences) <= 0
+    ):
+        return False
+    after_ms = times - said[:, 0] + view.ledger.offsets_ms.get(read.writer, 0)
+    in_time = (after_ms >= -CLOCK_TOLERANCE_MS) & (after_ms <= late_ms(view))
+    digests = [read.lines.hashes.get(sequence, "").encode() for sequence in sequences.tolist()]
+    return bool(in_time.all()) and digests == heard.digests.tolist()
 
 
 def _heard(
@@ -64,9 +92,10 @@ def _as_heard(witness: Placed[EpochWitnessed]) -> str:
            f"{witness.line} says"  # fmt: skip
 
 
-def _unheard(epochs: dict[int, Placed[EpochCompleted]], writer: str, view: RunView) -> Iterator[Damage]:
+def _unheard(
+    epochs: dict[int, Placed[EpochCompleted]], heard: Witnessed, writer: str, view: RunView
+) -> Iterator[Damage]:
     """Epochs that the primary did not hear of, unless it or the replica died before it could."""
-    heard = view.primary.witnessed.get(writer, {})
     last = max(heard, default=-1)
     for sequence, place in sorted(epochs.items()):
         if sequence not in heard and (sequence < last or not _excused(place, writer, view)):
@@ -171,8 +200,9 @@ def check_unclosed(view: RunView) -> Iterator[Damage]:
     for trial, closings in sorted(view.primary.closed.items()):
         if trial not in view.primary.issued:
             yield closings[0].damage("witness", f"trial {trial} is closed", "a job that was issued")
-    for writer, witnesses in sorted(view.primary.witnessed.items()):
+    for writer in view.primary.witnessed.writers():
         if writer not in view.primary.arrivals:
+            witnesses = view.primary.witnessed.of(writer)
             first = min((places[0] for places in witnesses.values()), key=lambda place: place.line)
             yield first.damage("witness", f"epochs of {writer} are witnessed", "a replica_ready that names it")
 
@@ -180,7 +210,9 @@ def check_unclosed(view: RunView) -> Iterator[Damage]:
 def check_late(view: RunView) -> Iterator[Damage]:
     """Epochs that the primary heard of before it had issued their trial, or after it was closed."""
     files = {file.file: number for number, file in enumerate(view.primary.files)}
-    for _, sequences in sorted(view.primary.witnessed.items()):
+    if _none_is_late(view, files):
+        return
+    for sequences in map(view.primary.witnessed.of, view.primary.witnessed.writers()):
         for place in (witnesses[0] for _, witnesses in sorted(sequences.items())):
             trial, moment = place.body.trial, (files[place.file], place.line)
             job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
@@ -191,3 +223,29 @@ def check_late(view: RunView) -> Iterator[Damage]:
             if closing and moment > (files[closing[0].file], closing[0].line):
                 found = f"epoch {place.body.epoch} of trial {trial} is witnessed"
                 yield place.damage("witness", found, f"none after its end, as {_place(closing[0])} says")
+
+
+def _none_is_late(view: RunView, files: dict[str, int]) -> bool:
+    """True if `check_late` finds nothing, by a look at all witnesses together."""
+    witnessed = view.primary.witnessed
+    if any(True for _ in witnessed.objects()):
+        return False
+    for file, columns in witnessed.files:
+        trials, places = np.unique(columns.rows[:, 3], return_inverse=True)
+        spans = [_lines_of(view, files, trial, file) for trial in trials.tolist()]
+        first, last = np.array(spans, np.int64).reshape(-1, 2)[places].T
+        lines = columns.rows[:, 0] + 1
+        if (lines < first).any() or (lines > last).any():
+            return False
+    return True
+
+
+def _lines_of(view: RunView, files: dict[str, int], trial: int, file: str) -> tuple[int, int]:
+    """The first and last line of a file at which an epoch of a trial may be heard of."""
+    job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
+    first, last = -1, LAST_LINE
+    if job and files[job[0].file] >= files[file]:
+        first = job[0].line if job[0].file == file else LAST_LINE
+    if closing and files[closing[0].file] <= files[file]:
+        last = closing[0].line if closing[0].file == file else -1
+    return first, last

@@ -72,7 +72,9 @@ def _training_begins(data: RunData) -> dict[int, int]:
             offset_ms = data.ledger.offsets_ms.get(writer, 0)
             for time_ms, phase, trial in replica.moments(writer):
                 if phase == "train" and trial is not None:
-                    begins[trial] = min(time_ms - offset_ms, begins.get(trial, time_ms - offset_ms))
+                    began_ms = time_ms - offset_ms
+                    if trial not in begins or began_ms < begins[trial]:
+                        begins[trial] = began_ms
     return begins
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from aiperf.digest.compiled import began_of, entries_of, over_of
@@ -102,14 +101,11 @@ class _Comparison:
     _over: set[int] = field(default_factory=set)
     _current: dict[int, int] = field(default_factory=dict)
     """The last trial that began on a replica."""
-    _heard: dict[int, set[int]] = field(init=False)
+    _heard: defaultdict[int, set[int]] = field(init=False)
     """The epochs that were witnessed, by trial."""
 
     def __post_init__(self) -> None:
-        self._heard = defaultdict(set)
-        for of_writer in self.view.primary.witnessed.values():
-            for witness in chain.from_iterable(of_writer.values()):
-                self._heard[witness.body.trial].add(witness.body.epoch)
+        self._heard = self.view.primary.witnessed.epochs()
 
     def damages(self, lines: list[Line]) -> Iterator[Found]:
         """All differences, up to the first after which the order is unknown."""

@@ -13,8 +13,9 @@ from typing import Any
 
 from aiperf.history.bodies import GroupExchanged, ServerServed
 from aiperf.history.damage import Damage
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import RunView
 
 TIMER_MS = 1_000
 """Most by which the measured seconds of a group may exceed the time that they were measured in."""

@@ -8,7 +8,8 @@ from aiperf.history.bodies import JobIssued, TrialClosed, WorkloadStarted
 from aiperf.history.damage import Damage
 from aiperf.history.lineage import epochs_of_training
 from aiperf.seeds import fold_seed
-from analysis.reading.integrity.view import Placed, RunView, TrialIndex
+from analysis.reading.integrity.heard.placed import Placed
+from analysis.reading.integrity.view import RunView, TrialIndex
 from analysis.reading.science.quality import reaches_target
 
 SAME = (

@@ -10,9 +10,10 @@ from aiperf.history.damage import Damage
 from analysis.reading.integrity.bounds import check_finite, check_open_epoch, check_order
 from analysis.reading.integrity.evidence import EpochRows
 from analysis.reading.integrity.facts import SIMULATED, check_built
+from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.jobs import check_issued
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import RunView
 from analysis.reading.science.quality import measured_of, reaches_target
 
 Trace = TrialTrace[WorkloadStarted]

@@ -1,0 +1,1 @@
+"""What primaries heard of epochs, in columns."""
