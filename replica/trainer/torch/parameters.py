@@ -1,0 +1,110 @@
+"""The trained values as PyTorch's operations take them.
+
+A Keras variable keeps its shape, and what reads and sets it sees nothing of this: weights files,
+checkpoints, collectives. Its memory is laid out as its operation is fastest, and the operation takes
+a view of that memory, so that no step transposes a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Tensor = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The memory of a variable: an order of its axes, and the view that is computed with."""
+
+    order: tuple[int, ...]
+    """The axes from the outermost to the innermost in memory; empty: as they are."""
+    computed: Callable[[Tensor], Tensor]
+    """The view of a tensor with its axes in this order."""
+    stored: Callable[[Tensor, Sequence[int]], Tensor]
+    """The axes in this order, of these lengths, of a tensor like that view."""
+
+    def memory(self, value: Tensor) -> Tensor:
+        """A contiguous view of a variable's value that is laid out."""
+        return value.permute(self.order) if self.order else value
+
+    def original(self, memory: Tensor) -> Tensor:
+        """The axes of the variable."""
+        return memory.permute([self.order.index(axis) for axis in range(len(self.order))]) if self.order else memory
+
+    def apply(self, variable: Any) -> Tensor:
+        """Lay out a variable, whose shape and values stay; its memory."""
+        value = variable.value
+        value.data = self.original(self.memory(value.data).contiguous())
+        return self.memory(value.detach())
+
+
+CONVOLUTION = Layout((3, 0, 1, 2), lambda memory: memory.permute(0, 3, 1, 2), lambda own, _: own.permute(0, 2, 3, 1))
+"""Kernels (H, W, I, O), computed with as (O, I, H, W), the channels innermost in memory."""
+
+DEPTHWISE = Layout((2, 3, 0, 1), lambda memory: memory.flatten(0, 1)[:, None], lambda own, sizes: own.reshape(*sizes))
+"""Kernels (H, W, I, M), computed with as (I * M, 1, H, W)."""
+
+AS_IT_IS = Layout((), lambda memory: memory, lambda own, _: own)
+
+
+class Parameter:
+    """One trained variable. `computed` is the leaf of the autograd's graph."""
+
+    def __init__(self, variable: Any, layout: Layout, dtype: Any) -> None:
+        self.layout = layout
+        self.memory: Tensor = layout.apply(variable)
+        self.source: Tensor = layout.computed(self.memory)
+        copied = dtype != self.source.dtype
+        computed = torch.empty_like(self.source, dtype=dtype) if copied else self.source.detach()
+        self.computed: Tensor = computed.requires_grad_()
+        """A view of the variable's memory, or a copy of it in the layer's type (`Parameters.refresh`)."""
+
+    def gradient(self, found: Tensor) -> Tensor:
+        """A gradient by `computed`, contiguous like the variable's memory."""
+        own = self.layout.stored(found.to(self.memory.dtype), self.memory.shape)
+        return own.contiguous()
+
+
+class Parameters:
+    """The parameters of a network, by the Keras variables that hold them."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Parameter] = {}
+        self._copies: list[Tensor] = []
+        self._sources: list[Tensor] = []
+
+    def add(self, variable: Any, dtype: Any, layout: Layout = AS_IT_IS) -> Tensor:
+        """Take a variable in; what its operation computes with."""
+        parameter = self._of[id(variable)] = Parameter(variable, layout, dtype)
+        if parameter.computed.dtype != parameter.source.dtype:
+            self._copies.append(parameter.computed)
+            self._sources.append(parameter.source)
+        return parameter.computed
+
+    def refresh(self) -> None:
+        """Copy what is computed with in another type than float32."""
+        if self._copies:
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, self._sources)
+
+    def layout(self, variable: Any) -> Layout:
+        """The layout of a variable; the usual one for those that are not of this network."""
+        own = self._of.get(id(variable))
+        return AS_IT_IS if own is None else own.layout
+
+    def leaves(self, variables: Iterable[Any]) -> list[Tensor]:
+        """The tensors to differentiate by; variables of no parameter stand for themselves."""
+        pairs = [(variable, self._of.get(id(variable))) for variable in variables]
+        return [variable.value if own is None else own.computed for variable, own in pairs]
+
+    def gradients(self, found: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
+        """Gradients by `leaves`, contiguous like the variables' memory."""
+        owners = (self._of.get(id(variable)) for variable in variables)
+        return [
+            each.contiguous() if own is None else own.gradient(each)
+            for each, own in zip(found, owners, strict=True)
+        ]  # fmt: skip
