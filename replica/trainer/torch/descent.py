@@ -67,8 +67,9 @@ class FusedDescent:
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Update the variables that it was made for."""
         with torch.no_grad():
-            # Keras: m = momentum * m - rate * g; w = w + m. PyTorch: m = momentum * m + (1 - dampening) * g;
-            # w = w - lr * m. While the rate falls they agree only if it is in the dampening.
+            # Keras: m = momentum * m - rate * g, w = w + m. PyTorch: w = w - lr * m with
+            # m = momentum * m + (1 - dampening) * g. While the rate falls, these agree only if
+            # the rate is in the dampening.
             torch._fused_sgd_(
                 self._values, list(gradients), self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
                 lr=-1.0, dampening=1.0 + self._rate(), nesterov=False, maximize=False, is_first_step=False,

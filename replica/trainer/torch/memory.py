@@ -17,6 +17,6 @@ def keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        # One arena: those of further threads, such as the autograd's, hold blocks of 64 MiB at most.
+        # One arena: those of further threads, such as autograd's, end at 64 MiB.
         for parameter, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (ARENA_MAX, 1)):
             library.mallopt(parameter, value)

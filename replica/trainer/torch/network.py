@@ -2,12 +2,13 @@
 
 Keras's layers compute batch normalisation on PyTorch in five passes over the images, and transpose
 every kernel twice a step. Here normalisation is PyTorch's fused one, kernels lie in memory as
-convolutions take them, sums and ReLUs overwrite what nothing else reads, and everything that does not
-depend on the batch is decided once, when the network is made.
+convolutions take them, sums and ReLUs overwrite what nothing else reads, and what does not depend
+on the batch is decided once, when the network is made.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import keras
 import torch
 
+from replica.trainer.model import objectives
 from replica.trainer.torch.operations import (
     FRESH,
     NO_EDGES,
@@ -27,6 +29,8 @@ from replica.trainer.torch.operations import (
     Statistics,
 )
 from replica.trainer.torch.parameters import Parameters, Tensor
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,13 @@ class _Step:
 class Network:
     """Computes what the model computes, up to the input of its final softmax if it has one.
 
-    Raises NotCoveredError naming the first layer whose class is not in `OPERATIONS`.
+    Raises NotCoveredError naming a layer whose class is not in `OPERATIONS`.
     """
 
     def __init__(self, model: Any) -> None:
-        (last,) = (output._keras_history.operation for output in model.outputs)
+        if len(model.outputs) != 1 or len(model.inputs) != 1 or len(model.inputs[0].shape) not in (2, 4):
+            raise NotCoveredError("several inputs or outputs, or neither images nor vectors")
+        last = model.output._keras_history.operation
         self.gives_logits = isinstance(last, keras.layers.Softmax)
         self.parameters = Parameters()
         self._statistics = Statistics()
@@ -97,6 +103,29 @@ class Network:
             values[step.output] = step.compute(training, *given)
         self._statistics.follow()
         return values[self._output].float()
+
+
+class KerasNetwork:
+    """The same by Keras's own layers, of any class."""
+
+    def __init__(self, model: Any) -> None:
+        body = objectives.without_softmax(model)
+        self.gives_logits = body is not None
+        self.parameters = Parameters()
+        self._body = model if body is None else body
+
+    def __call__(self, images: Tensor, training: bool) -> Tensor:
+        """Outputs of images (N, ...); moving statistics are updated."""
+        return self._body(images, training=training)
+
+
+def network_of(model: Any) -> Network | KerasNetwork:
+    """The forward pass in PyTorch's own operations if they cover all layers, else by Keras's."""
+    try:
+        return Network(model)
+    except NotCoveredError as error:
+        log.warning("the network is computed by Keras's layers, which are slower: %s", error)
+        return KerasNetwork(model)
 
 
 def _sources(layer: Any) -> list[Any]:

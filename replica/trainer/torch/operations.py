@@ -48,7 +48,7 @@ class Statistics:
             moving.append(variable.value.detach())
 
     def keep(self, mean: Tensor, inverse: Tensor) -> None:
-        """Keep a layer's mean, and the inverse of its standard deviation with epsilon under the root."""
+        """Keep a layer's mean and inverse standard deviation, with epsilon under its root."""
         self._batch.append((mean.detach(), inverse.detach()))
 
     def follow(self) -> None:

@@ -1,8 +1,8 @@
 """The trained values as PyTorch's operations take them.
 
 A Keras variable keeps its shape, and what reads and sets it sees nothing of this: weights files,
-checkpoints, collectives. Its memory is laid out as its operation is fastest, and the operation takes
-a view of that memory, so that no step transposes a kernel.
+checkpoints, collectives. Its memory is laid out as its operation is fastest, and the operation
+takes a view of that memory, so that no step transposes a kernel.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Parameter:
         copied = dtype != self.source.dtype
         computed = torch.empty_like(self.source, dtype=dtype) if copied else self.source.detach()
         self.computed: Tensor = computed.requires_grad_()
-        """A view of the variable's memory, or a copy of it in the layer's type (`Parameters.refresh`)."""
+        """A view of the memory, or a copy of it in the layer's type (`Parameters.refresh`)."""
 
     def gradient(self, found: Tensor) -> Tensor:
         """A gradient by `computed`, contiguous like the variable's memory."""
@@ -100,6 +100,10 @@ class Parameters:
         """The tensors to differentiate by; variables of no parameter stand for themselves."""
         pairs = [(variable, self._of.get(id(variable))) for variable in variables]
         return [variable.value if own is None else own.computed for variable, own in pairs]
+
+    def zeros(self, variables: Iterable[Any]) -> list[Tensor]:
+        """Gradients of nothing."""
+        return [torch.zeros_like(self.layout(variable).memory(variable.value.detach())) for variable in variables]
 
     def gradients(self, found: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
         """Gradients by `leaves`, contiguous like the variables' memory."""

@@ -19,7 +19,7 @@ from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.torch.descent import descend
-from replica.trainer.torch.network import Network
+from replica.trainer.torch.network import network_of
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
@@ -31,7 +31,7 @@ class TorchSteps(KerasState):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, collective)
-        self._network = Network(model)
+        self._network = network_of(model)
         self._parameters = self._network.parameters
         find = objectives.find_of_logits if self._network.gives_logits else objectives.find
         self._loss = find(workload.training_loss(request))
@@ -51,6 +51,9 @@ class TorchSteps(KerasState):
 
     def _tensor(self, values: Any) -> Any:
         own = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
+        if self._device.type == "cuda" and own.device.type == "cpu":
+            # Only from pinned memory does a copy not wait for the steps that are under way.
+            own = own.pin_memory()
         return own.to(self._device, torch.float32, non_blocking=True)
 
     def train(self, images: Any, labels: Any) -> Any:
@@ -60,7 +63,7 @@ class TorchSteps(KerasState):
             sums, gradients = self._own_gradients(self._tensor(images), self._tensor(labels), scale)
         else:
             sums = torch.zeros(2, device=self._device)
-            gradients = [torch.zeros_like(self._parameters.layout(each).memory(each.value)) for each in self._trained]
+            gradients = self._parameters.zeros(self._trained)
         with torch.no_grad():
             totals, applied = self._update.apply(gradients, self._trained, sums)
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(applied))))
@@ -69,7 +72,7 @@ class TorchSteps(KerasState):
     def _scale(self) -> Any:
         """The scale of the loss, on the device; None if the optimiser has none."""
         scaled = isinstance(self._optimiser, keras.optimizers.LossScaleOptimizer)
-        return self._optimiser.scale_loss(torch.ones((), device=self._device)).clone() if scaled else None
+        return self._optimiser.scale_loss(torch.ones((), device=self._device)) if scaled else None
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Sums of this rank, and gradients of its mean loss times the scale."""

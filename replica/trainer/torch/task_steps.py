@@ -1,8 +1,7 @@
-"""The steps of a scientific task on PyTorch, through Keras' own layers."""
+"""The steps of a scientific task on PyTorch, through Keras' own layers but for classifiers."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,9 @@ from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.classification import SignalClassification
 from replica.trainer.tasks.contract import Task, trained_variables
 from replica.trainer.tasks.rows import KeptRows
-from replica.trainer.torch.network import Network
+from replica.trainer.torch.descent import descend
+from replica.trainer.torch.network import network_of
+from replica.trainer.torch.parameters import Parameters
 from replica.trainer.torch.steps import TorchSteps
 from replica.trainer.updates import UPDATES, choose_update
 
@@ -29,38 +30,43 @@ class TorchTaskSteps(TorchSteps):
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
         self._device = self._trained[0].value.device
-        self._update = UPDATES.load(choose_update(collective.size))(optimiser, collective)
-        if isinstance(task, SignalClassification):
-            _compute_natively(task, optimiser)
+        self._parameters = _compute_natively(task)
+        self._update = UPDATES.load(choose_update(collective.size))(
+            descend(optimiser, self._trained, self._parameters), collective
+        )  # fmt: skip
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Sums of this rank, and gradients of each part's mean loss times the scale."""
         losses, parts = self._task.losses(images, labels), self._task.parts
         gradients: list[Any] = []
         for number, (loss, part) in enumerate(zip(losses, parts, strict=True), start=1):
-            values = [variable.value for variable in part.variables]
-            again = number < len(parts)
-            found = torch.autograd.grad(loss.mean() * scale, values, retain_graph=again, allow_unused=True)
-            gradients += [_zeros_if_unused(own, value) for own, value in zip(found, values, strict=True)]
-        count = torch.tensor(float(len(images)), device=self._device)
-        return torch.stack([_total(losses), count]), gradients
+            leaves = self._parameters.leaves(part.variables)
+            mean = loss.mean() if scale is None else loss.mean() * scale
+            found = torch.autograd.grad(mean, leaves, retain_graph=number < len(parts), allow_unused=True)
+            used = [_zeros_if_unused(own, leaf) for own, leaf in zip(found, leaves, strict=True)]
+            gradients += self._parameters.gradients(used, part.variables)
+        return torch.stack([_total(losses), self._count(images)]), gradients
 
     def evaluate(self, images: Any, labels: Any) -> Any:
         """Keep the rows of the examples; the number of examples over all ranks."""
         if len(images):
             with torch.no_grad():
                 self._kept.keep(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
-        own = torch.tensor([0.0, float(len(images))], device=self._device)
+        own = torch.stack([self._count([]), self._count(images)])
         return self._collective.sum_tensors([own], "examples")[0]
 
 
-def _compute_natively(task: SignalClassification, optimiser: Any) -> None:
-    """Compute the network in PyTorch's own operations if they cover all of its layers."""
-    with contextlib.suppress(KeyError):
-        network = Network(task.network)
+def _compute_natively(task: Task) -> Parameters:
+    """Compute a classifier in PyTorch's own operations if they cover all of its layers.
+
+    Gives the parameters of these operations; none if the task computes by Keras's layers.
+    """
+    if isinstance(task, SignalClassification):
+        network = network_of(task.network)
         if network.gives_logits:
-            network.lay_out(optimiser.variables)
             task.forward = network
+            return network.parameters
+    return Parameters()
 
 
 def _zeros_if_unused(gradient: Any, value: Any) -> Any:
