@@ -99,10 +99,12 @@ def busy(rounds: int) -> dict[str, Any]:
     }
 
 
-def framework_step(name: str, size: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
+def framework_step(name: str, size: int, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """The trainer's step on a framework against its best bare loop."""
+    rounds, precision = arguments.rounds, arguments.precision
     steps = 3 if size >= 128 and batch <= 16 else 24
-    speeds = call("benchmarks.trainings.frameworks", name, size, batch, steps, rounds, precision)
+    speeds = call("benchmarks.trainings.frameworks", name, size, batch, steps, rounds, precision,
+                  *(["cpu"] if arguments.cpu_time else []))  # fmt: skip
     own = speeds.pop("trainer")
     best = max(speeds, key=lambda loop: speeds[loop])
     return {
@@ -120,9 +122,7 @@ def compare_frameworks(arguments: argparse.Namespace) -> int:
     if arguments.size:
         jobs = [(arguments.size, int(batch)) for batch in (arguments.batch or "64").split(",")]
     rows = [
-        framework_step(name, size, batch, arguments.rounds, arguments.precision)
-        for size, batch in jobs
-        for name in arguments.framework.split(",")
+        framework_step(name, size, batch, arguments) for size, batch in jobs for name in arguments.framework.split(",")
     ]
     if arguments.format == "json":
         print(json.dumps(rows, indent=2))
@@ -141,6 +141,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, help="with --framework: side of an image (default: 224 and 32)")
     parser.add_argument("--batch", default="", help="with --size: images of a step, separated by commas")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--cpu-time", action="store_true", help="with --framework: CPU seconds of one thread")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     if arguments.framework:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from aiperf.messages import Phase, TrainRequest
 from replica.trainer.channel import Reporter
@@ -11,16 +12,17 @@ from replica.trainer.channel import Reporter
 class TrainClock(Reporter):
     """Seconds of the training phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = 0.0
+        self._now = seconds
         self._began = 0.0
 
     def phase(self, phase: Phase) -> None:
         """Training begins, or ends with the evaluation."""
         if phase == "train":
-            self._began = time.perf_counter()
+            self._began = self._now()
         elif phase == "evaluate":
-            self.seconds = time.perf_counter() - self._began
+            self.seconds = self._now() - self._began
 
 
 def request_for(precision: str, batch: int) -> TrainRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from aiperf.clock import SystemClock
@@ -17,7 +18,13 @@ from search_space.resnet import resnet
 from workloads.classification.workload import CLASSIFICATION
 
 
-def trainer(framework: Framework, source: DataSource, precision: str, batch: int) -> Callable[[], float]:
+def trainer(
+    framework: Framework,
+    source: DataSource,
+    precision: str,
+    batch: int,
+    seconds: Callable[[], float] = time.perf_counter,
+) -> Callable[[], float]:
     """A function that trains an epoch and gives images/s of the training phase."""
     builder.set_up(precision, 1)
     facts = source.dataset
@@ -29,7 +36,7 @@ def trainer(framework: Framework, source: DataSource, precision: str, batch: int
     training.warm_up()
 
     def run() -> float:
-        clock = TrainClock()
+        clock = TrainClock(seconds)
         training.run(Begin(trial=1), clock)
         return float(facts.train_images / clock.seconds)
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import keras
 import torch
-from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 from replica.trainer.torch.parameters import Parameters
+
+FUSED_ON = ("cpu", "cuda")
+"""Kinds of devices; AMD's are "cuda", too."""
 
 EXTRAS = (
     "nesterov", "weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
@@ -28,7 +30,7 @@ def descend(optimiser: Any, variables: Sequence[Any], parameters: Parameters) ->
         and optimiser.momentum
         and not any(getattr(optimiser, name) for name in EXTRAS)
         and all(variable.constraint is None for variable in variables)
-        and variables[0].value.device.type in _get_fused_kernels_supported_devices()
+        and variables[0].value.device.type in FUSED_ON
     )
     return (FusedDescent if covered else KerasDescent)(optimiser, variables, parameters)
 

@@ -124,7 +124,7 @@ def network_of(model: Any) -> Network | KerasNetwork:
     try:
         return Network(model)
     except NotCoveredError as error:
-        log.warning("the network is computed by Keras's layers, which are slower: %s", error)
+        log.info("the network is computed by Keras's layers: %s", error)
         return KerasNetwork(model)
 
 

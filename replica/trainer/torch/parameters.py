@@ -63,11 +63,6 @@ class Parameter:
         self.computed: Tensor = computed.requires_grad_()
         """A view of the memory, or a copy of it in the layer's type (`Parameters.refresh`)."""
 
-    def gradient(self, found: Tensor) -> Tensor:
-        """A gradient by `computed`, contiguous like the variable's memory."""
-        own = self.layout.stored(found.to(self.memory.dtype), self.memory.shape)
-        return own.contiguous()
-
 
 class Parameters:
     """The parameters of a network, by the Keras variables that hold them."""
@@ -106,9 +101,19 @@ class Parameters:
         return [torch.zeros_like(self.layout(variable).memory(variable.value.detach())) for variable in variables]
 
     def gradients(self, found: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
-        """Gradients by `leaves`, contiguous like the variables' memory."""
-        owners = (self._of.get(id(variable)) for variable in variables)
-        return [
-            each.contiguous() if own is None else own.gradient(each)
-            for each, own in zip(found, owners, strict=True)
-        ]  # fmt: skip
+        """Gradients by `leaves`, in the types of the variables and contiguous like their memory."""
+        stored: list[Tensor] = []
+        copies: list[Tensor] = []
+        sources: list[Tensor] = []
+        for gradient, variable in zip(found, variables, strict=True):
+            own = self._of.get(id(variable))
+            each = gradient if own is None else own.layout.stored(gradient, own.memory.shape)
+            dtype = variable.value.dtype
+            if each.dtype != dtype or not each.is_contiguous():
+                sources.append(each)
+                each = torch.empty(each.shape, dtype=dtype, device=each.device)
+                copies.append(each)
+            stored.append(each)
+        if copies:
+            torch._foreach_copy_(copies, sources)
+        return stored

@@ -14,7 +14,7 @@ from replica.trainer.tasks.classification import SignalClassification
 from replica.trainer.tasks.contract import Task, trained_variables
 from replica.trainer.tasks.rows import KeptRows
 from replica.trainer.torch.descent import descend
-from replica.trainer.torch.network import network_of
+from replica.trainer.torch.network import Network, network_of
 from replica.trainer.torch.parameters import Parameters
 from replica.trainer.torch.steps import TorchSteps
 from replica.trainer.updates import UPDATES, choose_update
@@ -63,7 +63,7 @@ def _compute_natively(task: Task) -> Parameters:
     """
     if isinstance(task, SignalClassification):
         network = network_of(task.network)
-        if network.gives_logits:
+        if isinstance(network, Network) and network.gives_logits:
             task.forward = network
             return network.parameters
     return Parameters()
