@@ -19,6 +19,7 @@ from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
 from aiperf.run_directory.tenure import tenure_of
+from primary.background.outputs import ignore_hangups
 from primary.conduct import conduct
 from primary.dispatcher import Dispatcher
 from primary.launchers import end_leftovers
@@ -48,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     arguments = parser.parse_args(argv)
     keep_others_from_writing()
+    ignore_hangups()
     output, clock = MessageOutput(), SystemClock()
     try:
         paths = open_run(arguments.run)

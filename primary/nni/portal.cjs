@@ -1,5 +1,6 @@
 // Loaded into NNI's manager before its own code (node --require). NNI's web server asks nobody for a password and does
-// what it is told; this file decides who reaches it, and for which requests. It also lets NNI wait for its tuner.
+// what it is told; this file decides who reaches it, and for which requests. It also lets NNI wait for its tuner, and
+// outlive its terminal.
 'use strict';
 const fs = require('node:fs');
 const http = require('node:http');
@@ -10,6 +11,8 @@ const util = require('node:util');
 // Not for the processes that the manager starts. They learn that it is guarded.
 delete process.env.NODE_OPTIONS;
 process.env.AIPERF_NNI_GUARDED = '1';
+
+process.on('SIGHUP', () => {}); // A terminal that is closed, or a login that is dropped, ends nothing.
 
 const OWNER = process.geteuid();
 const LOOKS = 3; // A table that changes while it is read may miss a row.

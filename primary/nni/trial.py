@@ -23,6 +23,7 @@ from aiperf.facts import EpochFacts
 from aiperf.files import keep_others_from_writing
 from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.paths import RunPaths
+from primary.background.outputs import ignore_hangups
 from primary.nni.follower import End, Follower
 from primary.nni.plain import read_plainly
 from primary.nni.portal import port_of
@@ -91,6 +92,7 @@ def final_metrics(end: End) -> dict[str, float | None]:
 def main(argv: list[str] | None = None) -> int:
     """Follow the trial that this process was started for."""
     keep_others_from_writing()
+    ignore_hangups()
     read_plainly()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # NNI ends a trial by it; a traceback would say nothing
     parser = argparse.ArgumentParser(prog="python -m primary.nni.trial", description="A trial under NNI.")

@@ -24,6 +24,7 @@ from aiperf.messages import Message
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.logs import open_log
+from primary.background.outputs import ignore_hangups
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.plain import load, read_plainly
 from primary.nni.portal import GUARDED, end_in, port_of
@@ -71,6 +72,7 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
         if GUARDED not in os.environ:
             raise RuntimeError(OPEN_PORTAL.format(run=run))
         read_plainly()
+        ignore_hangups()  # NNI's manager starts its children with every signal as it is by default
         super().__init__()
         self._paths = RunPaths(Path(run))
         self._port = port_of("NNI_TUNER_COMMAND_CHANNEL")

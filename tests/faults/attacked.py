@@ -84,6 +84,13 @@ class Command:
         return found
 
 
+def refused_of(pair: list[Command], ended: Command) -> Command:
+    """The one of two that was or will be refused: `ended` may have had the run to its end."""
+    if ended.process.returncode != EXIT_DONE:
+        return ended
+    return next(command for command in pair if command is not ended)
+
+
 class Attacked(Watched):
     """One run below a folder."""
 
@@ -183,14 +190,14 @@ class Attacked(Watched):
         if not ended:
             self._double(pair[1])
         elif len(ended) == 1:
-            (loser,) = ended
+            loser = refused_of(pair, ended[0])
             self._commands.remove(loser)
             self._commands.insert(-1, loser)
             self._count_refusal(loser)
 
     def _count_refusal(self, loser: Command) -> None:
         loser.codes = {EXIT_ENVIRONMENT}
-        if loser.process.returncode == EXIT_DONE:
+        if loser.process.wait() == EXIT_DONE:
             self.double_claims += 1
         self._judge(loser)
 

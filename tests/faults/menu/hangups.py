@@ -32,7 +32,9 @@ class HangUp:
             variant = "every process"
         if variant == "every process":
             kinds = run.kinds()
-            for process in [process for kind in ("command", "primary", "agent", "rank") for process in kinds[kind]]:
+            for process in [
+                process for kind in ("command", "manager", "primary", "agent", "rank") for process in kinds[kind]
+            ]:
                 ask(lambda process=process: process.send_signal(signal.SIGHUP), None)  # type: ignore[misc]
         run.wait(lambda: run.epochs() >= before + EPOCHS or not run.alive)
         return True

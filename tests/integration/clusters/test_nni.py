@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from testing.hand_made import SIMULATED, aiperf, free_port
 from testing.hostile import ENTRY_POINT, environment, fill
 from testing.hosts.sshd import Hosts
 from testing.portal import NOT_THERE, Portal, final_of
-from testing.processes import command, processes_with
+from testing.processes import ask, command, family, processes_with
 from testing.runs import nothing_is_left, raw_records, report
 
 
@@ -165,6 +166,8 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     )  # fmt: skip
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: len(portal.trials()) >= 2)
+        for member in family(process.pid):  # a dropped login ends none of NNI's processes, either
+            ask(partial(member.send_signal, signal.SIGHUP), None)
         profile = portal.ask("/experiment")
         assert profile["params"]["trialConcurrency"] == 2
         left_s = int(profile["params"]["maxExperimentDuration"].removesuffix("s"))
