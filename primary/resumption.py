@@ -71,7 +71,9 @@ def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: in
 
     Raises UsageError as resuming does.
     """
-    if paths.history_files("primary"):
+    with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
+        began = paths.history_files("primary")
+    if began:
         return prepare_resumption(paths, config, claim, False, now_ms)
     return Start(claim, open_work(config))
 

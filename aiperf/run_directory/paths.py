@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
 from aiperf.files import make_folder
+from aiperf.storage.patience import with_patience
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ class RunPaths:
         return self.logs / "nni.out"
 
     def history_files(self, role: str = "*") -> list[Path]:
-        """The files of the history list by name; `role` as in "primary" or "replica-0001"."""
-        return sorted(self.history.glob("*.jsonl" if role == "*" else f"{role}-*.jsonl"))
+        """The files of the history list, or of a role like "replica-0001". Raises OSError."""
+        return _files_in(self.history, "*.jsonl" if role == "*" else f"{role}-*.jsonl")
 
     def telemetry_files(self) -> list[Path]:
         """All samples, in the order of their names."""
@@ -246,6 +247,22 @@ def unusable_path(path: Path) -> str | None:
     except UnicodeEncodeError:
         return f"{str(path.absolute())!r} is not UTF-8, which the path of a run directory must be: rename it"
     return None
+
+
+def _files_in(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder by name; none if there is no folder.
+
+    `Path.glob` takes a folder that refuses to be read, as when a ticket has expired, for an empty
+    one.
+    """
+
+    def listed() -> list[Path]:
+        try:
+            return sorted(path for path in folder.iterdir() if path.match(pattern))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    return with_patience(listed, folder)
 
 
 def open_run(path: Path) -> RunPaths:

@@ -238,6 +238,21 @@ def test_a_file_that_stays_stale_is_an_error_and_not_an_empty_history(paths: Run
         HistoryReader(paths).read_new()
 
 
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_history(
+    paths: RunPaths, refusing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "listdir", refuse)
+        patches.setattr(os, "scandir", refuse)
+        with pytest.raises(PermissionError):
+            HistoryReader(paths).read_new()
+    paths.history.rename(paths.root / "elsewhere")
+    assert paths.history_files() == []
+
+
 def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None:
     paths.run.write_bytes(b"{}")
     with HistoryWriter(paths, "primary", ManualClock()) as writer:
