@@ -126,7 +126,7 @@ soak: .venv/test.stamp
 	$(BIN)/python -m tests.faults.soak --replicas $(REPLICAS) --minutes $(MINUTES) --every $(EVERY)
 
 # Hostile input for every reader: the corpus, EXAMPLES of each property, and a search that coverage guides (SECONDS
-# for each of its readers) if Atheris is installed. With AIPERF_FUZZ_SECONDS each property takes that long instead.
+# for each of its readers) if Atheris is installed. With AIPERF_FUZZ_SECONDS each parser takes that long instead.
 EXAMPLES ?= 5000
 AIPERF_FUZZ_SECONDS ?=
 SECONDS := $(or $(AIPERF_FUZZ_SECONDS),60)

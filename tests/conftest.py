@@ -16,13 +16,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
+from testing.fuzz import examples
 from testing.hosts.ray_cluster import RayNodes, start_ray
 from testing.hosts.sshd import Hosts, start_hosts
 from testing.needs import need
 
 # No deadlines: machines are shared. In CI the same examples every time, so that a red run is about
 # the change.
-settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ, max_examples=examples(100))
 settings.load_profile("shared")
 
 CLUSTER_NODES = 4

@@ -1,10 +1,13 @@
 """Every call of a short run fails once: `python -m tests.hardening.storage.sweep`.
 
     python -m tests.hardening.storage.sweep [--kinds write,fsync] [--step 1] [--at 0] [--jobs 2]
+    python -m tests.hardening.storage.sweep --every 100
 
 Each run is of two replicas with the simulated trainer. The n-th call of a kind gets an error (the
 errors take turns; every fifth write is cut short instead); each run must end as one without faults
-does. With --step 10 every tenth call is taken, from number --at on.
+does. With --step 10 every tenth call is taken, from number --at on. With --every 100 it takes a
+hundred runs: the first fails calls 1, 101, 201, ..., the second calls 2, 102, 202, ..., of any
+kind.
 """
 
 from __future__ import annotations
@@ -46,6 +49,14 @@ def faults(calls: Counter[str], kinds: tuple[str, ...], step: int, at: int) -> I
         for number in range(1 + at % step, calls[kind] + 1, step):
             short = kind == "write" and number % 5 == 0
             yield Fault(kind, first=number, code=ERRORS[number % len(ERRORS)], short=short)
+
+
+def combed(every: int) -> Iterator[Fault]:
+    """Faults of as many runs, in one of which each call fails; further ones cut writes short."""
+    for number in range(1, every + 1):
+        yield Fault(first=number, every=every, code=ERRORS[number % len(ERRORS)])
+    for number in range(1, every + 1, 5):
+        yield Fault("write", first=number, every=every, short=True)
 
 
 def try_fault(folder: Path, fault: Fault) -> tuple[Fault, int, Outcome]:
@@ -91,14 +102,16 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--at", type=int, default=0)
+    parser.add_argument("--every", type=int, default=0, help="fail every so many-th call of a run")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="aiperf-sweep-") as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         calls = calls_of(Path(folder) / "calls")
-        every = list(faults(calls, tuple(arguments.kinds.split(",")), arguments.step, arguments.at))
-        print(f"calls: {dict(calls)}; runs: {len(every)}", flush=True)  # noqa: T201
+        one_each = faults(calls, tuple(arguments.kinds.split(",")), arguments.step, arguments.at)
+        planned = list(combed(arguments.every) if arguments.every else one_each)
+        print(f"calls: {dict(calls)}; runs: {len(planned)}", flush=True)  # noqa: T201
         tally = Tally()
-        numbered = ((Path(folder) / str(number), fault) for number, fault in enumerate(every))
+        numbered = ((Path(folder) / str(number), fault) for number, fault in enumerate(planned))
         for fault, times, outcome in pool.map(lambda item: try_fault(*item), numbered):
             tally.add(times, outcome)
             if outcome.flaws:

@@ -25,6 +25,7 @@ from aiperf.network.json_files import from_json, to_json
 from search_space.resnet import resnet
 from slurm.hostlists import expand
 from slurm.states import parse_jobs
+from testing.fuzz import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -56,7 +57,7 @@ RESNET = to_json(resnet(50, 32, 10))
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_architecture_files_with_anything_changed(data: st.DataObject) -> None:
     document = json.loads(RESNET)
     nodes = document[next(key for key in document if isinstance(document[key], list))]
