@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
@@ -45,11 +46,13 @@ def _execute(arguments: argparse.Namespace) -> int:
     config, clock = read_run_options(arguments), SystemClock()
     if arguments.output is None:
         arguments.output = preflight.default_output(config, clock)
-    preflight.check(config, arguments.output)
+    patience_s = min(START_PATIENCE_S, config.storage.patience)
+    with PATIENCE.set(patience_s):
+        with_patience(partial(preflight.check, config, arguments.output), arguments.output)
     config = with_data(config)
     paths = RunPaths(arguments.output)
     try:
-        with PATIENCE.set(min(START_PATIENCE_S, config.storage.patience)):
+        with PATIENCE.set(patience_s):
             paths.create()
             if config.search.space is not None:
                 write_atomically(paths.space, Path(config.search.space).read_bytes())
@@ -75,7 +78,7 @@ def _open(directory: Path) -> tuple[RunPaths, Manifest]:
     """
     try:
         with PATIENCE.set(START_PATIENCE_S):
-            paths = with_patience(lambda: open_run(directory), directory)
+            paths = open_run(directory)
             with_patience(lambda: check_hands(paths.root), paths.root)
             with_patience(lambda: paths.run.open("rb").close(), paths.run)
             return paths, read_manifest(paths)

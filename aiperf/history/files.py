@@ -170,14 +170,16 @@ class HistoryWriter:
     def close(self, timeout_s: float = inf) -> None:
         """Write what is left, look after the file once more and close it; further appends fail.
 
-        Raises StorageError if records are left after that time, or one failed, and as `look`.
+        Raises StorageError if records are left after that time, or one failed, or the run directory
+        is gone.
         """
         try:
             if self._thread is not None and not self._thread.drain(min(timeout_s, threading.TIMEOUT_MAX)):
                 raise TimeoutError("the last records are missing")
-            self._file.look()
         except OSError as error:
             raise self._cause(error) from error
+        with contextlib.suppress(OSError):  # the records are written, where this writer can see them
+            self._file.look()
         self._file.close()
 
     def __enter__(self) -> Self:

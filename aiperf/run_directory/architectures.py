@@ -7,6 +7,7 @@ from aiperf.files import write_atomically
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import is_there
 
 
 class ArchitectureStore:
@@ -23,7 +24,7 @@ class ArchitectureStore:
     def save(self, architecture: Architecture) -> None:
         """Store an architecture unless it is there. Raises OSError."""
         path = self._paths.architecture(architecture.hash)
-        if not path.exists():
+        if not is_there(path):
             write_atomically(path, to_json(architecture).encode())
         self._keep(architecture)
 

@@ -19,6 +19,7 @@ from aiperf.outside.reading import read_outside, shortened
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import git_state, source_hash
+from aiperf.storage.patience import is_there
 
 SCHEMA_VERSION: Literal[1] = 1
 """Of `run.json`. It grows when an older program would misread the file."""
@@ -58,7 +59,7 @@ class Manifest(BaseModel):
 
 def write_manifest(paths: RunPaths, config: RunConfig, rehearsed: Rehearsed | None = None) -> None:
     """Write run.json, after the space of hyperparameters. Raises OSError."""
-    space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if paths.space.exists() else None
+    space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if is_there(paths.space) else None
     revision, dirty = git_state()
     manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
                         space_hash=space, rehearsed=rehearsed)  # fmt: skip

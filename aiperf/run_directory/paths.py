@@ -266,12 +266,12 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def open_run(path: Path) -> RunPaths:
-    """The paths of an existing run. Raises RunDirectoryError if the path holds no run."""
+    """The paths of an existing run. Raises RunDirectoryError if it holds no run, and OSError."""
     paths = RunPaths(path)
     if problem := unusable_path(path):
         raise RunDirectoryError(problem)
-    if not path.is_dir():
+    if not with_patience(path.is_dir, path):
         raise RunDirectoryError(f"{path} is not a directory; name the --output directory of a run")
-    if not paths.run.is_file():
+    if not with_patience(paths.run.is_file, paths.run):
         raise RunDirectoryError(f"{path} is not a run directory: it has no {paths.run.name}")
     return paths

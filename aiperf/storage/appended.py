@@ -30,15 +30,15 @@ class AppendedFile:
     """
 
     def __init__(self, path: Path, root: Path, marker: Path, patience: Patience) -> None:
+        self._descriptor = -1
         self.path = path
         self._name = str(path)
         self._root = root
-        self._marker = marker if marker.exists() else root
+        self._marker = marker if patience.attempt(marker.exists, marker) else root
         self._patience = patience
         self._good_bytes = 0
         self._torn = False
         """True while bytes after the last good one may be on disk."""
-        self._descriptor = -1
         self._descriptor = patience.attempt(self._create, path)
 
     def _create(self) -> int:

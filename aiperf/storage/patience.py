@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -117,6 +118,11 @@ class Patience:
 
 PATIENCE = Patience()
 """The policy of this process."""
+
+
+def is_there(path: Path) -> bool:
+    """True if a file or folder exists, by the policy of this process. Raises OSError."""
+    return with_patience(path.exists, path)
 
 
 def with_patience(action: Callable[[], T], what: object) -> T:

@@ -15,6 +15,7 @@ from aiperf.history.cursor import Cursor
 from aiperf.outside.reading import read_bounded
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
+from aiperf.storage.patience import is_there
 from replica.search.choices import Plan
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import Lane
@@ -92,7 +93,7 @@ class Candidates:
         was proposed since the replica started its last trial.
         """
         path = self._paths.candidate(self._replica, round_number)
-        if not path.exists():
+        if not is_there(path):
             return None
         try:
             candidate = Candidate.model_validate_json(read_bounded(path, MOST_BYTES))

@@ -20,6 +20,7 @@ from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
 from aiperf.run_directory.paths import RunPaths
 from aiperf.seeds import fold_seed
+from aiperf.storage.patience import is_there
 from replica.search.knowledge import Knowledge, Training, training_of
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
@@ -124,7 +125,7 @@ class Choices:
         self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
         self.lane = self._lane if self._strategy.lanes else ALL
         """Of the replica's proposals."""
-        self._space = read_space(paths.space if paths.space.exists() else default_space_file(config.run.dataset))
+        self._space = read_space(paths.space if is_there(paths.space) else default_space_file(config.run.dataset))
 
     def training(self, job: Job, prepared: Prepared = _nothing_prepared) -> Plan:
         """The training of a job. Raises TrialFailedError ("search"), ArchitectureError.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import is_there
 from replica.search.knowledge import RankedTrial
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def find_weights(ranked: Iterable[RankedTrial], paths: RunPaths) -> KeptWeights 
     """The weights of the first of these trials that has any; None if none does."""
     for trial in ranked:
         name = trial.started.architecture
-        if paths.weights(name, trial.trial).exists():
+        if is_there(paths.weights(name, trial.trial)):
             return KeptWeights(trial.trial, name)
     return None
 

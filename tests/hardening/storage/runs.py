@@ -49,7 +49,11 @@ def shim() -> Path:
 
 @dataclass(frozen=True)
 class Fault:
-    """Calls that fail: `count` from the `first` on, `every` such, or all `while_` a file is."""
+    """Calls that fail: `count` from the `first` on, `every` such, or all `while_` a file is.
+
+    `kind` is one of `KINDS` or `any` of them; where a process only looks it is `stat`, `list`, or
+    `look` for both.
+    """
 
     kind: str = "any"
     first: int = 0

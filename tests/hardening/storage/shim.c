@@ -1,7 +1,7 @@
 /* Fails, shortens or delays file operations of a process and its children (LD_PRELOAD).
 
    SHIM_CALLS    two 64-bit counters in a file that all processes map: matching calls, faults
-   SHIM_KIND     open write pwrite fsync rename link mkdir unlink ftruncate, or "any"
+   SHIM_KIND     open write pwrite fsync rename link mkdir unlink ftruncate, or "any" of these; stat list, or "look"
    SHIM_BELOW    only paths that begin with this and contain SHIM_PART
    SHIM_FIRST    number of the first matching call that gets a fault, from 1
    SHIM_COUNT    how many matching calls in a row get it
@@ -10,6 +10,7 @@
    SHIM_ERRNO    the error; SHIM_SHORT=1 writes a part instead; SHIM_DELAY_MS delays it, and it succeeds
    SHIM_LOG      a file: one line for each matching call */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,8 @@ static int judge(const char *kind, const char *path) {
     const char *while_ = getenv("SHIM_WHILE");
     struct stat there;
     if (inside || !below || !path || strncmp(path, below, strlen(below)) || (part && !strstr(path, part))) return 0;
-    if (wanted && strcmp(wanted, "any") && strcmp(wanted, kind)) return 0;
+    int looks = !strcmp(kind, "stat") || !strcmp(kind, "list");
+    if (wanted && strcmp(wanted, looks ? "look" : "any") && strcmp(wanted, kind)) return 0;
     int saved = errno, fault = 0;
     inside = 1;
     if (!counters) map();
@@ -153,6 +155,17 @@ ON_FILE(ftruncate64, "ftruncate", (int file, off64_t size), (file, size), int, o
         if (fault > 0) { errno = fault; return -1; } \
         return real given; \
     }
+#define STAT(name, type) \
+    ON_PATH(name, "stat", (const char *path, type *facts), (path, facts), const char *, type *)
+STAT(stat, struct stat)
+STAT(stat64, struct stat64)
+STAT(lstat, struct stat)
+STAT(lstat64, struct stat64)
+#define STATAT(name, type) \
+    ON_PATH(name, "stat", (int folder, const char *path, type *facts, int flags), (folder, path, facts, flags), \
+            int, const char *, type *, int)
+STATAT(fstatat, struct stat)
+STATAT(fstatat64, struct stat64)
 ON_PATH(rename, "rename", (const char *path, const char *to), (path, to), const char *, const char *)
 ON_PATH(link, "link", (const char *path, const char *to), (path, to), const char *, const char *)
 ON_PATH(mkdir, "mkdir", (const char *path, mode_t mode), (path, mode), const char *, mode_t)
@@ -162,3 +175,10 @@ ON_PATH(linkat, "link", (int a, const char *path, int b, const char *to, int fla
         int, const char *, int, const char *, int)
 ON_PATH(renameat, "rename", (int a, const char *path, int b, const char *to), (a, path, b, to),
         int, const char *, int, const char *)
+
+DIR *opendir(const char *path) {
+    REAL(DIR *, "opendir", const char *);
+    int fault = judge("list", path);
+    if (fault > 0) { errno = fault; return NULL; }
+    return real(path);
+}

@@ -52,11 +52,15 @@ def faults(calls: Counter[str], kinds: tuple[str, ...], step: int, at: int) -> I
 
 
 def combed(every: int) -> Iterator[Fault]:
-    """Faults of as many runs, in one of which each call fails; further ones cut writes short."""
+    """Faults of as many runs, in one of which each call fails.
+
+    Further ones cut writes short, or fail where the run looks for files and into folders.
+    """
     for number in range(1, every + 1):
         yield Fault(first=number, every=every, code=ERRORS[number % len(ERRORS)])
     for number in range(1, every + 1, 5):
         yield Fault("write", first=number, every=every, short=True)
+        yield Fault("look", first=number, every=every, code=ERRORS[number % len(ERRORS)])
 
 
 def try_fault(folder: Path, fault: Fault) -> tuple[Fault, int, Outcome]:

@@ -21,7 +21,9 @@ SCATTERED = (
     Fault(first=12, every=7, code=errno.EIO),
     Fault(first=15, every=9, code=errno.ESTALE),
     Fault("write", first=5, every=5, short=True),
+    Fault("look", first=4, every=3, code=errno.ESTALE),
 )
+"""With `first` of its own each."""
 
 LASTING = {
     "full": Fault(code=errno.ENOSPC),
