@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 from pydantic import BaseModel
 
 from aiperf.outside.text import for_cell
@@ -93,7 +94,7 @@ def _placed(kind: type[BaseModel], rows: Sequence[tuple[dict[str, Any], BaseMode
 
 def csv_text(table: pd.DataFrame) -> str:
     """A table as CSV. No cell is a formula, and none steers a terminal; numbers stay numbers."""
-    texts = {name: table[name].map(for_cell) for name in map(str, table) if table[name].dtype == object}
+    texts = {str(name): column.map(for_cell) for name, column in table.items() if not is_numeric_dtype(column.dtype)}
     return table.assign(**texts).rename(columns=for_cell).to_csv(index=False)
 
 
