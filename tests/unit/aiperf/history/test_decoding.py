@@ -183,7 +183,8 @@ def test_a_link_that_is_none_is_left_to_pydantic(previous: str) -> None:
 def test_a_body_is_written_as_pydantic_writes_it(body: AnyBody) -> None:
     line = json.loads(encode_record(Record("w", 0, 0, 0, body, LINK)))
     expected = TypeAdapter(type(body)).dump_python(body, mode="json")
-    assert line["data"] == {name: value for name, value in expected.items() if name in line["data"]}
+    written = {name: value for name, value in expected.items() if name in line["data"]}
+    assert json.dumps(line["data"], sort_keys=True) == json.dumps(written, sort_keys=True), "as text: NaN is not NaN"
     assert expected.keys() - line["data"].keys() <= records._LATER
     if not isinstance(body, EpochCompleted | ProgressMade):
         assert list(line["data"]) == [name for name in expected if name in line["data"]]
