@@ -117,8 +117,8 @@ class RunPaths:
         return _files_in(self.history, "*.jsonl" if role == "*" else f"{role}-*.jsonl")
 
     def telemetry_files(self) -> list[Path]:
-        """All samples, in the order of their names."""
-        return sorted(self.telemetry.glob("*.jsonl"))
+        """All samples, in the order of their names. Raises OSError."""
+        return _files_in(self.telemetry, "*.jsonl")
 
     def checkpoints(self) -> list[Path]:
         """States of trials that are not over, or that nothing has removed."""
