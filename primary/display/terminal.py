@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
 from aiperf.messages import Progress
+from aiperf.storage.patience import PASSING
 from primary.display.state import Display, ReplicaState, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0
@@ -32,6 +34,9 @@ MAX_ROWS = 40
 """Rows of the table; further replicas are counted in its caption."""
 
 BAR_WIDTH = 40
+
+KEPT_BYTES = 65536
+"""Of what a full disk has refused to take."""
 
 LEFT = ("state", "phase", "workload")
 """Columns that are aligned to the left."""
@@ -169,7 +174,8 @@ class LineDisplay:
             self.event(summary(view))
 
     def close(self) -> None:
-        """No-op: every line is printed already."""
+        """Print what could not be printed before."""
+        self._stream.flush()
 
 
 class _Direct(io.TextIOBase):
@@ -194,10 +200,39 @@ class _Direct(io.TextIOBase):
         return self._number
 
 
+class _Kept(_Direct):
+    """A file, as a primary under NNI and detached runs have, whose disk may be full.
+
+    What it refuses is printed later; of more than `KEPT_BYTES`, the last lines.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self._unprinted = b""
+
+    def write(self, text: str) -> int:
+        """Write a text, at once or later. Raises OSError if that cannot pass."""
+        self._unprinted += text.encode(errors="backslashreplace")
+        self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Try to write what is left. Raises OSError if that cannot pass."""
+        try:
+            while self._unprinted:
+                self._unprinted = self._unprinted[os.write(self._number, self._unprinted) :]
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            if len(self._unprinted) > KEPT_BYTES:
+                self._unprinted = self._unprinted[-KEPT_BYTES:].partition(b"\n")[2]
+
+
 def open_display(clock: Clock) -> Display:
     """The display that fits standard error."""
     try:
-        stream: Any = _Direct(sys.stderr.fileno())
+        number = sys.stderr.fileno()
+        stream: Any = _Kept(number) if stat.S_ISREG(os.fstat(number).st_mode) else _Direct(number)
     except (OSError, ValueError):  # replaced by something that is not a file
         stream = sys.stderr
     return TerminalDisplay(stream) if stream.isatty() else LineDisplay(stream, clock)

@@ -21,14 +21,13 @@ from math import ceil
 from pathlib import Path
 
 import nni
-import requests
 from nni.experiment import Experiment, ExperimentConfig
 from nni.experiment.config import CustomAlgorithmConfig
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
-from aiperf.files import write_atomically
+from aiperf.files import why_unwritable, write_atomically
 from aiperf.history.files import HistoryReader
 from aiperf.history.ledger import Ledger
 from aiperf.processes import SAFE_PATH, last_lines, python_module
@@ -40,10 +39,11 @@ from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import open_log
 from aiperf.storage.patience import PASSING, PATIENCE
 from primary import preflight
+from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
 from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
-from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start
+from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 from primary.resumption import prepare_resumption, take_claim
 
@@ -71,6 +71,26 @@ def experiment_config(config: RunConfig, paths: RunPaths) -> ExperimentConfig:
     result.tuner = CustomAlgorithmConfig(class_name=name, code_directory=str(PACKAGES), class_args={"run": run})
     result.experiment_working_directory = config.nni.directory or str(paths.nni_files.absolute())
     return result
+
+
+class StorageNote:
+    """Says that the run directory cannot be written, where the primary's own words would go."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._refused = False
+        self._next_s = clock.monotonic_s()
+
+    def look(self) -> None:
+        """Try to write from time to time, and say what has changed."""
+        if self._clock.monotonic_s() < self._next_s:
+            return
+        reason = why_unwritable(self._folder)
+        self._next_s = self._clock.monotonic_s() + PROBE_INTERVAL_S
+        if (reason is not None) != self._refused:
+            self._refused = reason is not None
+            _show(f"the run {storage_note(reason or '')}")
 
 
 class NniRun:
@@ -153,15 +173,17 @@ class NniRun:
     def _watch(self, experiment: Experiment) -> None:
         """Wait until the run has ended, by itself, by a signal, or with NNI."""
         begun, held, late_s = False, False, self._clock.monotonic_s() + START_TIMEOUT_S
+        storage = StorageNote(self._paths.root, self._clock)
         while not self._asked_to_stop:
             self._relay()
-            status = _status(experiment)
+            storage.look()
+            status = state_of(experiment)
             held = is_held_here(self._paths.claims, otherwise=held)
             begun = begun or held
             if status in (None, "ERROR", "STOPPING", "STOPPED"):
                 return
             if begun and (status == "DONE" or not held):
-                self._wait_while(lambda: _status(experiment) not in (None, "DONE", "ERROR"), TRIALS_END_S)
+                self._wait_while(lambda: state_of(experiment) not in (None, "DONE", "ERROR"), TRIALS_END_S)
                 return
             if not begun and self._clock.monotonic_s() > late_s:
                 return
@@ -169,7 +191,7 @@ class NniRun:
 
     def _stop(self, experiment: Experiment) -> None:
         """Stop NNI if it still runs, and wait until the primary has ended the replicas."""
-        if _status(experiment) is None:
+        if state_of(experiment) is None:
             atexit.unregister(experiment.stop)
         else:
             with _output_to(self._paths.nni_output):
@@ -209,14 +231,6 @@ class NniRun:
 def _show(line: str) -> None:
     with contextlib.suppress(OSError):  # a terminal that was closed does not end the run
         print(line, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _status(experiment: Experiment) -> str | None:
-    """The state of the experiment in NNI's terms; None if its manager has ended."""
-    try:
-        return str(experiment.get_status())
-    except requests.RequestException:
-        return None
 
 
 @contextlib.contextmanager

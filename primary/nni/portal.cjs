@@ -2,15 +2,18 @@
 // what it is told; this file decides who reaches it, and for which requests. It also lets NNI wait for its tuner, and
 // outlive its terminal.
 'use strict';
+const crypto = require('node:crypto');
 const fs = require('node:fs');
 const http = require('node:http');
 const net = require('node:net');
 const os = require('node:os');
 const util = require('node:util');
 
-// Not for the processes that the manager starts. They learn that it is guarded.
+// Not for the processes that the manager starts. They learn that it is guarded, and by which name their tuner asks for
+// its channel: the tuner of a manager that was killed finds the next one at the same port, and would take its place.
 delete process.env.NODE_OPTIONS;
-process.env.AIPERF_NNI_GUARDED = '1';
+const NAME = crypto.randomBytes(16).toString('hex');
+process.env.AIPERF_NNI_GUARDED = NAME;
 
 process.on('SIGHUP', () => {}); // A terminal that is closed, or a login that is dropped, ends nothing.
 
@@ -141,6 +144,11 @@ function isFromOtherPage(headers) {
   return (headers.origin !== undefined && headers.origin !== `http://${headers.host}`) || !(isOwn || isLink);
 }
 
+function isFromOtherTuner(url) {
+  const [path, query] = url.split('?');
+  return /^\/tuner(\/|$)/i.test(decodeURIComponent(path)) && query !== `manager=${NAME}`;
+}
+
 function refusal(request) {
   if (!HOSTS.test(request.headers.host ?? '')) {
     return 'the portal answers at 127.0.0.1 and localhost only';
@@ -148,7 +156,10 @@ function refusal(request) {
   if (isFromOtherPage(request.headers)) {
     return 'the request comes from a page of another origin';
   }
-  return isNeeded(request.method, request.url) ? undefined : 'runs of AIPerf do not need this request';
+  if (!isNeeded(request.method, request.url)) {
+    return 'runs of AIPerf do not need this request';
+  }
+  return isFromOtherTuner(request.url) ? 'the channel is for the tuner that this manager has started' : undefined;
 }
 
 function forbidden(reason) {

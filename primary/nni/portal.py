@@ -22,7 +22,15 @@ POLICY = "AIPERF_NNI_PATIENCE"
 """Variable with the seconds of patience, and the names of the errors that may pass, as JSON."""
 
 GUARDED = "AIPERF_NNI_GUARDED"
-"""Set for the processes of a guarded manager."""
+"""Set for the processes of a guarded manager, to a name that it alone has."""
+
+CHANNEL = "NNI_TUNER_COMMAND_CHANNEL"
+"""The address of the manager that started a tuner."""
+
+
+def own_channel() -> str:
+    """The address by which a tuner reaches the manager that started it, and no later one."""
+    return f"{os.environ[CHANNEL]}?manager={os.environ[GUARDED]}"
 
 
 def port_of(variable: str) -> int:

@@ -1,4 +1,4 @@
-"""The start of NNI's manager, and experiments whose manager never started."""
+"""The start of NNI's manager, its life, and experiments whose manager never started."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ START_TIMEOUT_S = 120.0
 
 LOOK_INTERVAL_S = 0.5
 
+SILENT = "SILENT"
+"""The state of an experiment whose manager lives and does not answer: suspended, or too busy."""
+
+TAKEN = "port {port} is another process's: of another run, or of another command for this one; see nni.port"
+
 MANAGER_WORD = "--trace-uncaught"
 """In the command line of NNI's manager, and of nothing else."""
 
@@ -24,8 +29,10 @@ MANAGER_WORD = "--trace-uncaught"
 def patient_start(clock: Clock) -> Iterator[None]:
     """Let NNI wait for its manager as long as that is starting.
 
-    By itself it gives up after 3 s, which a busy machine needs for the start of Node.js. Changes
-    NNI's module meanwhile; not for use in several threads.
+    By itself it gives up after 3 s, which a busy machine needs for the start of Node.js. It takes
+    any answer at the port for its manager's, and would start its experiment a second time in the
+    manager of another command that was faster: of two `aiperf resume`, say. Changes NNI's module
+    meanwhile; not for use in several threads.
     """
 
     def wait(port: int, retry: int = 0, url_prefix: str | None = None) -> None:
@@ -34,10 +41,13 @@ def patient_start(clock: Clock) -> Iterator[None]:
             try:
                 rest.get(port, "/check-status", url_prefix)
             except requests.RequestException:
-                if clock.monotonic_s() > late_s or not _is_starting():
+                if clock.monotonic_s() > late_s or not manager_lives():
                     raise
             else:
-                return
+                if _listens(port):
+                    return
+                if clock.monotonic_s() > late_s or not manager_lives():
+                    raise RuntimeError(TAKEN.format(port=port))
             clock.pause(LOOK_INTERVAL_S)
 
     name = "_check_rest_server"
@@ -49,13 +59,34 @@ def patient_start(clock: Clock) -> Iterator[None]:
         setattr(launcher, name, original)
 
 
-def _is_starting() -> bool:
+def manager_lives() -> bool:
     """True if a manager that this process has started lives."""
+    return next(_managers(), None) is not None
+
+
+def _listens(port: int) -> bool:
+    """True if a manager that this process has started answers at a port."""
+    for manager in _managers():
+        with contextlib.suppress(psutil.Error):
+            connections = manager.net_connections("tcp")
+            if any(known.laddr.port == port and known.status == psutil.CONN_LISTEN for known in connections):
+                return True
+    return False
+
+
+def _managers() -> Iterator[psutil.Process]:
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if child.status() != psutil.STATUS_ZOMBIE and MANAGER_WORD in child.cmdline():
-                return True
-    return False
+                yield child
+
+
+def state_of(experiment: Experiment) -> str | None:
+    """The state of an experiment in NNI's terms, or `SILENT`; None if its manager has ended."""
+    try:
+        return str(experiment.get_status())
+    except requests.RequestException:
+        return SILENT if manager_lives() else None
 
 
 def is_kept(experiment: str) -> bool:

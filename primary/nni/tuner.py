@@ -27,7 +27,7 @@ from aiperf.storage.logs import open_log
 from primary.background.outputs import ignore_hangups
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.plain import load, read_plainly
-from primary.nni.portal import GUARDED, end_in, port_of
+from primary.nni.portal import CHANNEL, GUARDED, end_in, own_channel, port_of
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
             raise RuntimeError(OPEN_PORTAL.format(run=run))
         read_plainly()
         ignore_hangups()  # NNI's manager starts its children with every signal as it is by default
-        super().__init__()
+        super().__init__(own_channel())
         self._paths = RunPaths(Path(run))
-        self._port = port_of("NNI_TUNER_COMMAND_CHANNEL")
+        self._port = port_of(CHANNEL)
         self._writing = threading.Lock()
         with open_log(self._paths.primary_output) as output:
             self._primary = subprocess.Popen(
@@ -93,6 +93,7 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
         try:
             self._serve()
         finally:
+            self.stopping = True
             assert self._primary.stdin is not None
             with contextlib.suppress(OSError):
                 self._primary.stdin.close()
@@ -169,7 +170,11 @@ class AiperfTuner(MsgDispatcherBase):  # type: ignore[misc]
             "parameters": offer.parameters,
             "parameter_index": 0,
         }
-        self.send(CommandType.NewTrialJob, json.dumps(content))
+        try:
+            self.send(CommandType.NewTrialJob, json.dumps(content))
+        except Exception as error:  # whatever NNI's channel raises when it has given its manager up
+            if not self.stopping:
+                log.error("NNI's manager does not take trial %d: %s: %s", offer.trial, type(error).__name__, error)
 
     def _end_in(self, left_s: float) -> None:
         try:

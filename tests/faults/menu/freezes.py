@@ -1,4 +1,4 @@
-"""SIGSTOP of a rank, an agent or the primary, and SIGCONT."""
+"""SIGSTOP of a rank, an agent, the primary or NNI's manager, and SIGCONT."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from tests.faults.attacked import SILENCE_S, Attacked
 OTHERS_EPOCHS = 2
 """Others complete this many meanwhile."""
 
+CONDUCT = {"primary": 1.5 * SILENCE_S, "manager": 30.0}
+"""Processes that conduct the run, and the longest time for which they are stopped."""
+
 
 class Freeze:
     """Ranks and agents: until others have worked on, or until they are given up and killed.
 
-    The primary: for up to more than the silence that it takes for a loss.
+    The primary: for up to more than the silence that it takes for a loss; NNI's manager: for up to
+    more than NNI waits for an answer.
     """
 
-    variants: ClassVar[tuple[str, ...]] = ("rank", "rank for good", "agent", "agent for good", "primary")
+    variants: ClassVar[tuple[str, ...]] = ("rank", "rank for good", "agent", "agent for good", "primary", "manager")
 
     def missing(self) -> str:
         return ""
@@ -37,8 +41,8 @@ class Freeze:
         before = run.epochs()
         ask(lambda: victim.send_signal(signal.SIGSTOP), None)
         try:
-            if kind == "primary":
-                time.sleep(draw.uniform(0.2, 1.5 * SILENCE_S))  # the fault itself: nothing else happens meanwhile
+            if kind in CONDUCT:  # the fault itself: nothing else happens meanwhile
+                time.sleep(draw.uniform(0.2, CONDUCT[kind]))
             elif for_good:
                 run.wait(lambda: not lives(victim))
             else:

@@ -109,6 +109,14 @@ def test_nobody_may_ask_what_a_run_does_not_need(under_nni: LiveRun, method: str
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("target", ["/tuner", "/TUNER/", "/%74uner?manager=1", f"/tuner?manager={'0' * 32}&manager="])
+def test_the_tuner_of_another_manager_does_not_take_the_place_of_this_one_s(under_nni: LiveRun, target: str) -> None:
+    """It asks the next manager at the port of its own, if that was killed."""
+    status, reason = ask(under_nni.port, target, headers=UPGRADE)
+    assert (status, b"this manager" in reason) == (403, True)
+    assert under_nni.portal.status == "RUNNING"
+
+
 @pytest.mark.parametrize(
     "headers",
     [

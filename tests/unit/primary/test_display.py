@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from aiperf.facts import Measured
 from aiperf.messages import Progress
 from primary.display.state import ReplicaView, RunView
-from primary.display.terminal import LineDisplay, TerminalDisplay, picture, summary
+from primary.display.terminal import KEPT_BYTES, LineDisplay, TerminalDisplay, open_display, picture, summary
 from testing.hand_made import ManualClock
 
 
@@ -90,3 +94,38 @@ def test_displays_write_to_their_stream() -> None:
     terminal.refresh(view())
     terminal.close()
     assert "something" in screen.getvalue()
+
+
+def test_what_a_full_disk_does_not_take_is_printed_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, write = 10, os.write
+
+    def takes_what_fits(number: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = write(number, data[:room])
+        room -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", takes_what_fits)
+    file = tmp_path / "primary.out"
+    with file.open("w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        display = open_display(ManualClock())
+        display.event("replica 0 is lost")
+        display.event("replica 1 waits for storage")
+        assert file.read_text() == "replica 0 "
+        room = 10_000_000
+        display.close()
+        lines = ["replica 0 is lost", "replica 1 waits for storage"]
+        assert file.read_text().splitlines() == lines
+        room = 0
+        for number in range(KEPT_BYTES // 10):
+            display.event(f"trial {number:04d}")
+        room = 10_000_000
+        display.event("the end")
+    *_, last, end = file.read_text().splitlines()
+    assert (last, end) == (f"trial {KEPT_BYTES // 10 - 1:04d}", "the end")
+    assert len(file.read_bytes()) < KEPT_BYTES + 200

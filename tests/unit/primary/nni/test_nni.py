@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import requests
+from nni.experiment import launcher
 
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.facts import EpochFacts
 from aiperf.history.bodies import TrialEnded
 from primary import preflight
+from primary.nni.experiment import StorageNote
 from primary.nni.follower import End, Follower
+from primary.nni.start import MANAGER_WORD, SILENT, patient_start, state_of
 from primary.nni.trial import final_metrics
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
-from testing.hand_made import HandMadeRun
+from testing.hand_made import HandMadeRun, ManualClock
 
 
 def accuracies(news: list[EpochFacts | End]) -> list[float | None]:
@@ -92,3 +101,60 @@ def test_the_primary_gets_the_devices_that_nni_hides_from_its_tuner(monkeypatch:
     assert {"CUDA_VISIBLE_DEVICES", "NNI_MODE"}.isdisjoint(primary_environment())
     monkeypatch.setenv(KEPT_VISIBLE, "2,3")
     assert primary_environment()["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_a_manager_that_is_suspended_is_no_manager_that_has_ended() -> None:
+    def does_not_answer() -> str:
+        raise requests.Timeout
+
+    experiment: Any = SimpleNamespace(get_status=does_not_answer)
+    program = [sys.executable, "-c", "print(flush=True); input()", MANAGER_WORD]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
+        assert manager.stdout is not None
+        manager.stdout.readline()
+        assert state_of(experiment) == SILENT
+        manager.kill()
+        manager.wait()
+        assert state_of(experiment) is None
+    experiment.get_status = lambda: "RUNNING"
+    assert state_of(experiment) == "RUNNING"
+
+
+def test_it_is_said_when_the_run_directory_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, folder = ManualClock(), tmp_path / "run"
+    folder.write_text("")
+    note = StorageNote(folder, clock)
+    for _ in range(20):
+        note.look()
+        clock.pause(1)
+    folder.unlink()
+    folder.mkdir()
+    for _ in range(20):
+        note.look()
+        clock.pause(1)
+    refused, mended = capsys.readouterr().err.splitlines()
+    assert refused.startswith(f"the run waits for storage: {folder} cannot be written: ")
+    assert mended == "the run can write again"
+
+
+class _OtherManager(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_no_experiment_is_started_in_the_manager_of_another_command() -> None:
+    with HTTPServer(("127.0.0.1", 0), _OtherManager) as server, patient_start(ManualClock()):
+        threading.Thread(target=server.serve_forever).start()
+        port = server.server_port
+        try:
+            with pytest.raises(RuntimeError, match=f"port {port} is another process's"):
+                launcher._check_rest_server(port)
+        finally:
+            server.shutdown()
