@@ -165,7 +165,7 @@ class _AgentProgram:
         cluster, node = self._cluster, self._cluster.machine.node
         memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
         bench = Bench(
-            cluster.machine, cluster.dataset, clock, cluster.slowness(self._replica),
+            cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
             cluster.rank_failures(self._replica, self._start),
         )  # fmt: skip
 

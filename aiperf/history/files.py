@@ -25,7 +25,7 @@ from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor
 from aiperf.history.damage import Damage, DamageKind
 from aiperf.history.fencing import reading_order
-from aiperf.history.records import Record, decode_record, encode_record
+from aiperf.history.records import Record, checked_record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
@@ -91,7 +91,7 @@ class HistoryWriter:
             raise self._failure
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         time_ms = self.clock.utc_ms_at(monotonic_ms)
-        record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
+        record = checked_record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
         self._group.append(line)
         if not self._group_due:
