@@ -89,6 +89,7 @@ class AwakeWaits(Generic[T]):
     def __init__(self, wait: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._wait = wait
         self._seconds = seconds
+        self._tick_s = min(seconds / TICKS, MOST_TICK_S)
         self._task: asyncio.Task[Any] | None = None
         """Waits now."""
         self._due_s = 0.0
@@ -101,8 +102,7 @@ class AwakeWaits(Generic[T]):
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()
-        left_s, tick_s = self._seconds, min(self._seconds / TICKS, MOST_TICK_S)
-        part_s = self._seconds / 2
+        left_s, part_s = self._seconds, self._seconds / 2
         while True:
             began_s = loop.time()
             self._limit(task, began_s + part_s)
@@ -115,11 +115,11 @@ class AwakeWaits(Generic[T]):
                 self._task = None
                 if self._expired:
                     task.uncancel()
-            if loop.time() - began_s - part_s <= max(tick_s, LATE_S):
+            if loop.time() - began_s - part_s <= max(self._tick_s, LATE_S):
                 left_s -= part_s
-            if left_s <= tick_s / 2:
+            if left_s <= self._tick_s / 2:
                 raise TimeoutError
-            part_s = tick_s
+            part_s = self._tick_s
 
     def _limit(self, task: asyncio.Task[Any], due_s: float) -> None:
         """Cancel the task at that time if it still waits then."""

@@ -112,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 due.append(heapq.heappop(timers)[2])
             for _ in range(len(due)):
                 call = due.popleft()
-                if isinstance(call, asyncio.Future):
+                if not isinstance(call, _Call):
                     if not call.cancelled():
                         call.set_result(None)
                 elif call.callback is not None:

@@ -85,7 +85,7 @@ class VirtualWrites:
         if self._killed or not self._actions:
             self._busy = False
             return
-        if (left_s := self._storage.left_s) > 0:
+        if self._storage.refuses_until_s and (left_s := self._storage.left_s) > 0:
             if self._storage.reason:
                 self._listener(self._storage.reason)
             self._storage.loop.call_later(left_s, self._write_again)
