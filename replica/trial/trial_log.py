@@ -54,8 +54,6 @@ class TrialLog:
         self.accuracies: list[float] = []
         """The same in order; another list at every change."""
         self._best: float | None = None
-        self._last = 0
-        """The last epoch that has a quality."""
         self._own: set[int] = set()
         """Epochs of this trial."""
         self._phase: Phase = "idle"
@@ -164,13 +162,12 @@ class TrialLog:
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
-        if self._last >= epoch:
+        if self._qualities and next(reversed(self._qualities)) >= epoch:  # they are in order
             self._keep({number: quality for number, quality in self._qualities.items() if number < epoch})
 
     def _keep(self, qualities: dict[int, float]) -> None:
         self._qualities, self.accuracies = qualities, list(qualities.values())
         self._best = max(self.accuracies, default=None)
-        self._last = max(qualities, default=0)
 
     def end(self, reason: Literal["completed", "early_stop"]) -> None:
         """Record the end of the training, with the accuracy predicted from it in warm-up rounds."""
