@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -80,6 +80,71 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class AwakeWaits(Generic[T]):
+    """`wait_awake` for one thing after the other.
+
+    A wait that is short leaves its timer to the next one: there are millions.
+    """
+
+    def __init__(self, wait: Callable[[], Awaitable[T]], seconds: float) -> None:
+        self._wait = wait
+        self._seconds = seconds
+        self._tick_s = min(seconds / TICKS, MOST_TICK_S)
+        self._task: asyncio.Task[Any] | None = None
+        """Waits now."""
+        self._due_s = 0.0
+        """When its part of the time is over."""
+        self._expired = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def next(self) -> T:
+        """The result of one more wait. Raises TimeoutError."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        left_s, part_s = self._seconds, self._seconds / 2
+        while True:
+            began_s = loop.time()
+            self._limit(task, began_s + part_s)
+            try:
+                return await self._wait()
+            except asyncio.CancelledError:
+                if not self._expired or task.cancelling() > cancelled_before + 1:
+                    raise
+            finally:
+                self._task = None
+                if self._expired:
+                    task.uncancel()
+            if loop.time() - began_s - part_s <= max(self._tick_s, LATE_S):
+                left_s -= part_s
+            if left_s <= self._tick_s / 2:
+                raise TimeoutError
+            part_s = self._tick_s
+
+    def _limit(self, task: asyncio.Task[Any], due_s: float) -> None:
+        """Cancel the task at that time if it still waits then."""
+        self._task, self._due_s, self._expired = task, due_s, False
+        if self._timer is None:
+            self._timer = task.get_loop().call_at(due_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._task is None:
+            return
+        loop = self._task.get_loop()
+        if loop.time() < self._due_s:  # of an earlier wait
+            self._timer = loop.call_at(self._due_s, self._ring)
+        else:
+            self._expired = True
+            self._task.cancel()
+
+    def close(self) -> None:
+        """Give the timer back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 async def wait_awake(wait: Callable[[], Awaitable[T]], seconds: float) -> T:
     """The result of `wait()`, for which at most `seconds` pass while this process is awake.
 
@@ -92,22 +157,11 @@ async def wait_awake(wait: Callable[[], Awaitable[T]], seconds: float) -> T:
     is late: a primary need not wake every few seconds for each of thousands of replicas that send
     in time. `wait` is cancelled and called again after each part, and must lose nothing by that.
     """
-    loop = asyncio.get_running_loop()
-    left_s, tick_s = seconds, min(seconds / TICKS, MOST_TICK_S)
-    part_s = seconds / 2
-    while True:
-        began_s = loop.time()
-        try:
-            async with asyncio.timeout(part_s) as limit:
-                return await wait()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        if loop.time() - began_s - part_s <= max(tick_s, LATE_S):
-            left_s -= part_s
-        if left_s <= tick_s / 2:
-            raise TimeoutError
-        part_s = tick_s
+    waits = AwakeWaits(wait, seconds)
+    try:
+        return await waits.next()
+    finally:
+        waits.close()
 
 
 LENGTH = len("2026-01-31T12:00:00.000Z")

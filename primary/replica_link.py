@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast, get_args
 
 from aiperf import __version__
-from aiperf.clock import Clock, wait_awake
+from aiperf.clock import AwakeWaits, Clock
 from aiperf.errors import AiperfError, MessageError
 from aiperf.message_lines import decode_to_primary, encode
 from aiperf.messages import (
@@ -83,6 +83,7 @@ class ReplicaLink:
         self._next = process.next_message if isinstance(process, HandsOver) else self._decoded
         self._spec = spec
         self._silence_s = silence_s
+        self._in_time = AwakeWaits(self._next, silence_s)
         self._ready = False
         self._ended = False
         """True after the last message."""
@@ -153,10 +154,11 @@ class ReplicaLink:
     async def _next_message(self) -> ToPrimary:
         try:
             # Before it is ready it may wait in a queue.
-            message = await (wait_awake(self._next, self._silence_s) if self._ready else self._next())
+            message = await (self._in_time.next() if self._ready else self._next())
             if message is not None:
                 return message
             self._ended = True
+            self._in_time.close()
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
         except TimeoutError:

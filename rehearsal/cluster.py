@@ -16,14 +16,15 @@ from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message, TrainRequest, Unable
 from aiperf.run_directory.paths import RunPaths
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
+from rehearsal.knowledge import SharedKnowledge
 from rehearsal.machine.file import MachineFile
 from rehearsal.trainer import Bench, ModelledTrainer
 from rehearsal.virtual.clock import VirtualClock
+from rehearsal.virtual.files import KeptFiles
 from rehearsal.virtual.loop import VirtualLoop
 from rehearsal.virtual.processes import Send, VirtualProcess
 from rehearsal.virtual.storage import SharedStorage, VirtualWrites
 from replica.agent import Agent
-from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 from replica.storage import StorageReports
 from replica.trial.context import ReplicaContext
@@ -50,7 +51,8 @@ class Cluster:
         settings = self.machine.storage
         self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
         self.dataset: Dataset = self.config.dataset
-        self.knowledge = Knowledge(self.paths)
+        self.files = KeptFiles()
+        self.knowledge = SharedKnowledge(self.paths, self.files)
         """Of all replicas: each would read the same."""
         self.processes: dict[int, VirtualProcess] = {}
         """The last process of each replica."""
@@ -146,7 +148,7 @@ class _AgentProgram:
             send(message)
 
         reports = StorageReports(count_and_send)
-        writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock)
+        writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock, create=cluster.files.create)
         try:
             agent = Agent(self._context(writer, clock, count_and_send))
             writer.in_background(agent.break_off, partial(self._write_by, reports))
@@ -165,7 +167,7 @@ class _AgentProgram:
         cluster, node = self._cluster, self._cluster.machine.node
         memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
         bench = Bench(
-            cluster.machine, cluster.dataset, clock, cluster.slowness(self._replica),
+            cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
             cluster.rank_failures(self._replica, self._start),
         )  # fmt: skip
 

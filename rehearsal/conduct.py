@@ -169,10 +169,11 @@ class _Conductor:
         self._living.add(number)
         claim = Claim(self._paths.claims, self._clock, machine=_PrimaryNode(number, self._living), show=lambda _: None)
         start = self._start(claim)
-        writer = HistoryWriter(self._paths, "primary", self._clock)
+        writer = HistoryWriter(self._paths, "primary", self._clock, create=self._cluster.files.create)
         for body in (start.resumption, *start.closings):
             if body is not None:
                 writer.append(body)
+        self._cluster.files.flush()  # orphans look for the first record of another primary
         digest = open_digest(self._paths, writer, start.digest)
         context = RunContext(
             config=self._config, paths=self._paths, launcher=ClusterLauncher(self._cluster), writer=writer,
@@ -180,7 +181,10 @@ class _Conductor:
             released_ms=start.released_ms, digest=digest,
         )  # fmt: skip
         dispatcher = Dispatcher(context)
-        threads = [VirtualWrites(self._cluster.storage, lambda _: None) for _ in range(2)]
+        threads = [
+            VirtualWrites(self._cluster.storage, lambda _: None),
+            VirtualWrites(self._cluster.storage, lambda _: None, self._cluster.knowledge.note_write),
+        ]
         writer.in_background(lambda _: dispatcher.interrupt(), lambda *_: threads[0])
         digest.in_background(lambda *_: threads[1])
         working = asyncio.create_task(dispatcher.run())
@@ -197,6 +201,7 @@ class _Conductor:
     def _start(self, claim: Claim) -> Start:
         if self._outcome.primaries == 1:
             return Start(claim, open_work(self._config))
+        self._cluster.files.flush()
         return prepare_resumption(self._paths, self._config, claim, False, self._clock.utc_ms())
 
     async def _watch(self, working: asyncio.Task[EndReason]) -> bool:

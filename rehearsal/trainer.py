@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from math import exp
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress, TrainRequest
-from aiperf.network.json_files import read_architecture
-from aiperf.network.operations import NetworkCount, count
+from aiperf.network.architecture import Architecture
+from aiperf.network.operations import totals
 from aiperf.rules.rounds import out_of_patience
 from aiperf.source_code import source_hash
 from rehearsal.machine.curve import Curve
@@ -35,6 +35,8 @@ class Bench:
     machine: MachineFile
     dataset: Dataset
     clock: Clock
+    load: Callable[[str], Architecture]
+    """Gives the architecture of a hash."""
     slower: float = 1.0
     """How many times longer everything takes here."""
     fails: Callable[[float], float | None] = field(default=lambda seconds: None)
@@ -47,11 +49,6 @@ def _source() -> str:
     return source_hash()
 
 
-@lru_cache(maxsize=256)
-def _counted(path: str, architecture_hash: str) -> NetworkCount:
-    return count(read_architecture(Path(path)))
-
-
 class ModelledTrainer(Trainer):
     """Reports what a training on the machine would, at the times at which it would."""
 
@@ -62,10 +59,8 @@ class ModelledTrainer(Trainer):
         self._begin = Begin(trial=0)
         self._kept_s = 0.0
         """When the last checkpoint was written."""
-        counted = _counted(request.architecture_path, request.architecture_hash or "")
-        self.pace: Pace = pace_of(
-            bench.machine, counted.operations, counted.parameters, request.batch_size, bench.dataset
-        )
+        operations, weights = totals(bench.load(request.architecture_hash or ""))
+        self.pace: Pace = pace_of(bench.machine, operations, weights, request.batch_size, bench.dataset)
         chosen = {"learning_rate": request.learning_rate}
         self._curve = Curve(bench.machine.curve, request.architecture_hash or "", chosen, request.seed)
         node = bench.machine.node

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aiperf.network.architecture import Architecture
-from aiperf.network.operations import count
+from aiperf.network.operations import totals
 
 TRAINED_COPIES = 3
 """Weights, gradients and momentum."""
@@ -57,19 +57,19 @@ class Limits:
 
 
 def _size_of(architecture: Architecture) -> Size:
-    counted = count(architecture)
-    return Size(counted.parameters, counted.operations.total, architecture.depth)
+    operations, parameters = totals(architecture)
+    return Size(parameters, operations.total, architecture.depth)
 
 
 def growth_limits(
     initial: Architecture, growth: float, memory_bytes: int | None, batch_size: int, activation_bytes: int
 ) -> Limits:
     """Limits of `growth` times the initial architecture, and of the memory of an accelerator."""
-    counted = count(initial)
+    size = _size_of(initial)
     return Limits(
-        parameters=int(counted.parameters * growth),
-        operations=int(counted.operations.total * growth),
-        depth=int(initial.depth * growth),
+        parameters=int(size.parameters * growth),
+        operations=int(size.operations * growth),
+        depth=int(size.depth * growth),
         memory_bytes=memory_bytes,
         batch_size=batch_size,
         activation_bytes=activation_bytes,
@@ -78,7 +78,7 @@ def growth_limits(
 
 def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:
     """Estimated bytes of a training: weights three times, and outputs for the backward pass."""
-    return _memory(architecture, count(architecture).parameters, batch_size, activation_bytes)
+    return _memory(architecture, totals(architecture)[1], batch_size, activation_bytes)
 
 
 def _memory(architecture: Architecture, parameters: int, batch_size: int, activation_bytes: int) -> int:

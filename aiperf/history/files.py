@@ -25,10 +25,10 @@ from aiperf.history.chain import first_link, hash_of
 from aiperf.history.cursor import Cursor
 from aiperf.history.damage import Damage, DamageKind
 from aiperf.history.fencing import reading_order
-from aiperf.history.records import Record, decode_record, encode_record
+from aiperf.history.records import Record, checked_record, decode_record, encode_record
 from aiperf.outside.reading import shortened
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.appended import AppendedFile
+from aiperf.storage.appended import Appendable, AppendedFile, CreateFile
 from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
 from aiperf.storage.words import why_not_written
@@ -48,7 +48,10 @@ class HistoryWriter:
     were appended while it wrote are its next group. Raises StorageError if the file cannot be made.
     """
 
-    def __init__(self, paths: RunPaths, role: str, clock: Clock, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self, paths: RunPaths, role: str, clock: Clock, patience: Patience = PATIENCE,
+        create: CreateFile = AppendedFile,
+    ) -> None:  # fmt: skip
         self.clock = clock
         """The clock of its records."""
         self._root = paths.root
@@ -64,7 +67,7 @@ class HistoryWriter:
         self._failure: StorageError | None = None
         try:
             self._head = patience.attempt(lambda: first_link(paths), paths.run)
-            self.name, self._file = _create_exclusively(paths, role, patience)
+            self.name, self._file = _create_exclusively(paths, role, patience, create)
         except OSError as error:
             raise self._cause(error) from error
 
@@ -91,7 +94,7 @@ class HistoryWriter:
             raise self._failure
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         time_ms = self.clock.utc_ms_at(monotonic_ms)
-        record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
+        record = checked_record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
         self._group.append(line)
         if not self._group_due:
@@ -189,11 +192,11 @@ class HistoryWriter:
         self.close(LAST_RECORDS_S)
 
 
-def _create_exclusively(paths: RunPaths, role: str, patience: Patience) -> tuple[str, AppendedFile]:
+def _create_exclusively(paths: RunPaths, role: str, patience: Patience, create: CreateFile) -> tuple[str, Appendable]:
     for start in count(1):
         name = f"{role}-{start}"
         with contextlib.suppress(FileExistsError):
-            return name, AppendedFile(paths.history_file(name), paths.root, paths.run, patience)
+            return name, create(paths.history_file(name), paths.root, paths.run, patience)
     raise AssertionError
 
 

@@ -11,7 +11,9 @@ import errno
 import logging
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from aiperf.errors import StorageError
 from aiperf.storage.durable import sync
@@ -21,6 +23,23 @@ from aiperf.storage.patience import Patience
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 1 << 20
+
+
+class Appendable(Protocol):
+    """A file that one process appends to, each time durably."""
+
+    def append(self, data: bytes) -> None:
+        """Write at the end. Raises OSError, StorageError."""
+
+    def look(self) -> bool:
+        """Restore the file if it is no longer under its name; True if it had to be."""
+
+    def close(self) -> None:
+        """Close the file; further appends fail."""
+
+
+CreateFile = Callable[[Path, Path, Path, Patience], Appendable]
+"""Creates a file exclusively: its path, the run directory, and a file of that (`check_root`)."""
 
 
 class AppendedFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Protocol
 
 T0_MS = 1_700_000_000_000
@@ -17,6 +18,9 @@ class TimeKeeper(Protocol):
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
+
+    def after(self, seconds: float) -> Awaitable[None]:
+        """Comes when some time has passed."""
 
 
 class VirtualClock:
@@ -49,7 +53,7 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass; other tasks continue."""
-        await asyncio.sleep(seconds)
+        await (self._loop.after(seconds) if seconds > 0 else asyncio.sleep(0))
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""

@@ -56,8 +56,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._owed_s = 0.0
-        self._due = deque[_Call]()
-        self._timers: list[tuple[float, int, _Call]] = []
+        self._due = deque[_Call | asyncio.Future[None]]()
+        """Calls, and sleeps that are over."""
+        self._timers: list[tuple[float, int, _Call | asyncio.Future[None]]] = []
         """A heap. Of equal times the one that was set first is the first."""
         self._numbers = count()
 
@@ -68,6 +69,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def advance(self, seconds: float) -> None:
         """Let time pass for code that waits without the loop."""
         self._now_s += seconds
+
+    def after(self, seconds: float) -> asyncio.Future[None]:
+        """Is done after some seconds: `asyncio.sleep` takes several times as long for it."""
+        future: asyncio.Future[None] = asyncio.Future(loop=self)
+        heapq.heappush(self._timers, (self._now_s + seconds, next(self._numbers), future))
+        return future
 
     def owe(self, seconds: float) -> None:
         """Let the work for a thread that is being done take this long."""
@@ -85,7 +92,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call after some seconds."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        call = _Call(callback, args, context)
+        heapq.heappush(self._timers, (self._now_s + delay, next(self._numbers), call))
+        return call
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at a time."""
@@ -103,7 +112,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 due.append(heapq.heappop(timers)[2])
             for _ in range(len(due)):
                 call = due.popleft()
-                if call.callback is not None:
+                if not isinstance(call, _Call):
+                    if not call.cancelled():
+                        call.set_result(None)
+                elif call.callback is not None:
                     try:
                         call.context.run(call.callback, *call.args)
                     except (SystemExit, KeyboardInterrupt):
@@ -114,7 +126,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Let the time pass until the next timer. Raises DeadlockError if there is none."""
         timers = self._timers
-        while timers and timers[0][2].callback is None:
+        while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
             raise DeadlockError("every task waits for another: the run would hang")

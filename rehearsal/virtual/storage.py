@@ -56,12 +56,14 @@ class SharedStorage:
 class VirtualWrites:
     """The thread of a process that writes: `aiperf.storage.in_order.InOrder` in virtual time.
 
-    `listener` hears the reason of a wait for storage, and "" at its end.
+    `listener` hears the reason of a wait for storage, and "" at its end; `written` is called after
+    each action.
     """
 
-    def __init__(self, storage: SharedStorage, listener: Listener) -> None:
+    def __init__(self, storage: SharedStorage, listener: Listener, written: Callable[[], object] | None = None) -> None:
         self._storage = storage
         self._listener = listener
+        self._written = written
         self._actions: deque[Action] = deque()
         self._given = 0
         self._done = 0
@@ -83,7 +85,7 @@ class VirtualWrites:
         if self._killed or not self._actions:
             self._busy = False
             return
-        if (left_s := self._storage.left_s) > 0:
+        if self._storage.refuses_until_s and (left_s := self._storage.left_s) > 0:
             if self._storage.reason:
                 self._listener(self._storage.reason)
             self._storage.loop.call_later(left_s, self._write_again)
@@ -101,6 +103,8 @@ class VirtualWrites:
 
     def _note(self) -> None:
         self._done += 1
+        if self._written is not None:
+            self._written()
         while self._waiting and self._waiting[0][0] <= self._done:
             self._waiting.popleft()[1]()
 

@@ -45,6 +45,11 @@ class Knowledge:
         """A block in which no other thread reads: all that is asked in it is of one cursor."""
         return self._lock
 
+    @property
+    def digest(self) -> str | None:
+        """The digest that is followed; None: the raw records."""
+        return self._evidence.digest
+
     def follow(self, digest: str | None) -> None:
         """Read a digest from now on, by the name of its primary; None: the raw records."""
         with self._lock:

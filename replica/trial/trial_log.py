@@ -27,7 +27,7 @@ from aiperf.messages import (
     TrainerExchange,
     TrainerProgress,
 )
-from aiperf.network.operations import Operations, count
+from aiperf.network.operations import Operations, totals
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import plan_round
 from replica.search.kept_weights import KeptWeights
@@ -113,7 +113,7 @@ class TrialLog:
     def start(self, plan: Plan, weights: KeptWeights | None) -> None:
         """Record what the trial trains, and from which weights it starts."""
         self._epochs = plan_round(self._job.round, self._context.config.max_epochs).epochs
-        self._cost = count(plan.proposal.architecture).operations
+        self._cost = totals(plan.proposal.architecture)[0]
         self._context.writer.append(_start_record(self._context, self._job, plan, weights, self._epochs))
         self._context.report(start_of(self._job.trial, plan, self._epochs, self._cost))
 
@@ -162,7 +162,7 @@ class TrialLog:
 
     def _reach(self, epoch: int) -> None:
         """Drop epochs that the trial which this one resumes had reached and this one repeats."""
-        if max(self._qualities, default=0) >= epoch:
+        if self._qualities and next(reversed(self._qualities)) >= epoch:  # they are in order
             self._keep({number: quality for number, quality in self._qualities.items() if number < epoch})
 
     def _keep(self, qualities: dict[int, float]) -> None:

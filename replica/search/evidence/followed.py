@@ -21,7 +21,8 @@ class FollowedEvidence:
     def __init__(self, paths: RunPaths, evidence: Evidence | None = None) -> None:
         self.now: Evidence = evidence or RecordedEvidence(HistoryReader(paths))
         self._paths = paths
-        self._digest: str | None = None
+        self.digest: str | None = None
+        """The digest that is followed; None: the raw records."""
         self._distrusted: set[str] = set()
         self._own: dict[int, int] = {}
         """The last trial that a replica of this process has started, by replica."""
@@ -29,15 +30,15 @@ class FollowedEvidence:
     def follow(self, digest: str | None) -> None:
         """Read a digest from now on, by the name of its primary; None: the raw records."""
         name = None if digest in self._distrusted else digest
-        if name != self._digest:
-            self._digest, paths = name, self._paths
+        if name != self.digest:
+            self.digest, paths = name, self._paths
             self.now = RecordedEvidence(HistoryReader(paths)) if name is None else of_digest(paths, name)
 
     def distrust(self, reason: object) -> None:
         """Read the raw records in place of the digest; no-op without one."""
-        if self._digest is not None:
-            log.error("the digest %s is not used, but the raw records: %s", self._digest, reason)
-            self._distrusted.add(self._digest)
+        if self.digest is not None:
+            log.error("the digest %s is not used, but the raw records: %s", self.digest, reason)
+            self._distrusted.add(self.digest)
             self.follow(None)
 
     def read(self) -> None:
