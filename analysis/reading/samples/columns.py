@@ -130,22 +130,21 @@ def _table(samples: Sequence[_Sample]) -> Series | None:
     count, every = len(samples[0].accelerators), [gpu for sample in samples for gpu in sample.accelerators]
     if any(len(sample.accelerators) != count for sample in samples):
         return None
-    use, used, size, power, energy = (
-        _sums([getattr(gpu, name) for gpu in every], count, len(samples))
+    sums = [
+        column
         for name in ("use", "memory_used", "memory_total", "power", "energy")
-    )
+        if (column := _sums([getattr(gpu, name) for gpu in every], count, len(samples))) is not None
+    ]
     quoted = np.frombuffer(('"' + '""'.join([sample.time for sample in samples]) + '"').encode(), np.uint8)
     times = times_of(quoted.reshape(-1, TIME_BYTES)) if quoted.size == TIME_BYTES * len(samples) else None
-    if times is None or any(column is None for column in (use, used, size, power, energy)):
-        return None
-    table = np.empty((len(samples), len(COLUMNS)))
     plain = [np.array([getattr(sample, name) for sample in samples]) for name in PLAIN]
-    if (plain[3] == 0).any():
+    if times is None or len(sums) < 5 or (plain[3] == 0).any():
         return None
+    use, used, size, power, energy = sums
     with np.errstate(all="ignore"):
         share = np.where(size > 0, 100 * used / size, np.nan)
-        table[:] = np.column_stack([times, np.full(len(samples), float(count)), use / max(1, count), share, power,
-                                    energy / MJ_PER_J, *plain, 100 * plain[2] / plain[3]])  # fmt: skip
+        table = np.column_stack([times.astype(np.float64), np.full(len(samples), float(count)), use / max(1, count),
+                                 share, power, energy / MJ_PER_J, *plain, 100 * plain[2] / plain[3]])  # fmt: skip
     return None if np.isinf(table).any() else table
 
 
