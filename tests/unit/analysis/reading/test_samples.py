@@ -49,7 +49,8 @@ def test_columns_are_the_lines_one_by_one(tmp_path: Path, seals: bool, accelerat
 
 CHANGES = (
     (b'"cpu_percent": ', b'"cpu_percent": -'), (b"memory_total_bytes", b"other"), (b"}\n", b"}\n\n"),
-    (b"T22:", b"T25:"), (b"1099511627776", b"0"), (b"81559.0", b"0"), (b"81559.0", b"1e999"), (b"81559.0", b"null"), (b"}\n", b"}"),
+    (b"T22:", b"T25:"), (b"1099511627776", b"0"), (b"81559.0", b"0"), (b"81559.0", b"1e999"), (b"81559.0", b"null"),
+    (b"}\n", b"}"),
     (b'"DCGM_FI_DEV_POWER_USAGE"', b'"version"'), (b'"cpu_percent"', b'"\\u0076ersion"'), (b'.000Z"', b'.000+01:00"'),
     (b', "cpu', b',\n"cpu'), (b'"accelerators": [{', b'"accelerators": [{}, {'), (b"}\n{", b"} {"),
     (b"crc32", b"crc33"), (b'"DCGM_FI_DEV_FB_USED"', b'"used"'),
