@@ -130,15 +130,14 @@ def _replicas(report: Report) -> pd.DataFrame:
 
 def _epochs(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
-    rows = []
+    names = ("images_trained", "images_evaluated", "correct", "loss", "validation_loss", "learning_rate")
+    columns: dict[str, list[Any]] = {name: [] for name in ("trial", "epoch", "t_s", *names)}
     for number, trial in sorted(data.ledger.trials.items()):
-        for epoch, completed in sorted(trial.epochs.items()):
-            body = completed.body
-            t_s = (data.ledger.corrected(trial.writer, completed.time_ms) - (data.start_ms or 0)) / 1000
-            rows.append(
-                (number, epoch, t_s, body.images_trained, body.images_evaluated, body.correct, body.loss,
-                 body.validation_loss, body.learning_rate)
-            )  # fmt: skip
-    columns = ["trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
-               "learning_rate"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
+        own = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
+        columns["trial"] += [number] * len(own)
+        columns["epoch"] += sorted(trial.epochs)
+        since_ms = data.ledger.offsets_ms.get(trial.writer, 0) + (data.start_ms or 0)
+        columns["t_s"] += [(completed.time_ms - since_ms) / 1000 for completed in own]
+        for name in names:
+            columns[name] += [getattr(completed.body, name) for completed in own]
+    return pd.DataFrame(columns)

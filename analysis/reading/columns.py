@@ -30,6 +30,7 @@ _DIGITS, _REPLICA_DIGITS, _TRIAL_DIGITS = 15, 6, 9
 """Most digits of a number, and of some in a phase (as `aiperf.history.decoding.scan` has them)."""
 
 _TIME = b'"0000-00-00T00:00:00.000Z"'
+TIME_BYTES = len(_TIME)
 _DAY = slice(1, 11)
 _PLACES_OF_TIME = ((12, 36_000_000), (13, 3_600_000), (15, 600_000), (16, 60_000), (18, 10_000), (19, 1000),
                    (21, 100), (22, 10), (23, 1))  # fmt: skip
@@ -146,19 +147,29 @@ def _piece(text: _Text, writer: bytes, first: int) -> PieceColumns:
 
 def _times(text: _Text, at: Numbers) -> tuple[Numbers, Numbers]:
     """UTC milliseconds, and the places behind them."""
-    rows = text.rows(at, len(_TIME))
+    found = times_of(text.rows(at, TIME_BYTES))
+    if found is None:
+        raise _StrangeError
+    return found, at + TIME_BYTES
+
+
+def times_of(rows: Bytes) -> Numbers | None:
+    """UTC milliseconds of times in quotes, (times, TIME_BYTES); None if one is of another form."""
     digits = rows - ord("0")
     template = np.frombuffer(_TIME, np.uint8)
     is_digit = template == ord("0")
     if (rows[:, ~is_digit] != template[~is_digit]).any() or (digits[:, is_digit] > 9).any():
-        raise _StrangeError
+        return None
     milliseconds = np.zeros(len(rows), np.int64)
     for place, worth in _PLACES_OF_TIME:
         milliseconds += digits[:, place] * np.int64(worth)
     # No hour from 24 on, and no minute or second from 60 on.
     if (digits[:, 12] * 10 + digits[:, 13] > 23).any() or (digits[:, (15, 18)] > 5).any():
-        raise _StrangeError
-    return milliseconds + _days_ms(rows[:, _DAY]), at + len(_TIME)
+        return None
+    try:
+        return milliseconds + _days_ms(rows[:, _DAY])
+    except _StrangeError:
+        return None
 
 
 def _days_ms(days: Bytes) -> Numbers:

@@ -36,7 +36,8 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import Span, all_spans, busy_fraction, phase_totals
+from analysis.report.moments.spans import Spans
+from analysis.report.phases import all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.rates.pace import sustained_ops
 from analysis.report.rates.peak import peak_ops
@@ -100,7 +101,7 @@ def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:
 
 
 def _automl(
-    data: RunData, trials: tuple[TrialPart, ...], score: float | None, error: float, phases: dict[int, list[Span]]
+    data: RunData, trials: tuple[TrialPart, ...], score: float | None, error: float, phases: dict[int, Spans]
 ) -> dict[str, Any]:
     """What only a run of AutoML has."""
     return {
@@ -187,14 +188,14 @@ def _timeline(data: RunData) -> tuple[TimelinePart, ...]:
     )
 
 
-def _replicas(data: RunData, trials: tuple[TrialPart, ...], phases: dict[int, list[Span]]) -> tuple[ReplicaPart, ...]:
+def _replicas(data: RunData, trials: tuple[TrialPart, ...], phases: dict[int, Spans]) -> tuple[ReplicaPart, ...]:
     own: dict[int, list[TrialPart]] = defaultdict(list)
     for trial in trials:
         own[trial.replica].append(trial)
     return tuple(_replica(data, data.ledger.replicas[number], own[number], found) for number, found in phases.items())
 
 
-def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: list[Span]) -> ReplicaPart:
+def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: Spans) -> ReplicaPart:
     state = "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
     return ReplicaPart(
         replica=entry.replica,

@@ -7,7 +7,8 @@ import numpy as np
 from aiperf.rules.score import TrialWork, errors_of
 from aiperf.rules.table import MAXIMUM_ERROR
 from analysis.reading.run_data import RunData
-from analysis.reading.telemetry import NodeSeries, Series, Telemetry
+from analysis.reading.samples.columns import Series
+from analysis.reading.telemetry import NodeSeries, Telemetry
 from analysis.report.model import EnergyPart, UsagePart
 
 

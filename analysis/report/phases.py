@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from aiperf.history.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
-
-DOWN = "down"
+from analysis.report.moments.columns import DOWN, Moments, code, joined, moments_of
+from analysis.report.moments.spans import Span, Spans
 
 INTERVALS = 100
 """Parts of a run in which the phases of all replicas are shared out."""
@@ -26,39 +24,21 @@ INTERVALS = 100
 WORST = 10
 """Replicas that are shown one by one."""
 
-Moment = tuple[int, str, int]
-"""Time, phase, trial (0: none)."""
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A replica in one phase, in seconds after the run's start. `trial` is None between trials."""
-
-    phase: str
-    trial: int | None
-    begin_s: float
-    end_s: float
-
-
-def spans(data: RunData, entry: ReplicaLedger) -> list[Span]:
+def spans(data: RunData, entry: ReplicaLedger) -> Spans:
     """All phases of a replica from the start of the run to its end, without gaps.
 
     A replica that is there and has not begun a phase is idle. Empty if the run never started.
     """
     start_ms, end_ms = data.start_ms, data.end_ms
     if start_ms is None:
-        return []
-    lives = sorted((_life(data, entry, writer) for writer in _writers(entry)), key=itemgetter(0))
+        return Spans.between(Moments.of([]), 0, 0)
+    lives = sorted((_life(data, entry, writer) for writer in _writers(entry)), key=lambda life: int(life.times_ms[0]))
+    every = joined([Moments.of([]), *lives])
     # At equal times, one life ends before the next begins.
-    moments = sorted((moment for life in lives for moment in life), key=itemgetter(0))
-    bounds = [(start_ms, DOWN, 0), *moments, (end_ms, DOWN, 0)]
-    found: list[Span] = []
-    for (begin_ms, phase, trial), (next_ms, _, _) in pairwise(bounds):
-        begin = begin_ms if begin_ms > start_ms else start_ms
-        end = next_ms if next_ms < end_ms else end_ms
-        if end > begin:
-            found.append(Span(phase, trial or None, (begin - start_ms) / 1000, (end - start_ms) / 1000))
-    return found
+    moments = every.only(np.argsort(every.times_ms, kind="stable"))
+    begin, end = (Moments.of([(time_ms, code(DOWN), -1)]) for time_ms in (start_ms, end_ms))
+    return Spans.between(joined([begin, moments, end]), start_ms, end_ms)
 
 
 def _writers(entry: ReplicaLedger) -> list[str]:
@@ -66,18 +46,20 @@ def _writers(entry: ReplicaLedger) -> list[str]:
     return sorted({arrival.body.writer for arrival in entry.arrivals} | entry.writers)
 
 
-def _life(data: RunData, entry: ReplicaLedger, writer: str) -> list[Moment]:
+def _life(data: RunData, entry: ReplicaLedger, writer: str) -> Moments:
     """The phases of one writer, from its arrival to its death, in order."""
-    offset_ms = data.ledger.offsets_ms.get(writer, 0)
-    own: list[Moment] = sorted((time_ms - offset_ms, phase, trial or 0)
-                               for time_ms, phase, trial in entry.moments(writer))  # fmt: skip
+    own = moments_of(entry, writer, data.ledger.offsets_ms.get(writer, 0))
     arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
     # A writer that no arrival names is there from its first phase on.
-    arrived_ms = min(arrivals or [moment[0] for moment in own])
+    arrived_ms = min(arrivals) if arrivals else int(own.times_ms[0])
     died_ms = _death(data, entry, writer, arrived_ms)
-    lived: list[Moment] = [(arrived_ms, "idle", 0)]
-    lived += [moment for moment in own if arrived_ms <= moment[0] and (died_ms is None or moment[0] < died_ms)]
-    return lived if died_ms is None else [*lived, (max(arrived_ms, died_ms), DOWN, 0)]
+    lived = arrived_ms <= own.times_ms
+    if died_ms is not None:
+        lived &= own.times_ms < died_ms
+    life = [Moments.of([(arrived_ms, code("idle"), -1)]), own.only(lived)]
+    if died_ms is not None:
+        life.append(Moments.of([(max(arrived_ms, died_ms), code(DOWN), -1)]))
+    return joined(life)
 
 
 def _death(data: RunData, entry: ReplicaLedger, writer: str, arrived_ms: int) -> int | None:
@@ -97,12 +79,9 @@ def _death(data: RunData, entry: ReplicaLedger, writer: str, arrived_ms: int) ->
     return min(moments, default=None)
 
 
-def phase_totals(found: list[Span]) -> dict[str, float]:
+def phase_totals(found: Spans) -> dict[str, float]:
     """Seconds by phase."""
-    totals: dict[str, float] = {}
-    for span in found:
-        totals[span.phase] = totals.get(span.phase, 0.0) + span.end_s - span.begin_s
-    return totals
+    return {phase: own.total_s() for phase, own in found.by_phase()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +104,7 @@ class PhaseSummary:
         return {phase: 100 * self.seconds[phase] / total for phase in phases if phase in self.seconds}
 
 
-def all_spans(data: RunData) -> dict[int, list[Span]]:
+def all_spans(data: RunData) -> dict[int, Spans]:
     """The phases of every replica. Their summary is kept for the charts."""
     found = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
     data.computed["phases"] = _summary(found, data.duration_ms / 1000)
@@ -140,22 +119,16 @@ def phase_summary(data: RunData) -> PhaseSummary:
     return summary
 
 
-def _summary(found: dict[int, list[Span]], end_s: float) -> PhaseSummary:
+def _summary(found: dict[int, Spans], end_s: float) -> PhaseSummary:
     edges = np.linspace(0, end_s, INTERVALS + 1)
     seconds = dict[str, Any]()
-    for own in found.values():
-        by_phase: dict[str, list[tuple[float, float]]] = {}
-        for span in own:
-            by_phase.setdefault(span.phase, []).append((span.begin_s, span.end_s))
-        for phase, bounds in by_phase.items():
-            seconds[phase] = seconds.get(phase, 0.0) + _covered(np.array(bounds), edges)
-    waited = {number: _waited_s(own) for number, own in found.items()}
+    for replica in found.values():
+        for phase, own in replica.by_phase():
+            bounds = np.column_stack([own.begins_s, own.ends_s])
+            seconds[phase] = seconds.get(phase, 0.0) + _covered(bounds, edges)
+    waited = {number: sum(own.of("idle", "storage", "down").lengths_s()) for number, own in found.items()}
     worst = sorted(found, key=lambda number: (-waited[number], number))[:WORST]
-    return PhaseSummary(seconds, {number: found[number] for number in worst}, len(found) if seconds else 0)
-
-
-def _waited_s(own: list[Span]) -> float:
-    return sum(span.end_s - span.begin_s for span in own if span.phase in ("idle", "storage", "down"))
+    return PhaseSummary(seconds, {number: list(found[number]) for number in worst}, len(found) if seconds else 0)
 
 
 def _covered(bounds: Any, edges: Any) -> Any:
@@ -164,10 +137,10 @@ def _covered(bounds: Any, edges: Any) -> Any:
     return np.diff(np.interp(edges, bounds.ravel(), np.cumsum(lengths.ravel())))
 
 
-def busy_fraction(found: list[Span], end_s: float) -> float | None:
+def busy_fraction(found: Spans, end_s: float) -> float | None:
     """Training and evaluation as a fraction of the time from the first step to the run's end."""
-    first_s = min((span.begin_s for span in found if span.phase == "train"), default=None)
+    training = found.of("train").begins_s
+    first_s = float(training.min()) if len(training) else None
     if first_s is None or end_s <= first_s:
         return None
-    busy_s = sum(span.end_s - span.begin_s for span in found if span.phase in ("train", "evaluate"))
-    return busy_s / (end_s - first_s)
+    return sum(found.of("train", "evaluate").lengths_s()) / (end_s - first_s)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from analysis.reading.telemetry import NodeSeries, Series
+from analysis.reading.samples.columns import Series
+from analysis.reading.telemetry import NodeSeries
 from analysis.report.rates.pace import Stretch
 
 Intervals = tuple[Series, Series]

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from math import log, sqrt
 
+import numpy as np
 from scipy.special import stdtrit
 
 from aiperf.rules.schedule import draws_at_random
@@ -21,7 +22,7 @@ from aiperf.rules.score import GRID_MS, TrialWork, work_done
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
 from analysis.report.model import TrialPart
-from analysis.report.phases import Span
+from analysis.report.moments.spans import Spans
 
 Z = 1.959963984540054
 """The standard normal distribution's 0.975 quantile."""
@@ -33,7 +34,7 @@ BLOCKS = 10
 
 
 def statistics(
-    data: RunData, trials: Sequence[TrialPart], score: float | None, spans: dict[int, list[Span]]
+    data: RunData, trials: Sequence[TrialPart], score: float | None, spans: dict[int, Spans]
 ) -> StatisticsPart:
     """The statistics of a run. `score`: OPS, None without one. `spans`: of every replica."""
     work = list(data.work.values())
@@ -150,15 +151,15 @@ def regulated_interval(score: IntervalPart | None, error: IntervalPart | None) -
     return IntervalPart(value=value, low=max(0.0, value - low), high=value + high)
 
 
-def _initial_ops(trials: Iterable[TrialPart], initial: TrialPart | None, spans: dict[int, list[Span]]) -> float | None:
+def _initial_ops(trials: Iterable[TrialPart], initial: TrialPart | None, spans: dict[int, Spans]) -> float | None:
     """Operations of the initial architecture's trials / time of their training and evaluation."""
     if initial is None:
         return None
     own = {trial.id: trial.operations for trial in trials if trial.architecture == initial.architecture}
     busy: dict[int, float] = {}
     for found in spans.values():
-        for span in found:
-            if span.trial in own and span.phase in ("train", "evaluate"):
+        for span in found.only(np.isin(found.trials, list(own))).of("train", "evaluate"):
+            if span.trial is not None:
                 busy[span.trial] = busy.get(span.trial, 0.0) + span.end_s - span.begin_s
     seconds = sum(busy.values())
     return sum(own[trial] for trial in busy) / seconds if seconds > 0 else None

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from aiperf.history.bodies import TrialStarted, WorkloadStarted
 from aiperf.history.entries import TrialLedger, when
 from aiperf.rules.score import TrialWork, images_done
 from analysis.reading.run_data import RunData
+from analysis.report.moments.columns import code, moments_of
 
 TOGETHER_MS = 10_000
 """Shorter epochs are looked at together: the agent notes a short epoch's end late by as much."""
@@ -69,12 +72,11 @@ def _training_begins(data: RunData) -> dict[int, int]:
     begins: dict[int, int] = {}
     for replica in data.ledger.replicas.values():
         for writer in replica.writers:
-            offset_ms = data.ledger.offsets_ms.get(writer, 0)
-            for time_ms, phase, trial in replica.moments(writer):
-                if phase == "train" and trial is not None:
-                    began_ms = time_ms - offset_ms
-                    if trial not in begins or began_ms < begins[trial]:
-                        begins[trial] = began_ms
+            own = moments_of(replica, writer, data.ledger.offsets_ms.get(writer, 0))
+            own = own.only((own.phases == code("train")) & (own.trials >= 0))
+            trials, first = np.unique(own.trials, return_index=True)  # they are in order of time
+            for trial, began_ms in zip(trials.tolist(), own.times_ms[first].tolist(), strict=True):
+                begins[trial] = min(began_ms, begins.get(trial, began_ms))
     return begins
 
 

@@ -1,0 +1,1 @@
+"""Beginnings of phases, and the phases between them, in columns: a run may have millions."""

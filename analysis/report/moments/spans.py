@@ -1,0 +1,76 @@
+"""The phases of a replica as columns, each an object only if it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.report.moments.columns import NAMES, Column, Moments, code
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A replica in one phase, in seconds after the run's start. `trial` is None between trials."""
+
+    phase: str
+    trial: int | None
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Phases that follow each other: a row for each, as `Span`. Trials are 0 between trials."""
+
+    phases: Column
+    trials: Column
+    begins_s: Seconds
+    ends_s: Seconds
+
+    @classmethod
+    def between(cls, moments: Moments, start_ms: int, end_ms: int) -> Spans:
+        """The phases from each moment to the next one, as far as they are within a run."""
+        begins = np.maximum(moments.times_ms[:-1], start_ms)
+        ends = np.minimum(moments.times_ms[1:], end_ms)
+        kept = ends > begins
+        return cls(
+            moments.phases[:-1][kept], np.maximum(moments.trials[:-1][kept], 0), (begins[kept] - start_ms) / 1000,
+            (ends[kept] - start_ms) / 1000,
+        )  # fmt: skip
+
+    def only(self, wanted: NDArray[np.bool_]) -> Spans:
+        """Some of the rows."""
+        return Spans(self.phases[wanted], self.trials[wanted], self.begins_s[wanted], self.ends_s[wanted])
+
+    def of(self, *phases: str) -> Spans:
+        """The rows of some phases."""
+        return self.only(np.isin(self.phases, [code(phase) for phase in phases]))
+
+    def by_phase(self) -> Iterator[tuple[str, Spans]]:
+        """The rows of each phase, in the order in which the phases occur first."""
+        codes, first = np.unique(self.phases, return_index=True)
+        for own in codes[np.argsort(first)].tolist():
+            yield NAMES[own], self.only(self.phases == own)
+
+    def lengths_s(self) -> list[float]:
+        """The length of each."""
+        lengths: list[float] = (self.ends_s - self.begins_s).tolist()
+        return lengths
+
+    def total_s(self) -> float:
+        """The sum of all lengths: ends and beginnings are added up in their order."""
+        steps = np.column_stack([self.ends_s, -self.begins_s]).ravel()
+        return float(np.add.accumulate(steps)[-1]) if len(steps) else 0.0
+
+    def __iter__(self) -> Iterator[Span]:
+        columns = (self.phases, self.trials, self.begins_s, self.ends_s)
+        for phase, trial, begin_s, end_s in zip(*(column.tolist() for column in columns), strict=True):
+            yield Span(NAMES[phase], trial or None, begin_s, end_s)
+
+    def __len__(self) -> int:
+        return len(self.phases)
