@@ -90,7 +90,7 @@ def build(source: Path, folder: Path) -> None:
         **os.environ,
         **settings(),
         "CPLUS_INCLUDE_PATH": f"{include / 'highwayhash'}:{include / 'farmhash_archive/src'}",
-        "MAKEFLAGS": os.environ.get("MAKEFLAGS", f"-j{os.cpu_count()}"),
+        "MAKEFLAGS": f"-j{os.cpu_count()}",  # below `make horovod` there are flags already, which name one job
         "SOURCE_DATE_EPOCH": "315532800",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }

@@ -21,7 +21,8 @@ from aiperf.run_directory.paths import open_run
 from analysis.reading.profile import Profile, read_profile
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.devices import CPU
-from analysis.report.phases import Span, spans
+from analysis.report.moments.spans import Span
+from analysis.report.phases import spans
 from rehearsal.machine.file import MachineFile
 from search_space.resnet import resnet
 
@@ -105,7 +106,7 @@ def of_profile(profile: Profile) -> Sections:
 
 def of_runs(runs: Sequence[RunData]) -> Sections:
     """Rates, starts and learning curve of runs on one kind of machine. Raises RunDirectoryError."""
-    lives = [[spans(run, entry) for entry in run.ledger.replicas.values()] for run in runs]
+    lives = [[list(spans(run, entry)) for entry in run.ledger.replicas.values()] for run in runs]
     epochs = [epoch for run, own in zip(runs, lives, strict=True) for epoch in timed_epochs(run, own)]
     if not epochs:
         names = ", ".join(str(run.paths.root) for run in runs)
