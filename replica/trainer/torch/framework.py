@@ -13,6 +13,7 @@ from replica.machine.accelerators import find_accelerators
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.tasks.contract import Task
+from replica.trainer.torch.memory import keep_freed_memory
 from workloads.contract import Workload
 
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
@@ -40,6 +41,8 @@ class Torch:
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())
             torch.backends.cudnn.benchmark = True
+        else:
+            keep_freed_memory()
 
     def name(self) -> str:
         """Name and version, with Keras's."""

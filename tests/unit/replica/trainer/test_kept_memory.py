@@ -1,0 +1,28 @@
+"""The memory allocator of a rank that trains on CPUs with PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import resource
+from replica.trainer.torch.memory import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytes(bytearray(64 << 20))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+mapped_anew = faults()
+keep_freed_memory()
+faults()
+print(mapped_anew, faults())
+"""
+
+
+def test_freed_memory_is_kept_for_the_next_step() -> None:
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    mapped_anew, kept = map(int, result.stdout.split())
+    assert kept < mapped_anew / 10
