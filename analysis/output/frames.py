@@ -133,11 +133,14 @@ def _epochs(data: RunData) -> pd.DataFrame:
     names = ("images_trained", "images_evaluated", "correct", "loss", "validation_loss", "learning_rate")
     columns: dict[str, list[Any]] = {name: [] for name in ("trial", "epoch", "t_s", *names)}
     for number, trial in sorted(data.ledger.trials.items()):
-        own = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
+        epochs = sorted(trial.epochs)
+        own = [trial.epochs[epoch] for epoch in epochs]
         columns["trial"] += [number] * len(own)
-        columns["epoch"] += sorted(trial.epochs)
-        since_ms = data.ledger.offsets_ms.get(trial.writer, 0) + (data.start_ms or 0)
-        columns["t_s"] += [(completed.time_ms - since_ms) / 1000 for completed in own]
+        columns["epoch"] += epochs
+        start_ms = data.start_ms or 0
+        columns["t_s"] += [
+            (data.ledger.corrected(trial.writer, completed.time_ms) - start_ms) / 1000 for completed in own
+        ]
         for name in names:
             columns[name] += [getattr(completed.body, name) for completed in own]
     return pd.DataFrame(columns)

@@ -81,7 +81,7 @@ def usual_sample(line: bytes) -> _Sample | None:
 
 
 def usual_row(sample: _Sample) -> list[float]:
-    """The numbers of a sample, as `lines.row_of` has them of any."""
+    """The numbers of a sample; `analysis.reading.samples.lines` has the same of any."""
     gpus = sample.accelerators
     used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
     size = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
