@@ -19,6 +19,7 @@ from aiperf.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.jax.collective import JaxCollective
+from replica.trainer.jax.normalisation import fuse_normalisation
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
@@ -54,6 +55,7 @@ class JaxSteps(KerasState):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, collective)
+        fuse_normalisation(model)
         self._batch_size = request.batch_size
         body = objectives.without_softmax(model)
         self._body = model if body is None else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +156,16 @@ def test_batch_normalisation_keeps_nine_tenths_and_divides_by_what_is_at_least_e
     np.testing.assert_allclose(model(images, training=False).numpy(), images / np.sqrt(1e-5), rtol=1e-4)
 
 
+@pytest.mark.parametrize("trains_on", ["tensorflow", "jax"])
 @pytest.mark.parametrize("examples", [(16, 4, 4), (1, 1, 1)])
-def test_tensorflow_normalises_images_in_one_operation_as_keras_does(examples: tuple[int, int, int]) -> None:
-    from replica.trainer.tensorflow.normalisation import fuse_normalisation
-
+def test_fused_normalisation_is_that_of_keras(trains_on: str, examples: tuple[int, int, int]) -> None:
+    fuse_normalisation = import_module(f"replica.trainer.{trains_on}.normalisation").fuse_normalisation
     batch, height, width = examples
     images = np.random.default_rng(3).normal(3.0, 2.0, size=(batch, height, width, 2)).astype(np.float32)
     network = Architecture((Node("in", Input(height, width, 2)), Node("bn", BatchNorm(), ("in",))))
     keras_own, fused = builder.build_model(network), builder.build_model(network)
     fuse_normalisation(fused)
+    assert fused.get_layer("bn").call.func.__name__ == "_normalise"
     for training in (True, False):
         np.testing.assert_allclose(fused(images, training=training), keras_own(images, training=training), atol=1e-5)
     for mine, other in zip(fused.get_weights(), keras_own.get_weights(), strict=True):
