@@ -33,6 +33,9 @@ from replica.trial.trainer import Trainer
 GIB = 1 << 30
 HOUR_S = 3600.0
 
+MARGIN_S = 60.0
+"""By how much the last reports of progress come before they must."""
+
 SLOWEST_FROM = 1000
 """Results from which on a proposal takes no longer: `search.proposal_s` of the machine file."""
 
@@ -46,6 +49,8 @@ class Cluster:
     machine: MachineFile
     loop: VirtualLoop
     seed: int
+    report_s: float = 0.0
+    """Least seconds between reports of progress (`Rehearsal.report_s`)."""
 
     def __post_init__(self) -> None:
         settings = self.machine.storage
@@ -58,6 +63,10 @@ class Cluster:
         """The last process of each replica."""
         self.messages = 0
         """That replicas have sent to primaries."""
+        self.checkpoints: dict[int, dict[str, list[float]]] = {}
+        """Of each replica's last training."""
+        self._trained_s: float | None = None
+        """When the first training began."""
         self._starting = asyncio.Semaphore(self.machine.start.together)
 
     def drawn(self, *what: object) -> random.Random:
@@ -87,6 +96,18 @@ class Cluster:
             return after_s if after_s < seconds else None
 
         return fails
+
+    def next_report_s(self, configured_s: float) -> float:
+        """Seconds until a training's next report of progress.
+
+        A run counts what is reported before its deadline, so the last reports come as configured.
+        """
+        if self._trained_s is None:
+            self._trained_s = self.loop.time()
+        start = self.machine.start
+        left_s = self._trained_s + self.config.run.duration - self.loop.time()
+        last_s = self.report_s + start.build_s + start.trial_s + MARGIN_S
+        return configured_s if left_s <= last_s else max(configured_s, self.report_s)
 
     def propose(self, action: Callable[[], None]) -> float:
         """Make a proposal, let the time pass that it would take, and say the CPU seconds."""
@@ -168,7 +189,8 @@ class _AgentProgram:
         memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
         bench = Bench(
             cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
-            cluster.rank_failures(self._replica, self._start),
+            cluster.rank_failures(self._replica, self._start), cluster.next_report_s,
+            cluster.checkpoints.setdefault(self._replica, {}),
         )  # fmt: skip
 
         async def start_trainer(request: TrainRequest, log: Path) -> Trainer:

@@ -49,6 +49,10 @@ class Rehearsal:
     machine: MachineFile
     search: SearchKind = "modelled"
     """`real`, or `modelled`: architectures are drawn at random, at the cost of proposals."""
+    report_s: float = 0.0
+    """Least seconds between a training's reports of progress, but for the last ones of the run;
+    0: as configured.
+    """
 
 
 @dataclass
@@ -105,7 +109,7 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     _allow_files(rehearsal.config.run.replicas + OTHER_FILES)
     paths = RunPaths(root)
     paths.create()
-    facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search)
+    facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search, report_s=rehearsal.report_s)
     write_manifest(paths, rehearsal.config, facts)
     with volatile(), _few_collections():
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
@@ -142,7 +146,9 @@ class _Conductor:
         self._config = rehearsal.config
         self._loop = loop
         self._clock = VirtualClock(loop)
-        self._cluster = Cluster(self._config, paths, rehearsal.machine, loop, self._config.run.seed)
+        self._cluster = Cluster(
+            self._config, paths, rehearsal.machine, loop, self._config.run.seed, rehearsal.report_s
+        )  # fmt: skip
         self._living: set[int] = set()
         drawn = draw_faults(
             rehearsal.machine.failures, self._config.run.replicas, self._config.run.duration,

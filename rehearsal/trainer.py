@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -41,6 +39,10 @@ class Bench:
     """How many times longer everything takes here."""
     fails: Callable[[float], float | None] = field(default=lambda seconds: None)
     """Seconds after which a rank dies of work that takes that long; None: it does not."""
+    report_s: Callable[[float], float] = field(default=lambda configured_s: configured_s)
+    """Seconds until the next report of progress; its argument: as configured."""
+    checkpoint: dict[str, list[float]] = field(default_factory=dict)
+    """The replica's last one: accuracies by hash of the architecture. It outlives an agent."""
 
 
 @cache
@@ -59,13 +61,14 @@ class ModelledTrainer(Trainer):
         self._begin = Begin(trial=0)
         self._kept_s = 0.0
         """When the last checkpoint was written."""
-        operations, weights = totals(bench.load(request.architecture_hash or ""))
+        self._hash = request.architecture_hash or ""
+        operations, weights = totals(bench.load(self._hash))
         self.pace: Pace = pace_of(bench.machine, operations, weights, request.batch_size, bench.dataset)
         chosen = {"learning_rate": request.learning_rate}
-        self._curve = Curve(bench.machine.curve, request.architecture_hash or "", chosen, request.seed)
+        self._curve = Curve(bench.machine.curve, self._hash, chosen, request.seed)
         node = bench.machine.node
         self.built = BuiltFacts(
-            architecture=request.architecture_hash or "", compute={}, devices=(node.accelerator,) * node.accelerators,
+            architecture=self._hash, compute={}, devices=(node.accelerator,) * node.accelerators,
             framework=FRAMEWORK, source_hash=_source(), environment={},
         )  # fmt: skip
 
@@ -89,9 +92,9 @@ class ModelledTrainer(Trainer):
             yield self._phase("train")
             slower = self._bench.slower * exp(self._noise(epoch))
             left_s = training_s = self.pace.training_s * slower
-            while left_s > self._request.progress_interval_s:
-                await self._work(self._request.progress_interval_s)
-                left_s -= self._request.progress_interval_s
+            while left_s > (report_s := self._bench.report_s(self._request.progress_interval_s)):
+                await self._work(report_s)
+                left_s -= report_s
                 yield self._progress(epoch, 1 - left_s / training_s)
             await self._work(left_s)
             yield self._phase("evaluate")
@@ -138,20 +141,16 @@ class ModelledTrainer(Trainer):
 
     def _restored(self) -> list[float]:
         """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
-        if not self._begin.restore or self._begin.checkpoint_path is None:
-            return []
-        try:
-            found = json.loads(Path(self._begin.checkpoint_path).read_bytes())
-        except (OSError, ValueError):
-            return []
-        return [float(value) for value in found[: self._begin.restore]]
+        if not self._begin.restore:
+            self._bench.checkpoint.clear()  # an earlier training of the architecture may have left it
+        return self._bench.checkpoint.get(self._hash, [])[: self._begin.restore]
 
     def _keep(self, accuracies: list[float]) -> None:
         now_s = self._clock.monotonic_s()
         if self._begin.checkpoint_path is not None and now_s - self._kept_s >= self._begin.checkpoint_interval_s:
             self._kept_s = now_s
-            with contextlib.suppress(OSError):  # an older checkpoint costs epochs, not the training
-                Path(self._begin.checkpoint_path).write_text(json.dumps(accuracies))
+            self._bench.checkpoint.clear()
+            self._bench.checkpoint[self._hash] = list(accuracies)
 
     def rename_log(self, log: Path) -> None:
         """No-op: there is no log."""

@@ -86,10 +86,13 @@ def data_problems(name: str, data_dir: str | None, must_exist: bool = True) -> l
     return []
 
 
+_DESCRIBED = {dataset.name: dataset for dataset in (IMAGENET, DIGITS)}
+
+
 def find_dataset(name: str, data_dir: str | None) -> Dataset:
     """A data set by name. Raises DatasetError if `images` has no directory that describes it."""
     if name != IMAGES:
-        return {dataset.name: dataset for dataset in (IMAGENET, DIGITS)}[name]
+        return _DESCRIBED[name]
     if data_dir is None:
         raise DatasetError("data set 'images' needs run.data_dir, a directory made by: aiperf dataset prepare")
     manifest = read_dataset_manifest(Path(data_dir))

@@ -56,7 +56,6 @@ class HistoryWriter:
         """The clock of its records."""
         self._root = paths.root
         self._sequence = 0
-        self._looked_s = -inf
         self._look_due = False
         """True while a look waits for the thread: on a slow file system they would pile up."""
         self._thread: Ordered | None = None
@@ -70,6 +69,8 @@ class HistoryWriter:
             self.name, self._file = _create_exclusively(paths, role, patience, create)
         except OSError as error:
             raise self._cause(error) from error
+        self._looked_s = -inf if self._file.shared else inf
+        """Time of the last look; no look is due ever where there is nothing to find."""
 
     def in_background(self, failed: Callable[[StorageError], object], thread: MakeOrdered = InOrder) -> None:
         """Write in a thread from now on; `failed` is called in this event loop if that is over.

@@ -34,6 +34,8 @@ class Rehearsed(BaseModel):
     """Name in its machine file."""
     search: Literal["real", "modelled"]
     """`modelled`: architectures were drawn at random, and only the cost of proposals counted."""
+    report_s: float = 0.0
+    """Least seconds between reports of progress in an epoch; 0: as configured."""
 
 
 class Manifest(BaseModel):

@@ -28,6 +28,9 @@ BLOCK_BYTES = 1 << 20
 class Appendable(Protocol):
     """A file that one process appends to, each time durably."""
 
+    shared: bool
+    """True if others can delete it or replace it, so that it needs looks."""
+
     def append(self, data: bytes) -> None:
         """Write at the end. Raises OSError, StorageError."""
 
@@ -47,6 +50,8 @@ class AppendedFile:
 
     Raises FileExistsError if the name is taken, and OSError after `patience`.
     """
+
+    shared = True
 
     def __init__(self, path: Path, root: Path, marker: Path, patience: Patience) -> None:
         self._descriptor = -1

@@ -43,7 +43,8 @@ def _lines(rehearsal: Rehearsal, outcome: Outcome, took_s: float) -> list[str]:
     faults = ", ".join(f"{count(number, kind)}" for kind, number in sorted(kinds.items())) or "none"
     return [
         f"rehearsed {count(run.replicas, 'replica')} for {format_duration(run.duration)} in {took_s:.1f} s, on "
-        f"{rehearsal.machine.machine.name!r}, with {rehearsal.search} search",
+        f"{rehearsal.machine.machine.name!r}, with {rehearsal.search} search"
+        + (f" and progress every {rehearsal.report_s:.0f} s" if rehearsal.report_s else ""),
         f"faults: {faults}; primaries: {outcome.primaries}",
     ]
 

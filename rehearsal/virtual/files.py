@@ -35,6 +35,8 @@ class KeptFiles:
 class KeptFile:
     """An `AppendedFile` to which blocks are written."""
 
+    shared = False
+
     def __init__(self, file: AppendedFile, among: set[KeptFile]) -> None:
         self._file = file
         self._among = among
@@ -56,7 +58,7 @@ class KeptFile:
             self._size = 0
 
     def look(self) -> bool:
-        """False: nobody else knows of the file."""
+        """False: nobody else touches the file."""
         return False
 
     def close(self) -> None:

@@ -125,6 +125,8 @@ class Choices:
         self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
         self.lane = self._lane if self._strategy.lanes else ALL
         """Of the replica's proposals."""
+        self.learns = self._strategy.learns
+        """False: one proposal a round is as good as several."""
         self._space = read_space(paths.space if is_there(paths.space) else default_space_file(config.run.dataset))
 
     def training(self, job: Job, prepared: Prepared = _nothing_prepared) -> Plan:

@@ -132,14 +132,15 @@ class Planner:
 
         The first one of a round is. A later one is if the best result changed or the results grew
         by `GROWTH`, as long as all of the round took at most `search.cpu_share` of the seconds
-        elapsed; the last one, if there is any new evidence.
+        elapsed; the last one, if there is any new evidence. Unless the strategy learns nothing.
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
             known, ahead = self._knowledge.standing(), self._ahead
             if ahead.round != round_number:
                 ahead = Ahead(round_number)
-            if ahead.is_due(known, elapsed_s * self._config.search.cpu_share, last):
+            due = ahead.is_due(known, elapsed_s * self._config.search.cpu_share, last)
+            if due and (self._choices.learns or ahead.known is None):
                 ahead = ahead.proposed(known, self._work(partial(self._propose, round_number)))
             self._ahead = ahead
 

@@ -53,6 +53,7 @@ class BayesianStrategy:
     """
 
     lanes = True
+    learns = True
 
     def __init__(self, initial: Architecture, limits: Limits, exact: int = EXACT) -> None:
         self._initial = initial

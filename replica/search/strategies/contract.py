@@ -28,6 +28,8 @@ class SearchStrategy(Protocol):
 
     lanes: bool
     """False: it may propose an architecture of any lane."""
+    learns: bool
+    """False: what was found since makes its next proposal no better."""
 
     def propose(self, observations: Observations, rng: random.Random, lane: Lane) -> Proposal:
         """The next architecture to train: new, within the limits, and in the lane if it has any.

@@ -21,6 +21,7 @@ class RandomStrategy:
     """One random morph of a random completed architecture."""
 
     lanes = True
+    learns = True
 
     def __init__(self, initial: Architecture, limits: Limits) -> None:
         self._initial = initial

@@ -18,6 +18,7 @@ class UnguidedStrategy(RandomStrategy):
     """One random morph of a random completed architecture, in whatever lane."""
 
     lanes = False
+    learns = False
 
     def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
         """The next architecture to train.
