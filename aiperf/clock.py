@@ -172,9 +172,9 @@ def format_utc(utc_ms: int) -> str:
     return f"{_second(utc_ms // 1000)}.{utc_ms % 1000:03d}Z"
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=64)
 def _second(utc_s: int) -> str:
-    """Cached: the writers of a large run share their seconds."""
+    """Cached: the writers of a large run share their seconds. More would have a primary grow."""
     return f"{datetime.fromtimestamp(utc_s, UTC):%Y-%m-%dT%H:%M:%S}"
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.history.bodies import TrialStarted
+from aiperf.history.bodies import ProgressMade, TrialStarted
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.messages import Message, Recorded
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
 from primary.work.resumable import Interrupted
 from referee.replay import replay
 from rehearsal.virtual.processes import VirtualProcess
@@ -37,6 +39,15 @@ def rehearse(output: Path, *words: str) -> int:
 def hash_of(root: Path) -> str:
     files = sorted(RunPaths(root).history_files("*"))
     return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
+
+
+def reports_of(root: Path) -> dict[int, list[int]]:
+    """Times of reports of progress in ms, by trial."""
+    found: dict[int, list[int]] = {}
+    for record in HistoryReader(RunPaths(root)).read_new().records:
+        if isinstance(record.body, ProgressMade):
+            found.setdefault(record.body.trial, []).append(record.monotonic_ms)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +94,22 @@ def test_plans_of_a_modelled_search_are_replayed(tmp_path: Path) -> None:
     assert found.equal == found.checked > 4
     bodies = [record.body for record in HistoryReader(RunPaths(tmp_path / "run")).read_new().records]
     assert any(body.point > 0 for body in bodies if isinstance(body, TrialStarted))
+
+
+def test_many_replicas_report_once_a_minute_but_for_the_last_minutes(
+    rehearsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rehearsal.verbs.options.MOST_REAL", 1)
+    assert rehearse(tmp_path / "run", "--search", "real") == 0
+    every, sparse = reports_of(rehearsed), reports_of(tmp_path / "run")
+    assert sum(map(len, sparse.values())) < sum(map(len, every.values())) / 2
+    apart = {trial: [after - before for before, after in itertools.pairwise(times)] for trial, times in sparse.items()}
+    assert max(itertools.chain(*apart.values())) >= 60_000
+    last = max(max(times) for times in every.values())
+    assert last - max(max(times) for times in sparse.values()) <= 10_000
+    (one, other) = (build_report(read_run(RunPaths(root))) for root in (rehearsed, tmp_path / "run"))
+    assert other.operations_total == pytest.approx(one.operations_total, rel=0.01)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["rehearsed"]["report_s"] == 60.0
 
 
 def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path: Path) -> None:
