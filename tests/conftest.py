@@ -46,13 +46,13 @@ WAITING_TESTS = (
     "tests/integration/runs/test_run.py",
     "tests/hardening/nobody/",
     "tests/integration/runs/test_honest.py",
-    "tests/integration/runs/test_hostile",
     "tests/integration/verbs/test_results.py",
     "tests/hardening/primary/",
-    "tests/hardening/storage/",
-    "tests/hardening/claim/",
 )
-"""Tests that mostly wait, for deadlines of runs that train nothing: the longest files first."""
+"""Tests that mostly wait, for deadlines of runs that train nothing: the longest files first.
+
+They take about a third of the time of all tests, which is the share of their worker.
+"""
 
 
 class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
