@@ -18,7 +18,7 @@ from aiperf.run_directory.paths import RunPaths
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
 from rehearsal.knowledge import SharedKnowledge
 from rehearsal.machine.file import MachineFile
-from rehearsal.trainer import Bench, ModelledTrainer
+from rehearsal.trainer import Bench, ModelledTrainer, Training
 from rehearsal.virtual.clock import VirtualClock
 from rehearsal.virtual.files import KeptFiles
 from rehearsal.virtual.loop import VirtualLoop
@@ -63,8 +63,8 @@ class Cluster:
         """The last process of each replica."""
         self.messages = 0
         """That replicas have sent to primaries."""
-        self.checkpoints: dict[int, dict[str, list[float]]] = {}
-        """Of each replica's last training."""
+        self.checkpoints: dict[Training, list[float]] = {}
+        """Of the trainings in progress."""
         self._trained_s: float | None = None
         """When the first training began."""
         self._starting = asyncio.Semaphore(self.machine.start.together)
@@ -190,7 +190,7 @@ class _AgentProgram:
         bench = Bench(
             cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
             cluster.rank_failures(self._replica, self._start), cluster.next_report_s,
-            cluster.checkpoints.setdefault(self._replica, {}),
+            cluster.checkpoints,
         )  # fmt: skip
 
         async def start_trainer(request: TrainRequest, log: Path) -> Trainer:

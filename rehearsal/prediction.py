@@ -96,8 +96,7 @@ def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
     config = rehearsal.config.model_copy(update={"run": run})
     with tempfile.TemporaryDirectory(prefix="aiperf-predict-") as folder:
         root = Path(folder) / "run"
-        # Every report: the load of the primary and of the file server is counted here.
-        outcome = conduct(root, replace(rehearsal, config=config, report_s=0.0))
+        outcome = conduct(root, replace(rehearsal, config=config))
         data = read_run(RunPaths(root))
         report = build_report(data)
         if not report.operations_total:

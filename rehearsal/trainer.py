@@ -25,6 +25,9 @@ from replica.trial.trainer import Trainer
 
 FRAMEWORK = "simulated"
 
+Training = tuple[str, int]
+"""A training as its resumptions know it: hash of the architecture, and seed."""
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -41,8 +44,8 @@ class Bench:
     """Seconds after which a rank dies of work that takes that long; None: it does not."""
     report_s: Callable[[float], float] = field(default=lambda configured_s: configured_s)
     """Seconds until the next report of progress; its argument: as configured."""
-    checkpoint: dict[str, list[float]] = field(default_factory=dict)
-    """The replica's last one: accuracies by hash of the architecture. It outlives an agent."""
+    checkpoints: dict[Training, list[float]] = field(default_factory=dict)
+    """The accuracies of trainings, for whichever replica resumes them."""
 
 
 @cache
@@ -61,14 +64,15 @@ class ModelledTrainer(Trainer):
         self._begin = Begin(trial=0)
         self._kept_s = 0.0
         """When the last checkpoint was written."""
-        self._hash = request.architecture_hash or ""
-        operations, weights = totals(bench.load(self._hash))
+        architecture = request.architecture_hash or ""
+        self._training: Training = architecture, request.seed
+        operations, weights = totals(bench.load(architecture))
         self.pace: Pace = pace_of(bench.machine, operations, weights, request.batch_size, bench.dataset)
         chosen = {"learning_rate": request.learning_rate}
-        self._curve = Curve(bench.machine.curve, self._hash, chosen, request.seed)
+        self._curve = Curve(bench.machine.curve, architecture, chosen, request.seed)
         node = bench.machine.node
         self.built = BuiltFacts(
-            architecture=self._hash, compute={}, devices=(node.accelerator,) * node.accelerators,
+            architecture=architecture, compute={}, devices=(node.accelerator,) * node.accelerators,
             framework=FRAMEWORK, source_hash=_source(), environment={},
         )  # fmt: skip
 
@@ -88,6 +92,7 @@ class ModelledTrainer(Trainer):
         """
         accuracies, self._kept_s = self._restored(), self._clock.monotonic_s()
         await self._work(self._bench.machine.start.trial_s)
+        early = False
         for epoch in range(len(accuracies) + 1, self._request.epochs + 1):
             yield self._phase("train")
             slower = self._bench.slower * exp(self._noise(epoch))
@@ -102,11 +107,11 @@ class ModelledTrainer(Trainer):
             facts = self._facts(epoch)
             yield TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
             accuracies.append(facts.accuracy or 0.0)
-            if out_of_patience(accuracies, self._request.patience):
-                yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=True)
-                return
+            if early := out_of_patience(accuracies, self._request.patience):
+                break
             self._keep(accuracies)
-        yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
+        yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=early)
+        self._bench.checkpoints.pop(self._training, None)
 
     async def _work(self, seconds: float) -> None:
         dies_s = self._bench.fails(seconds)
@@ -141,16 +146,13 @@ class ModelledTrainer(Trainer):
 
     def _restored(self) -> list[float]:
         """The accuracies of the earlier epochs, from the checkpoint of the resumed trial."""
-        if not self._begin.restore:
-            self._bench.checkpoint.clear()  # an earlier training of the architecture may have left it
-        return self._bench.checkpoint.get(self._hash, [])[: self._begin.restore]
+        return self._bench.checkpoints.get(self._training, [])[: self._begin.restore]
 
     def _keep(self, accuracies: list[float]) -> None:
         now_s = self._clock.monotonic_s()
         if self._begin.checkpoint_path is not None and now_s - self._kept_s >= self._begin.checkpoint_interval_s:
             self._kept_s = now_s
-            self._bench.checkpoint.clear()
-            self._bench.checkpoint[self._hash] = list(accuracies)
+            self._bench.checkpoints[self._training] = list(accuracies)
 
     def rename_log(self, log: Path) -> None:
         """No-op: there is no log."""

@@ -7,7 +7,7 @@ import platform
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aiperf import __version__
 from aiperf.config.settings import RunConfig
@@ -34,7 +34,7 @@ class Rehearsed(BaseModel):
     """Name in its machine file."""
     search: Literal["real", "modelled"]
     """`modelled`: architectures were drawn at random, and only the cost of proposals counted."""
-    report_s: float = 0.0
+    report_s: float = Field(0.0, ge=0, le=3600)
     """Least seconds between reports of progress in an epoch; 0: as configured."""
 
 

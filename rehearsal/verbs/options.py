@@ -17,9 +17,6 @@ from rehearsal.machine.measured import measured
 MOST_REAL = 64
 """Replicas up to which the search is real unless an option says otherwise."""
 
-SPARSE_S = 60.0
-"""Between reports of progress if the replicas are more: ten seconds would be most of the work."""
-
 SEARCHES = ("auto", "real", "modelled")
 
 
@@ -63,7 +60,7 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
         for name in ("search.strategy", "search.hpo"):
             layers += override_layers("rehearsal", name, "unguided", problems)
         config = config_of(layers, problems)
-    return Rehearsal(config, machine, search, SPARSE_S if config.run.replicas > MOST_REAL else 0.0)
+    return Rehearsal(config, machine, search)
 
 
 def _machine(file: Path | None, paths: Sequence[Path]) -> MachineFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format
@@ -15,6 +16,12 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, Usag
 from rehearsal.conduct import Outcome, Rehearsal, conduct
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 
+FEW = 64
+"""Replicas up to which every report of progress is rehearsed."""
+
+SPARSE_S = 60.0
+"""Between the reports of a training of more: ten seconds would be most of the work."""
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_rehearsal_options(parser)
@@ -24,6 +31,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int:
     rehearsal, clock = read_rehearsal(arguments), SystemClock()
+    if rehearsal.config.run.replicas > FEW:
+        rehearsal = replace(rehearsal, report_s=SPARSE_S)
     if arguments.output is None:
         stamp = format_utc(clock.utc_ms())[:19].replace(":", "").replace("-", "").replace("T", "-")
         arguments.output = Path("runs") / f"rehearsal-{stamp}"

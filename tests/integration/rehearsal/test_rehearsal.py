@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.history.bodies import ProgressMade, TrialStarted
+from aiperf.config.settings import load_config
+from aiperf.history.bodies import EpochCompleted, JobIssued, ProgressMade, TrialStarted
 from aiperf.history.files import HistoryReader, HistoryWriter
 from aiperf.messages import Message, Recorded
 from aiperf.run_directory.paths import RunPaths
@@ -20,6 +21,8 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from primary.work.resumable import Interrupted
 from referee.replay import replay
+from rehearsal.conduct import Rehearsal, conduct
+from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.processes import VirtualProcess
 from testing.places import ROOT
 from tests.faults.rehearsals import rehearse_seed
@@ -99,8 +102,8 @@ def test_plans_of_a_modelled_search_are_replayed(tmp_path: Path) -> None:
 def test_many_replicas_report_once_a_minute_but_for_the_last_minutes(
     rehearsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.verbs.options.MOST_REAL", 1)
-    assert rehearse(tmp_path / "run", "--search", "real") == 0
+    monkeypatch.setattr("rehearsal.verbs.rehearse.FEW", 1)
+    assert rehearse(tmp_path / "run") == 0
     every, sparse = reports_of(rehearsed), reports_of(tmp_path / "run")
     assert sum(map(len, sparse.values())) < sum(map(len, every.values())) / 2
     apart = {trial: [after - before for before, after in itertools.pairwise(times)] for trial, times in sparse.items()}
@@ -159,6 +162,26 @@ def test_a_machine_that_cannot_train_is_said_to_be_one(tmp_path: Path, capsys: p
     words = ["--machine", str(small), "--replicas", "1", "--duration", "20m", "--seeds", "1"]
     assert main(["predict", *words]) == 2
     assert "too large for the memory" in capsys.readouterr().err
+
+
+def test_a_training_is_resumed_from_its_checkpoint_by_whichever_replica_is_free(tmp_path: Path) -> None:
+    machine = MachineFile.model_validate({
+        "step": {"operations_per_s": 7e13}, "start": {"replica_s": 400.0}, "failures": {"node_mtbf_h": 2.0},
+    })  # fmt: skip
+    config = load_config(overrides={
+        "run.replicas": 8, "run.duration": "4h", "training.trainer": "simulated", "search.strategy": "random",
+        "search.hpo": "random", "training.checkpoint_interval": "60s",
+    })  # fmt: skip
+    conduct(tmp_path / "run", Rehearsal(config, machine))
+    bodies = [record.body for record in HistoryReader(RunPaths(tmp_path / "run")).read_new().records]
+    jobs = {body.trial: body for body in bodies if isinstance(body, JobIssued)}
+    elsewhere = {
+        body.trial for body in jobs.values() if body.resumes and jobs[body.resumes].replica != body.replica
+    }  # fmt: skip
+    first = {body.trial: body.epoch for body in reversed(bodies) if isinstance(body, EpochCompleted)}
+    begun = [first[trial] for trial in elsewhere if trial in first]
+    assert len(begun) > 1
+    assert min(begun) > 1
 
 
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
