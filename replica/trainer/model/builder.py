@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +40,11 @@ from replica.trainer.model.roi_align import RoiAligned
 from replica.trainer.model.uses import uses_of
 
 Build = Callable[[str, Any, tuple[Shape, ...]], Any]
+
+Normalise = Callable[[Any, Any], tuple[Any, Any, Any]]
+"""Normalises a batch as a layer says: inputs (..., C) to outputs, and each channel's mean and
+variance, divided by the number of values (C).
+"""
 
 
 def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
@@ -172,6 +178,32 @@ def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dic
         return built[owner](inputs if len(inputs) > 1 else inputs[0])
     except (KeyError, ValueError, TypeError) as error:
         raise TrialFailedError("build", f"layer {node.name!r} ({layer.kind}): {error}") from error
+
+
+def normalise_by(model: Any, operation: Normalise, axes: int | None = None) -> None:
+    """Let the model's layers normalise batches by a framework's own operation when they train.
+
+    Everything else about the layers stays, and what they compute but for rounding: Ioffe and
+    Szegedy 2015. `axes`: only layers whose inputs have so many.
+    """
+    for layer in model.layers:
+        # Exactly Keras's class, whose computation this is.
+        if type(layer) is not keras.layers.BatchNormalization or not (layer.scale and layer.center):
+            continue
+        known = len(layer.input.shape)
+        if axes in (None, known) and layer.axis in (-1, known - 1):
+            layer.call = partial(_normalise, layer, layer.call, operation)
+
+
+def _normalise(
+    layer: Any, otherwise: Any, operation: Normalise, inputs: Any, training: Any = None, mask: Any = None
+) -> Any:
+    if not training or mask is not None or not layer.trainable:
+        return otherwise(inputs, training=training, mask=mask)
+    outputs, mean, variance = operation(layer, inputs)
+    for moving, own in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
+        moving.assign(moving * layer.momentum + own * (1 - layer.momentum))
+    return keras.ops.cast(outputs, layer.compute_dtype)
 
 
 def check_model(model: Any, architecture: Architecture) -> None:
