@@ -83,8 +83,8 @@ native:
 	touch $@
 
 # A test that fails is run once more: machines are shared. What needed that is listed at the end; it is a defect.
-# Two at a time: most tests wait for processes of their own.
-WORKERS ?= 2
+# Three files at a time: two of tests that compute, and one of tests that mostly wait (tests/conftest.py).
+WORKERS ?= 3
 test: check
 	$(BIN)/pytest --reruns 1 --numprocesses $(WORKERS)
 

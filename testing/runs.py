@@ -16,6 +16,9 @@ import pytest
 from testing.hand_made import SIMULATED
 from testing.processes import ask, command, processes_with, words_of
 
+AT_RANDOM = ("--set", "search.strategy=random")
+"""For runs about something else: the surrogate's libraries take a second of CPU in every agent."""
+
 
 class Watched(subprocess.Popen[str]):
     """A program that is killed when the test around it fails, instead of being waited for."""

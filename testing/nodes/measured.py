@@ -43,8 +43,8 @@ def measure_node(run: HandMadeRun, host: str = "n1", rows: tuple[MicroRow, ...] 
     return run
 
 
-MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]')
-"""Settings of a run that measures its nodes by the shortest suite."""
+MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]', "--set", "micro.stack=jax")
+"""Settings of a run that measures its nodes by the shortest suite, on the lightest stack."""
 
 
 def check_measured_node(output: Path) -> None:

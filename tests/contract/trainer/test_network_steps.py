@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,8 @@ VOLUMES = Architecture(
 PROGRAM = """
 import json, sys
 from types import SimpleNamespace
-import keras
+from aiperf.frameworks.lean import import_lean
+keras = import_lean("keras")
 import numpy as np
 from pathlib import Path
 from aiperf.network.json_files import read_architecture
@@ -44,38 +47,57 @@ from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
 
-framework, file, precision = sys.argv[1:]
-builder.set_up(precision, 1)
-model = builder.build_model(read_architecture(Path(file)))
-request = SimpleNamespace(learning_rate=0.05, max_epochs=1000, momentum=0.9, precision=precision, hybrid=None)
-optimiser = build_optimiser(model, request, 1)
-steps = NETWORK_STEPS.load(framework)(model, optimiser, AloneCollective(), 4, False)
-(images,) = next(iter(RandomBatches.of(model.input_shape[1:], 4)))
-numbers = [keras.ops.convert_to_numpy(each).astype(np.float64) for each in model(images, training=False)]
-before = steps.state()
-first = steps.read([steps.evaluate(images)])
-losses = [steps.read([steps.train(images)])[0] for _ in range(20)]
-after = steps.state()
-print(json.dumps({
-    "outputs": [list(each.shape) for each in numbers], "mean_square": sum(np.mean(each**2) for each in numbers),
-    "first": first[0], "losses": losses, "last": steps.read([steps.evaluate(images)])[0],
-    "moved": [bool(np.any(old != new)) for old, new in zip(before, after) if old.ndim and old.dtype.kind == "f"],
-}))
+def work(framework, file, precision):
+    builder.set_up(precision, 1)
+    model = builder.build_model(read_architecture(Path(file)))
+    request = SimpleNamespace(learning_rate=0.05, max_epochs=1000, momentum=0.9, precision=precision, hybrid=None)
+    optimiser = build_optimiser(model, request, 1)
+    steps = NETWORK_STEPS.load(framework)(model, optimiser, AloneCollective(), 4, False)
+    (images,) = next(iter(RandomBatches.of(model.input_shape[1:], 4)))
+    numbers = [keras.ops.convert_to_numpy(each).astype(np.float64) for each in model(images, training=False)]
+    before = steps.state()
+    first = steps.read([steps.evaluate(images)])
+    losses = [steps.read([steps.train(images)])[0] for _ in range(20)]
+    after = steps.state()
+    return {
+        "outputs": [list(each.shape) for each in numbers], "mean_square": sum(np.mean(each**2) for each in numbers),
+        "first": first[0], "losses": losses, "last": steps.read([steps.evaluate(images)])[0],
+        "moved": [bool(np.any(old != new)) for old, new in zip(before, after) if old.ndim and old.dtype.kind == "f"],
+    }
+
+framework, file, *precisions = sys.argv[1:]
+print(json.dumps({precision: work(framework, file, precision) for precision in precisions}))
 """
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-@pytest.mark.parametrize("framework", tuple(NETWORK_STEPS))
-def test_a_step_lowers_the_mean_square_of_all_outputs(framework: str, precision: str, tmp_path: Path) -> None:
-    file = tmp_path / "volumes.json"
+PRECISIONS = ("float32", "mixed_float16")
+
+Work = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """What a framework did, by precision: its import takes longer than the work."""
+    file = tmp_path_factory.mktemp("steps") / "volumes.json"
     file.write_text(to_json(VOLUMES))
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, framework, str(file), precision],
-        env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+
+    @cache
+    def done_by(framework: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM, framework, str(file), *PRECISIONS],
+            env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    return done_by
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("framework", tuple(NETWORK_STEPS))
+def test_a_step_lowers_the_mean_square_of_all_outputs(framework: str, precision: str, work: Work) -> None:
+    found = work(framework)[precision]
     assert found["outputs"] == [[4, 8, 8, 8, 1], [4, 3]]
     assert found["first"] == pytest.approx(found["mean_square"], rel=1e-4 if precision == "float32" else 2e-2)
     assert found["losses"][0] > 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +63,21 @@ BEGIN = Begin(trial=1)
 MakeRequest = Callable[..., TrainRequest]
 
 
+def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
+    path = folder / "architecture.json"
+    path.write_text(to_json(architecture))
+    fields: dict[str, Any] = {
+        "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
+        "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
+        "label_smoothing": 0.1, "precision": "float32", "xla": False,
+        "progress_interval_s": 0.02,
+    }  # fmt: skip
+    return TrainRequest(**{**fields, **changes})
+
+
 @pytest.fixture
 def make_request(tmp_path: Path) -> MakeRequest:
-    def make(architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
-        path = tmp_path / "architecture.json"
-        path.write_text(to_json(architecture))
-        fields: dict[str, Any] = {
-            "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
-            "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
-            "label_smoothing": 0.1, "precision": "float32", "xla": False,
-            "progress_interval_s": 0.02,
-        }  # fmt: skip
-        return TrainRequest(**{**fields, **changes})
-
-    return make
+    return partial(request_in, tmp_path)
 
 
 async def collect(
@@ -137,9 +139,22 @@ def test_a_training_reports_phases_progress_and_every_image_once(
     assert not done.early
 
 
-def test_the_real_trainer_learns(make_request: MakeRequest, tmp_path: Path) -> None:
+Parent = tuple[list[FromTrainer], Path]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Parent:
+    """The messages of a real training, and its best weights."""
+    folder = tmp_path_factory.mktemp("parent")
+    kept = folder / "weights.npz"
+    begin = Begin(trial=1, save_weights_path=str(kept))
     config = load_config(overrides={"run.dataset": "digits"})
-    messages = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log"))
+    messages = asyncio.run(collect(config, request_in(folder, epochs=5, max_epochs=5), folder / "log", begin))
+    return messages, kept
+
+
+def test_the_real_trainer_learns(parent: Parent) -> None:
+    messages, _ = parent
     epochs = epochs_of(messages)
     assert epochs[-1].loss < epochs[0].loss - 0.1
     assert quality_of(epochs[-1]) > 0.5, "ten classes: chance is 0.1"
@@ -194,12 +209,10 @@ def test_a_training_leaves_no_temporary_files(
 
 
 def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
-    make_request: MakeRequest, tmp_path: Path
+    parent: Parent, make_request: MakeRequest, tmp_path: Path
 ) -> None:
+    messages, kept = parent
     config = load_config(overrides={"run.dataset": "digits"})
-    kept = tmp_path / "weights.npz"
-    begin = Begin(trial=1, save_weights_path=str(kept))
-    parent = asyncio.run(collect(config, make_request(epochs=5, max_epochs=5), tmp_path / "log", begin))
     (tmp_path / "parent.json").write_text(to_json(TINY))
     morph = Deepen("relu")
     inherited = InheritedWeights(
@@ -211,10 +224,10 @@ def test_the_real_trainer_keeps_the_best_weights_and_a_child_starts_from_them(
     # A learning rate of next to nothing: what the child knows, it has inherited.
     request = make_request(morph.apply(TINY), epochs=1, learning_rate=1e-9)
     child = asyncio.run(collect(config, request, tmp_path / "log", Begin(trial=2, inherited=inherited)))
-    best = max(map(quality_of, epochs_of(parent)))
+    best = max(map(quality_of, epochs_of(messages)))
     first = quality_of(epochs_of(child)[0])
     assert first > 0.8 * best, "batch statistics of the new block are those of one epoch"
-    assert [message.phase for message in parent if isinstance(message, TrainerPhase)][-1] == "checkpoint"
+    assert [message.phase for message in messages if isinstance(message, TrainerPhase)][-1] == "checkpoint"
 
 
 def test_patience_ends_a_training_early(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from testing.hand_made import SIMULATED, free_port
 from testing.outsiders.strangers import open_folder
 from testing.portal import Portal
 from testing.processes import family
-from testing.runs import nothing_is_left, wait_for_epochs
+from testing.runs import AT_RANDOM, nothing_is_left, wait_for_epochs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def live_run(*words: str) -> Iterator[LiveRun]:
         command = [
             sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "20m",
             "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=0.5",
-            "--set", "search.hpo=none", "--set", "training.max_epochs=2", *words,
+            "--set", "search.hpo=none", "--set", "training.max_epochs=2", *AT_RANDOM, *words,
         ]  # fmt: skip
         log = (folder / "output").open("wb")
         with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment_in(folder), umask=0) as process:

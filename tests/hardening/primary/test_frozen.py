@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from testing.hand_made import aiperf
-from testing.runs import agents, begin, count_epochs, history, nothing_is_left, wait_for, wait_for_epochs
+from testing.runs import AT_RANDOM, agents, begin, count_epochs, history, nothing_is_left, wait_for, wait_for_epochs
 
-SILENCE = ("--set", "run.replica_silence=3s")
+SILENCE = ("--set", "run.replica_silence=3s", *AT_RANDOM)
 
 
 def end(process: subprocess.Popen[str], output: Path) -> str:
@@ -39,7 +39,7 @@ def test_a_primary_that_was_stopped_takes_no_replica_for_silent(tmp_path: Path) 
 
 def test_an_agent_that_was_stopped_fails_no_trial(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with begin(output, "--duration", "10m", "--set", "replica.trial_silence=2s") as process:
+    with begin(output, "--duration", "10m", "--set", "replica.trial_silence=2s", *AT_RANDOM) as process:
         wait_for_epochs(output, 1)
         (agent,) = agents(output)
         agent.send_signal(signal.SIGSTOP)

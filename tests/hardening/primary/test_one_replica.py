@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testing.hand_made import SIMULATED, aiperf
 from testing.hosts.sshd import Hosts
-from testing.runs import nothing_is_left, report
+from testing.runs import AT_RANDOM, nothing_is_left, report
 
 
 def test_a_proxy_command_that_is_not_there_costs_the_replica_of_its_host(ssh_hosts: Hosts, tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_proxy_command_that_is_not_there_costs_the_replica_of_its_host(ssh_hos
     output = tmp_path / "run"
     result = aiperf(
         "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", f'ssh.config_file="{config}"',
-        "--replicas", 2, "--duration", "5s", "--output", output,
+        "--replicas", 2, "--duration", "5s", "--output", output, *AT_RANDOM,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     found = report(output)

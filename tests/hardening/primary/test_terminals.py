@@ -19,7 +19,9 @@ from aiperf.history.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
 from testing.hand_made import SIMULATED, aiperf
 from testing.processes import ask, family, lives
-from testing.runs import history, nothing_is_left, report, wait_for, wait_for_epochs
+from testing.runs import AT_RANDOM, history, nothing_is_left, report, wait_for, wait_for_epochs
+
+UNSEARCHED = (*SIMULATED, *AT_RANDOM)
 
 
 class Terminal:
@@ -27,7 +29,7 @@ class Terminal:
 
     def __init__(self, output: Path, *words: str) -> None:
         self._end, theirs = pty.openpty()
-        program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *words]
+        program = [sys.executable, "-m", "aiperf", "run", *UNSEARCHED, "--output", str(output), *words]
         # setsid replaces itself: no fork of this process, which may have threads of a framework.
         self._run = subprocess.Popen(["setsid", "--ctty", *program], stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
@@ -100,7 +102,7 @@ def test_a_terminal_that_takes_no_output_does_not_stop_the_run(tmp_path: Path) -
 
 def test_a_detached_run_is_begun_watched_and_stopped_from_other_shells(tmp_path: Path) -> None:
     output = tmp_path / "a run"
-    begun = aiperf("run", *SIMULATED, "--duration", "10m", "--output", output, "--detach", "--format", "json")
+    begun = aiperf("run", *UNSEARCHED, "--duration", "10m", "--output", output, "--detach", "--format", "json")
     assert begun.returncode == 0, begun.stderr
     facts = json.loads(begun.stdout)
     assert facts["run"] == str(output)
@@ -128,7 +130,7 @@ def test_a_detached_run_is_begun_watched_and_stopped_from_other_shells(tmp_path:
 
 def test_a_detached_run_can_be_resumed_detached(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    assert aiperf("run", *SIMULATED, "--duration", "10m", "--output", output, "--detach").returncode == 0
+    assert aiperf("run", *UNSEARCHED, "--duration", "10m", "--output", output, "--detach").returncode == 0
     wait_for_epochs(output, 1)
     assert aiperf("stop", output).returncode == 0
     resumed = aiperf("resume", output, "--detach")
@@ -146,7 +148,7 @@ def test_what_keeps_a_detached_run_from_starting_is_shown_with_its_exit_code(tmp
     assert "run.replicas" in wrong.stderr
     assert not output.exists()
     ended = tmp_path / "ended"
-    assert aiperf("run", *SIMULATED, "--duration", "1s", "--output", ended).returncode == 0
+    assert aiperf("run", *UNSEARCHED, "--duration", "1s", "--output", ended).returncode == 0
     late = aiperf("resume", ended, "--detach")
     assert (late.returncode, late.stdout) == (2, "")
     assert "the run has reached its deadline; there is nothing to resume" in late.stderr
@@ -154,7 +156,7 @@ def test_what_keeps_a_detached_run_from_starting_is_shown_with_its_exit_code(tmp
 
 def test_a_closed_pipe_does_not_cost_the_report(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--duration", "3s", "--output", str(output)]
+    program = [sys.executable, "-m", "aiperf", "run", *UNSEARCHED, "--duration", "3s", "--output", str(output)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

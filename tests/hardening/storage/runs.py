@@ -22,6 +22,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
 from testing.hand_made import SIMULATED
+from testing.runs import AT_RANDOM
 
 SOURCE = Path(__file__).parent / "shim.c"
 
@@ -36,7 +37,7 @@ program.load_command = lambda verb: replace(load_command(verb), follow_up=lambda
 sys.exit(program.main())
 """
 
-SETTINGS = ("--set", "simulated.epoch_seconds=0.2", "--set", "telemetry.interval=1s")
+SETTINGS = ("--set", "simulated.epoch_seconds=0.2", "--set", "telemetry.interval=1s", *AT_RANDOM)
 
 
 @cache

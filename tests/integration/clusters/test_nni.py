@@ -26,7 +26,7 @@ from testing.hostile import ENTRY_POINT, environment, fill
 from testing.hosts.sshd import Hosts
 from testing.portal import NOT_THERE, Portal, final_of
 from testing.processes import ask, command, family, processes_with
-from testing.runs import nothing_is_left, raw_records, report
+from testing.runs import AT_RANDOM, nothing_is_left, raw_records, report
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     portal = Portal(output, free_port())
     words = (
         *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "75s", "--set", "search.hpo=none",
-        "--set", "simulated.fail_trials=[3]", "--set", "simulated.epoch_seconds=1",
+        *AT_RANDOM, "--set", "simulated.fail_trials=[3]", "--set", "simulated.epoch_seconds=1",
     )  # fmt: skip
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: portal.trials()[3]["status"] == "FAILED")
@@ -110,7 +110,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     portal = Portal(output, free_port())
     words = (
         *new_run(portal), *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--duration", "10m",
-        "--set", "simulated.epoch_seconds=1",
+        "--set", "simulated.epoch_seconds=1", *AT_RANDOM,
         "--set", f"nni.directory={output}-nni",
     )  # fmt: skip
     with under_nni(home, *words) as process:
@@ -162,7 +162,7 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     portal = Portal(output, free_port())
     words = (
         *new_run(portal), *SIMULATED, "--duration", "10m", "--set", "simulated.epoch_seconds=0.5",
-        "--set", "training.max_epochs=2", "--set", "search.hpo=none",
+        "--set", "training.max_epochs=2", "--set", "search.hpo=none", *AT_RANDOM,
     )  # fmt: skip
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: len(portal.trials()) >= 2)

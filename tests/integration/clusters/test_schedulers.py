@@ -16,14 +16,14 @@ from testing.hand_made import SIMULATED, aiperf
 from testing.hosts.allocations import enter, job_of
 from testing.hosts.sshd import Hosts
 from testing.processes import all_end, family, processes_with
-from testing.runs import agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
+from testing.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 @pytest.mark.parametrize("scheduler", STARTERS)
 def test_a_run_over_the_hosts_of_a_job(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(monkeypatch, job_of(scheduler, tmp_path / "job", ("node1", "node2")))
     output = tmp_path / "odd 'name' é"
-    words = ("--launcher", "scheduler", "--replicas", 2, "--duration", "3s", "--output", output)
+    words = ("--launcher", "scheduler", "--replicas", 2, "--duration", "3s", "--output", output, *AT_RANDOM)
     result = aiperf("run", *SIMULATED, *words)
     assert result.returncode == 0, result.stderr
     found = report(output)
@@ -40,7 +40,7 @@ def test_a_run_over_the_hosts_of_a_job(scheduler: str, tmp_path: Path, monkeypat
 def test_the_replicas_end_with_their_primary(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(monkeypatch, job_of(scheduler, tmp_path / "job", ("node1",)))
     output = tmp_path / "run"
-    with begin(output, "--launcher", "scheduler", "--duration", "10m") as process:
+    with begin(output, "--launcher", "scheduler", "--duration", "10m", *AT_RANDOM) as process:
         wait_for_epochs(output, 2)
         remote: list[psutil.Process] = []
         # The agent and its trainer; between two trials there is none.
@@ -55,7 +55,7 @@ def test_a_dead_relay_costs_its_replica_and_not_the_run(tmp_path: Path, monkeypa
     enter(monkeypatch, job_of("PBS", tmp_path / "job", ("node1", "node2")))
     output = tmp_path / "run"
     words = ("--launcher", "scheduler", "--replicas", 2, "--duration", "10s", "--set", "replica.restarts=0")
-    with begin(output, *words) as process:
+    with begin(output, *words, *AT_RANDOM) as process:
         wait_for_epochs(output, 5)
         remote = [member for agent in agents(output, 1) for member in family(agent)]
         relays = [found for found in processes_with("/logs/.replica-0001.") if found.name().startswith("python")]
@@ -78,7 +78,7 @@ def test_the_secret_is_for_the_owners_eyes_only(tmp_path: Path, monkeypatch: pyt
     waiting.chmod(0o755)
     output = tmp_path / "run"
     words = ("--launcher", "scheduler", "--set", f'environment.python="{waiting}"', "--set", "run.stop_grace=1")
-    with begin(output, *words) as process:
+    with begin(output, *words, *AT_RANDOM) as process:
         wait_for(lambda: [*output.glob("logs/.replica-0000.*.tmp")] and (tmp_path / "job" / "calls").exists())
         (task,) = output.glob("logs/.replica-0000.*.tmp")
         assert stat.S_IMODE(task.stat().st_mode) == 0o600
@@ -100,7 +100,7 @@ def test_ssh_takes_the_hosts_of_the_job(ssh_hosts: Hosts, tmp_path: Path, monkey
     output, before = tmp_path / "run", logins()
     result = aiperf(
         "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", "ssh.hosts=[]", "--replicas", 2,
-        "--duration", "4s", "--output", output,
+        "--duration", "4s", "--output", output, *AT_RANDOM,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert [detail["state"] for detail in report(output)["replica_details"]] == ["finished", "finished"]

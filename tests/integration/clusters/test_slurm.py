@@ -21,9 +21,9 @@ from testing.hand_made import SIMULATED, aiperf
 from testing.needs import need
 from testing.nodes.measured import MICRO, check_measured_node
 from testing.processes import all_end, ask, listening, processes_with, words_of
-from testing.runs import begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
+from testing.runs import AT_RANDOM, begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
 
-SLURM = ("--launcher", "slurm")
+SLURM = ("--launcher", "slurm", *AT_RANDOM)
 
 
 def queue(*options: str) -> list[str]:

@@ -21,7 +21,7 @@ from replica.machine.node import node_cpus
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf
 from testing.needs import need
-from testing.runs import wait_for
+from testing.runs import AT_RANDOM, wait_for
 
 NODES, GPUS = 2, 2
 CPUS = node_cpus()
@@ -106,7 +106,7 @@ def test_replicas_that_share_a_node_divide_it(way: str, tmp_path: Path) -> None:
 
 def test_the_replicas_of_a_shared_node_know_their_parts(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    words = ("--launcher", "slurm", "--replicas", 2, "--duration", "2s", "--set", "replica.per_node=2")
+    words = ("--launcher", "slurm", "--replicas", 2, "--duration", "2s", *AT_RANDOM, "--set", "replica.per_node=2")
     result = aiperf("run", *SIMULATED, *words, "--output", output)
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr
@@ -117,7 +117,7 @@ def test_the_replicas_of_a_shared_node_know_their_parts(tmp_path: Path) -> None:
 def test_a_replica_confined_to_one_core_is_named_loudly(tmp_path: Path) -> None:
     output = tmp_path / "run"
     settings = ("slurm.exclusive=false", "slurm.memory_per_node=100M", 'slurm.options=["--nodelist=n1"]')
-    words = ("--launcher", "slurm", "--replicas", 2, "--duration", "2s")
+    words = ("--launcher", "slurm", "--replicas", 2, "--duration", "2s", *AT_RANDOM)
     chosen = (f"--set={each}" for each in settings)
     result = aiperf("run", *SIMULATED, *words, *chosen, "--output", output)
     assert result.returncode == 0, result.stderr

@@ -17,7 +17,7 @@ from testing.hand_made import SIMULATED, aiperf
 from testing.hosts.sshd import Hosts
 from testing.nodes.measured import MICRO, check_measured_node
 from testing.processes import all_end, family
-from testing.runs import agents, begin, nothing_is_left, report, wait_for_epochs
+from testing.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for_epochs
 
 
 def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_p
 
 def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    words = ("--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "15s")
+    words = ("--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "15s", *AT_RANDOM)
     with begin(output, *words, "--set", "replica.restarts=0") as process:
         wait_for_epochs(output, 5)
         remote = [member for agent in agents(output, 1) for member in family(agent)]

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from testing.hand_made import SIMULATED, aiperf
-from testing.runs import begin, nothing_is_left, raw_records, report, wait_for_epochs
+from testing.runs import AT_RANDOM, begin, nothing_is_left, raw_records, report, wait_for_epochs
 
-MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]')
+MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]', *AT_RANDOM)
 
 
 def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does_not_again(tmp_path: Path) -> None:
