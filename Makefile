@@ -55,13 +55,21 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# Where the stack `native` cannot be built, its tests say that they are skipped.
-.venv/test.stamp: requirements/test.txt requirements/native.txt tools/build_horovod.py tools/build_native.py \
-  native/micro.h native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
-	tools/debian_packages.sh
+# All that tests need. Its two parts need nothing of each other: packages can be unpacked while compilers work.
+.venv/test.stamp: .venv/packages.stamp .venv/compiled.stamp
+	$(MAKE) horovod
+	touch $@
+
+.venv/packages.stamp: requirements/test.txt .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
-	$(MAKE) horovod
+	touch $@
+
+# Where the stack `native` cannot be built, its tests say that they are skipped.
+.venv/compiled.stamp: requirements/native.txt tools/build_horovod.py tools/build_native.py \
+  native/micro.h native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
+	tools/debian_packages.sh
+	$(HOROVOD_WHEEL)
 	-$(MAKE) native
 	touch $@
 
@@ -70,9 +78,10 @@ run: $(if $(OTHER_FRAMEWORK),.venv/$(FRAMEWORK_BUILD).stamp,env)
 	$(BIN)/aiperf run --preset quick $(if $(OTHER_FRAMEWORK),--framework $(FRAMEWORK) )--output $(RUNS)/quick-$$(date +%Y%m%d-%H%M%S)
 
 # Horovod for several ranks in a training; built once for each version of TensorFlow, then taken from a cache.
+HOROVOD_WHEEL := $(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py
 horovod: .venv/$(BUILD).stamp
 	$(BIN)/pip install --quiet --require-hashes -r requirements/horovod.txt
-	wheel=$$($(if $(NCCL),HOROVOD_GPU_OPERATIONS=$${HOROVOD_GPU_OPERATIONS-NCCL} )$(BIN)/python tools/build_horovod.py) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
+	wheel=$$($(HOROVOD_WHEEL)) && $(BIN)/pip install --quiet --no-deps --force-reinstall "$$wheel"
 
 # The stack `native` of `aiperf micro`: C++ on oneDNN, whose wheel goes into build/native; for NVIDIA GPUs, on cuDNN, too.
 native:
@@ -85,10 +94,11 @@ native:
 # A test that fails is run once more: machines are shared. What needed that is listed at the end; it is a defect.
 # Three files at a time: two of tests that compute, and one of tests that mostly wait (tests/conftest.py).
 WORKERS ?= 3
-test: check
+test:
+	$(MAKE) --jobs 2 check .venv/test.stamp
 	$(BIN)/pytest --reruns 1 --numprocesses $(WORKERS)
 
-check: .venv/test.stamp
+check: .venv/packages.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -146,7 +156,7 @@ endif
 audit-packages:
 	$(PYTHON) tools/audit_packages.py requirements/run.txt requirements/test.txt requirements/docs.txt requirements/native.txt requirements/native-cuda.txt
 
-format: .venv/test.stamp
+format: .venv/packages.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
