@@ -152,8 +152,10 @@ def test_a_run_whose_manager_did_not_start_is_resumed_in_a_new_experiment(tmp_pa
     assert resumed.returncode == 0, resumed.stderr
     assert f"NNI has not kept experiment {first}: the run is resumed in a new one" in resumed.stderr
     assert portal.experiment != first
-    assert report(output)["ended"] == "deadline"
-    assert aiperf("verify", output).returncode == 0
+    found = report(output)
+    assert found["ended"] == "deadline"
+    assert resumed.stdout.splitlines()[-1].startswith(f"AIPerf: score={found['score_ops']:.6e} ")
+    assert [aiperf(verb, output).returncode for verb in ("verify", "check")] == [0, 0]
     nothing_is_left(output, 60)
 
 
@@ -201,27 +203,25 @@ RECORDED = {
 def test_real_training_under_nni(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
-    settings = ("--dataset", "digits", "--duration", "100s", "--set", "training.max_epochs=1", "--format", "json")
+    settings = ("--dataset", "digits", "--duration", "20m", "--set", "training.max_epochs=1", "--format", "json")
     shown: dict[int, dict[str, Any]] = {}
     curves: dict[int, list[float]] = {}
     with under_nni(home, *new_run(portal), *settings) as process:
-        while process.poll() is None:
+        while process.poll() is None and len(shown) < 2:
             with contextlib.suppress(*NOT_THERE):
                 shown |= {n: trial for n, trial in portal.trials().items() if trial["status"] == "SUCCEEDED"}
                 curves |= {n: portal.curve(trial) for n, trial in shown.items() if n not in curves}
             time.sleep(0.5)
+        assert aiperf("stop", output).returncode == 0
         code, out, err = end_of(process)
-    assert code == 0, err
+    assert code == 1, err
     assert json.loads(out) == report(output)
-    assert err.splitlines()[-1].startswith(f"AIPerf: score={report(output)['score_ops']:.6e} ")
+    assert err.splitlines()[-1].endswith("status=FAILED")
     jsonschema.validate(report(output), SCHEMA)
     assert aiperf("verify", output).returncode == 0
-    assert aiperf("check", output).returncode == 0
     assert {record["type"] for record in raw_records(output)} == RECORDED
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
-    assert len(trials) >= 4
     assert set(shown) <= {number for number, trial in trials.items() if trial["state"] in ("completed", "early_stop")}
-    assert len(shown) >= 2
     for number, trial in shown.items():
         assert as_shown(trials[number]) == trial["parameters"]
         assert curves[number] == [trials[number]["best_accuracy"]]
