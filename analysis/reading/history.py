@@ -12,6 +12,7 @@ import numpy as np
 
 from aiperf.history.chain import first_link
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
 from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
 from aiperf.history.decoding.typed import decode_body
 from aiperf.history.fencing import PRIMARY
@@ -101,18 +102,21 @@ def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
 
 
 def add_columns(ledger: Ledger, read: WriterRecords) -> None:
-    """Fold the phases of a file into the ledger, once; none of them may be among its records.
+    """Fold the phases and epochs of a file into the ledger, once; none may be among its records.
 
     Of progress and witnesses only the last time: the ledger has no columns of them.
     """
-    if not (len(read.phases) or len(read.progress) or len(read.witnesses)):
+    if not (len(read.phases) or len(read.progress) or len(read.witnesses) or len(read.epochs)):
         return
     last_ms = max(max(read.phases.times_ms, default=0), int(read.progress[:, 1].max(initial=0)),
-                  int(read.witnesses.rows[:, 1].max(initial=0)))  # fmt: skip
+                  int(read.witnesses.rows[:, 1].max(initial=0)),
+                  int(read.epochs.column(TIME).max(initial=0)))  # fmt: skip
     ledger.last_ms = max(ledger.last_ms, last_ms)
     ledger.last_of_writer_ms[read.writer] = max(last_ms, ledger.last_of_writer_ms.get(read.writer, last_ms))
     for replica in set(read.phases.replicas):
         ledger.replica(replica).phase_columns[read.writer] = read.phases.of_replica(replica)
+    for trial, begin, end in blocks_of(read.epochs.column(TRIAL)):
+        ledger.trial(trial).epochs.take(read.epochs.between(begin, end))
 
 
 def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
@@ -132,7 +136,7 @@ def _records(file: Path, lines: Lines) -> WriterRecords:
     numbers = tuple(number for number in lines.numbers if number not in damaged)
     return WriterRecords(
         file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms,
-        lines.progress, lines.witnesses,
+        lines.progress, lines.witnesses, lines.epochs,
     )  # fmt: skip
 
 
@@ -169,6 +173,8 @@ class Lines:
     """Reports of progress whose lines are left out (`WriterRecords.progress`)."""
     witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
     """Witnesses whose lines are left out."""
+    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
+    """Completed epochs whose lines are left out."""
 
 
 def select_lines(
@@ -196,7 +202,8 @@ def select_lines(
     if thinning is not None:
         is_kept[_needless_rows(usual.progress, thinning)] = False
     progress, witnesses = (_reports(usual, is_kept), _witnesses(usual)) if columns else (NO_PROGRESS, WitnessColumns())
-    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = False
+    epochs = _epochs(usual) if columns and not file.stem.startswith(PRIMARY) else EpochColumns()
+    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = is_kept[epochs.column(PLACE)] = False
     places = np.flatnonzero(is_kept)
     kept = (places + 1).tolist()
     hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
@@ -204,7 +211,18 @@ def select_lines(
     facts = LineFacts(len(usual.lines), True, hashes)
     texts = [usual.lines[number - 1] for number in kept]
     return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places], progress,
-                 witnesses)  # fmt: skip
+                 witnesses, epochs)  # fmt: skip
+
+
+def _epochs(usual: UsualLines) -> EpochColumns:
+    """The completed epochs of a file; none if one says more than a row has."""
+    if not len(usual.epochs):
+        return EpochColumns()
+    heads = usual.heads[usual.epochs]
+    documents = [data_of(usual.lines[place], begin)
+                 for place, begin in zip(usual.epochs.tolist(), heads[:, 2].tolist(), strict=True)]  # fmt: skip
+    found = epoch_columns(documents, np.column_stack([usual.epochs, heads[:, :2]]))
+    return EpochColumns() if found is None else found
 
 
 def _reports(usual: UsualLines, is_kept: Marks) -> Numbers:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
 from aiperf.history.damage import Damage
-from aiperf.history.lineage import epochs_of_training
+from aiperf.history.decoding.epochs import EPOCH
+from aiperf.history.lineage import epochs_of_training, qualities_of_training
 from aiperf.rules.prediction import predicted_accuracy
-from aiperf.rules.rounds import RoundPlan, out_of_patience, plan_round
+from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, out_of_patience, plan_round
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import RunView, TrialIndex
@@ -81,7 +82,9 @@ def check_open_epoch(trace: TrialTrace[Any]) -> Iterator[Damage]:
 
 
 def _epochs_before(trace: TrialTrace[Any]) -> int | None:
-    """Epochs before the trial's own; None for one that resumes another: its lineage decides."""
+    """Epochs before those to look at; None for a trial that resumes another: its lineage decides."""
+    if len(trace.completed):
+        return int(trace.completed.column(EPOCH)[-1])
     return 0 if trace.started.body.resumes is None else None
 
 
@@ -172,7 +175,7 @@ def check_ends(view: RunView) -> Iterator[Damage]:
 
 def _qualities(view: RunView, trial: int) -> dict[int, float]:
     """The quality after each epoch, with those of the trials that this one resumes."""
-    return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(view.ledger, trial).items()}
+    return qualities_of_training(view.ledger, trial)
 
 
 def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
@@ -201,7 +204,7 @@ def _training(index: TrialIndex[TrialStarted]) -> tuple[object, ...]:
 def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
     values = list(qualities.values())
     trial = index.started.body.trial
-    early = next((n for n in range(1, len(values)) if out_of_patience(values[:n], plan.patience)), None)
+    early = epoch_out_of_patience(values[:-1], plan.patience)
     own_first = index.first_epoch.body.epoch if index.first_epoch is not None else None
     if early is not None and own_first is not None and list(qualities)[early] >= own_first:
         place = index.ended or index.failed or index.first_epoch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from aiperf.errors import RunDirectoryError
 from aiperf.history.bodies import EpochCompleted, TrialStarted
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.traces import TrialTrace
+from analysis.reading.integrity.traces import TrialTrace, placed_epochs
 from analysis.reading.integrity.view import RunView
 from analysis.reading.workers import Workers
 
@@ -44,13 +45,30 @@ class EpochRows:
 
     trial: int
     per_step: int | None
-    epochs: tuple[Placed[EpochCompleted], ...]
+    objects: tuple[Placed[EpochCompleted], ...] = ()
+    file: str = ""
+    columns: EpochColumns = field(default_factory=EpochColumns)
+
+    @property
+    def epochs(self) -> Sequence[Placed[EpochCompleted]]:
+        """The epochs, as objects."""
+        return placed_epochs(self.file, self.columns) if len(self.columns) else self.objects
+
+    @property
+    def evidence(self) -> list[str]:
+        """The hash of the rows of each."""
+        if len(self.columns):
+            return [text.decode() for text in self.columns.hashes[:, 0].tolist()]
+        return [place.body.evidence or "" for place in self.objects]
 
 
 def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
-    epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
-    if not epochs or view.config.training.trainer == "simulated":
+    if view.config.training.trainer == "simulated":
+        return
+    file, columns = trace.started.file, trace.completed.only(trace.completed.hashes[:, 0] != b"")
+    epochs = () if len(columns) else tuple(place for place in trace.epochs if place.body.evidence is not None)
+    if not epochs and not len(columns):
         return
     body = trace.started.body
     default = view.defaults()["batch_size"]
@@ -62,18 +80,20 @@ def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRow
     else:
         arrivals = view.primary.arrivals.get(trace.writer, ())
         ranks = arrivals[-1].body.accelerators if arrivals else 1
-    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), epochs)
+    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), epochs, file, columns)
 
 
 def check_copies(claims: Sequence[EpochRows], view: RunView) -> Iterator[Damage]:
     """Rows that are those of another training. With the same seed they may be: it was repeated."""
     seeds = {trial: jobs[0].body.seed for trial, jobs in view.primary.issued.items()}
-    first: dict[str, Placed[EpochCompleted]] = {}
+    first: dict[str, tuple[EpochRows, int]] = {}
     for claim in claims:
-        for place in claim.epochs:
-            known = first.setdefault(place.body.evidence or "", place)
-            if seeds.get(known.body.trial) != seeds.get(claim.trial):
-                found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {_named(known)}"
+        for row, evidence in enumerate(claim.evidence):
+            known, number = first.setdefault(evidence, (claim, row))
+            if seeds.get(known.trial) != seeds.get(claim.trial):
+                place = claim.epochs[row]
+                other = _named(known.epochs[number])
+                found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {other}"
                 yield place.damage("evidence", found, "steps of its own")
 
 
@@ -138,8 +158,17 @@ def without_evidence(ledger: Ledger) -> tuple[str, ...]:
             found.append(f"trial {number} does not say what it built")
         if trial.epochs and trial.started is not None and trial.started.cursor is None:
             found.append(f"trial {number} does not name the records that it was planned from")
-        for epoch, item in sorted(trial.epochs.items()):
-            names = [name for name in ("evidence", "weights") if getattr(item.body, name) is None]
-            if names:
-                found.append(f"epoch {epoch} of trial {number} has no hash of its {' and '.join(names)}")
+        for epoch, missing in _without_hashes(trial.epochs):
+            names = [name for name, lacks in zip(("evidence", "weights"), missing, strict=True) if lacks]
+            found.append(f"epoch {epoch} of trial {number} has no hash of its {' and '.join(names)}")
     return tuple(found)
+
+
+def _without_hashes(epochs: TrialEpochs) -> list[tuple[int, list[bool]]]:
+    """Epochs that lack a hash, by number, and which of both each lacks."""
+    if (columns := epochs.columns) is not None:
+        missing = columns.hashes == b""
+        rows = np.flatnonzero(missing.any(axis=1))
+        return list(zip(columns.column(EPOCH)[rows].tolist(), missing[rows].tolist(), strict=True))
+    lacks = ((number, [item.body.evidence is None, item.body.weights is None]) for number, item in epochs.items())
+    return sorted(item for item in lacks if any(item[1]))

@@ -20,6 +20,7 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords
 
@@ -30,7 +31,7 @@ _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerS
 class TrialTrace(Generic[StartT]):
     """A trial's records in the order of its file. The body of `training` is an epoch or progress.
 
-    `last` is the line of the file's last record that is the trial's.
+    If epochs are rows of `completed`, none is in `training`, and progress in it follows all of them.
     """
 
     trial: int
@@ -42,16 +43,26 @@ class TrialTrace(Generic[StartT]):
     """Of a hybrid training."""
     ended: Placed[TrialEnded] | None = None
     failed: Placed[TrialFailed] | None = None
+    completed: EpochColumns = field(default_factory=EpochColumns)
+
+    @property
+    def has_epochs(self) -> bool:
+        """True if an epoch is complete."""
+        return len(self.completed) > 0 or any(type(place.body) is EpochCompleted for place in self.training)
 
     @property
     def epochs(self) -> list[Placed[EpochCompleted]]:
-        """The completed epochs."""
+        """The completed epochs, as objects."""
+        if len(self.completed):
+            return placed_epochs(self.started.file, self.completed)
         return [place for place in self.training if type(place.body) is EpochCompleted]  # type: ignore[misc]
 
     @property
     def index(self) -> TrialIndex[StartT]:
         """The turning points."""
         first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
+        if len(self.completed):
+            first = placed_epochs(self.started.file, self.completed.between(0, 1))[0]
         return TrialIndex(self.writer, self.started, first, self.ended, self.failed)  # type: ignore[arg-type]
 
 
@@ -139,7 +150,16 @@ def traces_of(read: WriterRecords, science: bool = False) -> Traces:
     traces = Traces(read.writer, science)
     for place in _relevant(read):
         traces.add(place)
+    rows = {trial: (begin, end) for trial, begin, end in blocks_of(read.epochs.column(TRIAL))}
+    for trace in traces.trials if rows else ():
+        trace.completed = read.epochs.between(*rows.get(trace.trial, (0, 0)))
     return traces
+
+
+def placed_epochs(file: str, columns: EpochColumns) -> list[Placed[EpochCompleted]]:
+    """Epochs of a file with their places, as objects."""
+    return [Placed(file, place + 1, place, time_ms, columns.body(row))
+            for row, (place, time_ms) in enumerate(columns.whole[:, (PLACE, TIME)].tolist())]  # fmt: skip
 
 
 def _relevant(read: WriterRecords) -> Iterator[Placed[AnyBody]]:

@@ -28,6 +28,7 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import TIME, EpochColumns
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
@@ -84,6 +85,8 @@ class WriterRecords:
 
     witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
     """Of a primary, witnesses that are not in `records`."""
+    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
+    """Completed epochs that are not in `records`."""
 
     @property
     def file(self) -> str:
@@ -92,17 +95,24 @@ class WriterRecords:
 
     def span_ms(self) -> tuple[int, int] | None:
         """The earliest and the latest time of all records, on the writer's clock."""
-        every = ([record.time_ms for record in self.records], self.phases.times_ms,
-                 self.progress[:, 1].tolist(), self.witnesses.rows[:, 1].tolist())  # fmt: skip
+        every = (
+            [record.time_ms for record in self.records],
+            self.phases.times_ms,
+            *(column[[column.argmin(), column.argmax()]].tolist() for column in self._times() if len(column)),
+        )
         some = [times for times in every if len(times)]
         return (min(map(min, some)), max(map(max, some))) if some else None
 
+    def _times(self) -> tuple[Numbers, ...]:
+        return self.progress[:, 1], self.witnesses.rows[:, 1], self.epochs.column(TIME)
+
     def moments(self) -> Iterator[tuple[int, int]]:
-        """Line and time of every record, phases and reports of progress last."""
+        """Line and time of every record, those in columns last."""
         yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
         columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
         yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
         yield from ((place + 1, time_ms) for place, time_ms in self.progress[:, :2].tolist())
+        yield from ((place + 1, time_ms) for place, time_ms in self.epochs.whole[:, :2].tolist())
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
         """Every body with its place."""

@@ -8,7 +8,7 @@ it does when its primary dies: a cursor behind its end is found by `check_cursor
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from aiperf.history.cursor import parse_cursor
 from aiperf.history.damage import Damage
 from aiperf.history.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
+from analysis.reading.integrity.heard.witnesses import HeardEpochs
 from analysis.reading.integrity.view import RunView, start_of
 
 
@@ -101,7 +102,7 @@ class _Comparison:
     _over: set[int] = field(default_factory=set)
     _current: dict[int, int] = field(default_factory=dict)
     """The last trial that began on a replica."""
-    _heard: defaultdict[int, set[int]] = field(init=False)
+    _heard: HeardEpochs = field(init=False)
     """The epochs that were witnessed, by trial."""
 
     def __post_init__(self) -> None:
