@@ -152,7 +152,6 @@ class Ledger:
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """The work of a trial for the score, on the primary's clock."""
-        died_ms = self.died_ms(trial)
         offset_ms = self.offsets_ms.get(trial.writer, 0)
 
         def corrected(item: Stamped[T]) -> Stamped[T]:
@@ -162,8 +161,13 @@ class Ledger:
             cost=cost,
             epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
             progress=tuple(map(corrected, trial.progress)),
-            died_ms=self.fell_silent_ms(trial) if died_ms is None else died_ms,
+            died_ms=self.work_died_ms(trial),
         )
+
+    def work_died_ms(self, trial: TrialLedger) -> int | None:
+        """When the unfinished epoch of a trial was lost, on the primary's clock."""
+        died_ms = self.died_ms(trial)
+        return self.fell_silent_ms(trial) if died_ms is None else died_ms
 
     def _replica_ready(self, body: ReplicaReady, record: Record) -> None:
         self.replica(body.replica).arrivals.add(Stamped(record.time_ms, body))

@@ -25,7 +25,7 @@ from analysis.reading.columns import Marks, Numbers, data_of, link_of
 from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
 from analysis.reading.integrity.view import NO_PROGRESS, PrimaryRecords, WriterRecords, start_of
-from analysis.reading.progress import in_range
+from analysis.reading.training.progress import in_range
 from analysis.reading.usual import UsualLines, usual_lines
 from analysis.reading.workers import Workers
 

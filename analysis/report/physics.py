@@ -16,11 +16,13 @@ import numpy as np
 
 from aiperf.cli.units import si
 from aiperf.rules.table import PRECISION_BITS
+from aiperf.rules.work import cumulative
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
-from analysis.report.rates.pace import Stretch, stretches, together, trained_of
+from analysis.report.rates.pace import TOGETHER_MS, together, trained_of
+from analysis.report.rates.stretches import Pieces, Stretch, stretches
 from analysis.report.sampling import (
     Intervals,
     by_host,
@@ -37,6 +39,9 @@ multiplications than are counted, and a boost clock is above the data sheet's.
 
 LATENESS_MS = 2000
 """The end of an epoch may be noted this late, so that the next one seems shorter."""
+
+NEARLY = 1 - 1e-6
+"""Of a limit: a number below this share of it is below it, however it is rounded."""
 
 PACE_FACTOR = 3.0
 """Most images per second of a replica, in medians of all replicas with equal work and devices."""
@@ -87,12 +92,14 @@ class Evidence:
         self.nodes = by_host(data.telemetry.nodes)
 
     @cached_property
-    def of_replica(self) -> dict[int, list[Stretch]]:
+    def of_replica(self) -> dict[int, Pieces]:
         """The stretches of each replica that worked."""
-        found: dict[int, list[Stretch]] = defaultdict(list)
-        for own in self.work.values():
-            found[own[0].replica] += own
-        return dict(sorted(found.items()))
+        every = self.work.every
+        every = every.only(np.argsort(every.replicas, kind="stable"))
+        replicas, begins = np.unique(every.replicas, return_index=True)
+        ends = np.append(begins[1:], len(every))
+        spans = zip(replicas.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return {replica: every.only(slice(begin, end)) for replica, begin, end in spans}
 
     @cached_property
     def busy(self) -> dict[int, Intervals]:
@@ -167,19 +174,29 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
 def _operations(evidence: Evidence) -> Iterator[Finding]:
     """The fastest stretch of each replica that is beyond its devices."""
     worst: dict[int, tuple[float, Stretch, float]] = {}
-    for trial, own in evidence.work.items():
-        machine = evidence.machines.get(own[0].replica)
+    for replica, every in evidence.of_replica.items():
+        machine = evidence.machines.get(replica)
         if machine is None:
             continue
-        most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
-        for piece in together(own):
-            ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
-            if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
-                worst[piece.replica] = ops, piece, most
+        for trial, rows in every.spans:
+            most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
+            if _are_slow(every, rows, most):
+                continue
+            for piece in together(every.only(rows)):
+                ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
+                if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
+                    worst[piece.replica] = ops, piece, most
     for replica, (ops, piece, most) in sorted(worst.items()):
         machine = evidence.machines[replica]
         where = f"trial {piece.trial} on replica {replica}, from epoch {piece.first_epoch}"
         yield Finding("operations", where, f"{si(ops, 'OPS')} in {piece.duration_ms / 1000:g} s", _limit(machine, most))
+
+
+def _are_slow(every: Pieces, rows: slice, most: float) -> bool:
+    """True if no stretch of a trial is near a rate, and none is so short that others are joined."""
+    durations = every.durations_ms[rows]
+    ops = every.operations[rows].astype(np.float64) * 1000 / (durations + LATENESS_MS)
+    return bool((durations >= TOGETHER_MS).all() and ops.max() < NEARLY * most)
 
 
 def _limit(machine: Machine, most: float) -> str:
@@ -195,29 +212,20 @@ def _totals(evidence: Evidence) -> Iterator[Finding]:
         machine = evidence.machines.get(replica)
         if machine is None:
             continue
-        possible = {trial: machine.peak(evidence.bits(trial)) for trial in {piece.trial for piece in own}}
+        possible = {trial: machine.peak(evidence.bits(trial)) for trial, _ in own.spans}
+        if own.total_operations / (PEAK_FACTOR * min(possible.values()) * machine.count) < NEARLY * seconds:
+            continue
         # The seconds that each trial needs at least, one after another.
         needed = sum(piece.operations / (PEAK_FACTOR * possible[piece.trial] * machine.count) for piece in own)
         if needed > seconds:
-            ops = sum(piece.operations for piece in own) / seconds
+            ops = own.total_operations / seconds
             most = PEAK_FACTOR * max(possible.values()) * machine.count
             yield Finding("operations", f"replica {replica}", f"{si(ops, 'OPS')} over the run", _limit(machine, most))
 
 
 def _pace(evidence: Evidence) -> Iterator[Finding]:
     """Replicas that claim far more images per second than others with the same work and devices."""
-    groups: dict[tuple[object, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial, own in evidence.work.items():
-        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(own[0].replica)
-        if begun is None or machine is None:
-            continue
-        key: tuple[object, ...]
-        key = (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
-               machine.name, machine.count)  # fmt: skip
-        for piece in own[1:]:  # the first epoch of a training compiles
-            if piece.duration_ms > LATENESS_MS:
-                groups[key][piece.replica].append(piece.images * 1000 / piece.duration_ms)
-    for key, paces in groups.items():
+    for key, paces in _paces(evidence).items():
         medians = {replica: median(values) for replica, values in sorted(paces.items())}
         if len(medians) < PACE_REPLICAS:
             continue
@@ -227,6 +235,33 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
                 where = f"replica {replica}, {key[0]}"
                 limit = f"{PACE_FACTOR:g} x {si(usual)}, the median of {len(medians)} replicas"
                 yield Finding("images", where, f"{si(pace)} images per second", limit)
+
+
+Key = tuple[object, ...]
+
+
+def _paces(evidence: Evidence) -> dict[Key, dict[int, list[float]]]:
+    """Images per second of the stretches of each replica, by work and devices that are equal."""
+    own: dict[Key, list[tuple[int, slice]]] = defaultdict(list)
+    every = evidence.work.every
+    long = cumulative((every.durations_ms > LATENESS_MS).astype(np.int64)).tolist()
+    for trial, rows in evidence.work.rows():
+        replica = int(every.replicas[rows.start])
+        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
+        if begun is not None and machine is not None and long[rows.stop] > long[rows.start + 1]:
+            own[trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
+                machine.name, machine.count].append((replica, rows))  # fmt: skip
+    groups: dict[Key, dict[int, list[float]]] = {}
+    for key, parts in own.items():
+        if len({replica for replica, _ in parts}) < PACE_REPLICAS:
+            continue
+        groups[key] = defaultdict(list)
+        for replica, rows in parts:
+            # The first epoch of a training compiles.
+            images, durations = every.images[rows][1:], every.durations_ms[rows][1:]
+            kept = durations > LATENESS_MS
+            groups[key][replica] += (images[kept] * 1000 / durations[kept]).tolist()
+    return groups
 
 
 def _telemetry(evidence: Evidence) -> Iterator[Finding]:
@@ -253,7 +288,7 @@ def _loads(evidence: Evidence) -> Iterator[Finding]:
         node, machine = evidence.nodes.get(host), evidence.machines[replicas[0]]
         if node is None:
             continue
-        working = working_time(piece for replica in replicas for piece in evidence.of_replica[replica])
+        working = working_time(*(evidence.of_replica[replica] for replica in replicas))
         use = mean_while_working(node, "accelerator_percent", working)
         if use is not None and use < IDLE_PERCENT:
             found = f"accelerators were in use {use:.1f} % of the working time"
@@ -291,9 +326,9 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
     used = node.accelerator_energy(np.array([data.start_ms, data.end_ms], dtype=np.float64))
     if used is None:
         return
-    own = [piece for replica in replicas for piece in evidence.of_replica[replica]]
-    bits = min(evidence.bits(trial) for trial in {piece.trial for piece in own})
-    operations = sum(piece.operations for piece in own) / data.manifest.config.replica.nodes
+    every = [evidence.of_replica[replica] for replica in replicas]
+    bits = min(evidence.bits(trial) for own in every for trial, _ in own.spans)
+    operations = sum(own.total_operations for own in every) / data.manifest.config.replica.nodes
     joules = float(used[1] - used[0])
     least = operations / (EFFICIENCY_FACTOR * machine.peak(bits) / machine.device.power_w)
     if joules < least:
@@ -318,8 +353,9 @@ def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:
 def _device_part(evidence: Evidence, name: str, own: list[Machine]) -> DevicePart:
     work: dict[int, int] = defaultdict(int)
     for machine in own:
-        for piece in evidence.of_replica[machine.replica]:
-            work[evidence.bits(piece.trial)] += piece.operations
+        every = evidence.of_replica[machine.replica]
+        for trial, rows in every.spans:
+            work[evidence.bits(trial)] += sum(every.operations[rows].tolist())
     bits = max(work, key=lambda width: work[width])
     device, count = own[0].device, _devices_of(evidence, own)
     peak = device.peak(bits) if device is not None else None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.facts import Stamped
 from aiperf.history.bodies import EpochCompleted
-from aiperf.history.decoding.typed import decode_epochs
+from aiperf.history.decoding.typed import decode_epochs, epoch_of
 
 PLACE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT = range(8)
 """The columns of whole numbers."""
@@ -64,7 +64,7 @@ class EpochColumns:
         *_, trial, epoch, trained, evaluated, correct = self.whole[row].tolist()
         loss, validation_loss, learning_rate = self.losses[row].tolist()
         evidence, weights = (text.decode() or None for text in self.hashes[row].tolist())
-        return EpochCompleted(
+        return epoch_of(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
             correct=None if correct == NO_NUMBER else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, evidence=evidence, weights=weights,

@@ -68,6 +68,11 @@ def decode_epochs(documents: Sequence[bytes]) -> list[Any] | None:
     return found if len(found) == len(documents) else None
 
 
+def epoch_of(**fields: Any) -> EpochCompleted:
+    """A completed epoch of fields that are checked already."""
+    return _MAKERS[_STRUCTS[EpochCompleted]](_STRUCTS[EpochCompleted](**fields))  # type: ignore[return-value]
+
+
 def _limited(name: str, kind: Any) -> Any:
     """The type of a field with its range or its length."""
     origin, parts = get_origin(kind), get_args(kind)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from aiperf.cli.units import scale_of
-from aiperf.rules.score import TrialWork
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
 from analysis.report.phases import INTERVALS, phase_summary
@@ -100,15 +101,15 @@ def accuracy_curve(data: RunData) -> Drawing:
     """Measured accuracy of every epoch over time, trial by trial, and the best so far."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    curves = {number: _epochs(trial, data.start_ms, unit_s) for number, trial in data.work.items()}
+    curves = list(_epochs(data, data.start_ms, unit_s))
     few = len(curves) <= MANY_TRIALS
     if not few:  # the last epoch of each trial is enough
-        curves = {number: curve[-1:] for number, curve in curves.items()}
-    every = sorted(point for curve in curves.values() for point in curve)
+        curves = [curve[-1:] for curve in curves]
+    every = sorted(point for curve in curves for point in curve)
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
-        for curve in curves.values() if few else ():
+        for curve in curves if few else ():
             axes.plot(*zip(*curve, strict=True), color=COLOURS[0], alpha=0.45, linewidth=0.8) if curve else None
         if every:
             times, values = zip(*every, strict=True)
@@ -135,9 +136,13 @@ def accuracy_curve(data: RunData) -> Drawing:
     return draw("accuracy", caption, paint)
 
 
-def _epochs(trial: TrialWork, start_ms: int, unit_s: float) -> list[tuple[float, float]]:
-    return [
-        ((epoch.time_ms - start_ms) / 1000 / unit_s, epoch.body.accuracy)
-        for epoch in trial.epochs
-        if epoch.body.accuracy is not None
-    ]
+def _epochs(data: RunData, start_ms: int, unit_s: float) -> Iterator[list[tuple[float, float]]]:
+    """Time and accuracy of each evaluated epoch, trial by trial."""
+    work = data.work.columns
+    accuracies = work.accuracies()
+    known = ~np.isnan(accuracies)
+    times = ((work.epochs[known, 1] - start_ms) / 1000 / unit_s).tolist()
+    pairs = list(zip(times, accuracies[known].tolist(), strict=True))
+    ends = np.searchsorted(work.epochs[known, 0], np.arange(len(work) + 1)).tolist()
+    for begin, end in pairwise(ends):
+        yield pairs[begin:end]

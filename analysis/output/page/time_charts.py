@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,11 @@ def accuracy_chart(data: RunData) -> Chart | None:
 
 
 def _epochs(data: RunData, start_ms: int, unit_s: float) -> Iterator[Epoch]:
-    for number, trial in data.work.items():
-        for epoch in trial.epochs:
-            if epoch.body.accuracy is not None:
-                t = round((epoch.time_ms - start_ms) / 1000 / unit_s, 4)
-                yield t, round(epoch.body.accuracy, 5), number, epoch.body.epoch
+    work, trials = data.work.columns, data.work.trials
+    columns = ((work.epochs[:, 1] - start_ms) / 1000 / unit_s, work.accuracies(), work.epochs[:, 0], work.epochs[:, 2])
+    for t, accuracy, place, number in zip(*(column.tolist() for column in columns), strict=True):
+        if not isnan(accuracy):
+            yield round(t, 4), round(accuracy, 5), trials[place], number
 
 
 def _curves(plot: Any, every: list[Epoch]) -> None:

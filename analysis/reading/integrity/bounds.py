@@ -82,7 +82,7 @@ def check_open_epoch(trace: TrialTrace[Any]) -> Iterator[Damage]:
 
 
 def _epochs_before(trace: TrialTrace[Any]) -> int | None:
-    """Epochs before those to look at; None for a trial that resumes another: its lineage decides."""
+    """Epochs before those to look at; None if the lineage of a resumed trial decides."""
     if len(trace.completed):
         return int(trace.completed.column(EPOCH)[-1])
     return 0 if trace.started.body.resumes is None else None
@@ -180,9 +180,10 @@ def _qualities(view: RunView, trial: int) -> dict[int, float]:
 
 def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
     """A resumed training begins at most one epoch after the last one that was kept."""
-    resumes, first = index.started.body.resumes, index.first_epoch
+    resumes = index.started.body.resumes
     if resumes is None:
         return
+    first = index.first_epoch
     before = view.trials.get(resumes)
     if before is None:
         if view.primary.issued.get(resumes) is None:
@@ -205,7 +206,7 @@ def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: Rou
     values = list(qualities.values())
     trial = index.started.body.trial
     early = epoch_out_of_patience(values[:-1], plan.patience)
-    own_first = index.first_epoch.body.epoch if index.first_epoch is not None else None
+    own_first = index.first_number
     if early is not None and own_first is not None and list(qualities)[early] >= own_first:
         place = index.ended or index.failed or index.first_epoch
         assert place is not None

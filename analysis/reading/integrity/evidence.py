@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from aiperf.errors import RunDirectoryError
 from aiperf.history.bodies import EpochCompleted, TrialStarted
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
+from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.traces import TrialTrace, placed_epochs
-from analysis.reading.integrity.view import RunView
+from analysis.reading.integrity.traces import TrialTrace
+from analysis.reading.integrity.view import RunView, placed_epochs
 from analysis.reading.workers import Workers
 
 CHUNK = 16
@@ -66,8 +68,11 @@ def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRow
     """The rows that a trial's records name; none of a simulated run."""
     if view.config.training.trainer == "simulated":
         return
-    file, columns = trace.started.file, trace.completed.only(trace.completed.hashes[:, 0] != b"")
-    epochs = () if len(columns) else tuple(place for place in trace.epochs if place.body.evidence is not None)
+    file, columns = trace.started.file, trace.completed
+    named = columns.hashes[:, 0] != b""
+    if not named.all():
+        columns = columns.only(named)
+    epochs = () if len(trace.completed) else tuple(p for p in trace.epochs if p.body.evidence is not None)
     if not epochs and not len(columns):
         return
     body = trace.started.body
@@ -150,18 +155,51 @@ def _contradictions(place: Placed[EpochCompleted], where: str, rows: NDArray[Any
         yield place.damage("evidence", f"{where} have the mean loss {mean:.7g}", f"{place.body.loss:.7g}, the epoch's")
 
 
-def without_evidence(ledger: Ledger) -> tuple[str, ...]:
-    """Trials that leave out their model or their plan, and epochs without hashes, in words."""
-    found = []
-    for number, trial in sorted(ledger.trials.items()):
-        if trial.epochs and trial.built is None:
-            found.append(f"trial {number} does not say what it built")
-        if trial.epochs and trial.started is not None and trial.started.cursor is None:
-            found.append(f"trial {number} does not name the records that it was planned from")
-        for epoch, missing in _without_hashes(trial.epochs):
-            names = [name for name, lacks in zip(("evidence", "weights"), missing, strict=True) if lacks]
-            found.append(f"epoch {epoch} of trial {number} has no hash of its {' and '.join(names)}")
-    return tuple(found)
+class Unevidenced(Sequence[str]):
+    """Trials that leave out their model or their plan, and epochs without hashes, in words.
+
+    There may be as many as epochs: each is worded when it is looked at.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._trials = [entry for _, entry in sorted(ledger.trials.items()) if entry.epochs]
+        self._count = sum(len(list(_leaves_out(entry))) + _lacking(entry.epochs) for entry in self._trials)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        for entry in self._trials:
+            yield from _leaves_out(entry)
+            for epoch, missing in _without_hashes(entry.epochs):
+                names = [name for name, lacks in zip(("evidence", "weights"), missing, strict=True) if lacks]
+                yield f"epoch {epoch} of trial {entry.trial} has no hash of its {' and '.join(names)}"
+
+    @overload
+    def __getitem__(self, wanted: int) -> str: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, wanted: int | slice) -> str | Sequence[str]:
+        if isinstance(wanted, int):
+            return next(islice(self, range(len(self))[wanted], None))
+        return list(islice(self, *wanted.indices(len(self))))
+
+
+def _leaves_out(trial: TrialLedger) -> Iterator[str]:
+    """What a trial with epochs does not say, in words."""
+    if trial.built is None:
+        yield f"trial {trial.trial} does not say what it built"
+    if trial.started is not None and trial.started.cursor is None:
+        yield f"trial {trial.trial} does not name the records that it was planned from"
+
+
+def _lacking(epochs: TrialEpochs) -> int:
+    """Epochs that lack a hash."""
+    if (columns := epochs.columns) is not None:
+        return int((columns.hashes == b"").any(axis=1).sum())
+    return len(_without_hashes(epochs))
 
 
 def _without_hashes(epochs: TrialEpochs) -> list[tuple[int, list[bool]]]:

@@ -20,9 +20,9 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of
+from aiperf.history.decoding.epochs import TRIAL, EpochColumns, blocks_of
 from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords
+from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords, placed_epochs
 
 _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 
@@ -31,7 +31,7 @@ _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerS
 class TrialTrace(Generic[StartT]):
     """A trial's records in the order of its file. The body of `training` is an epoch or progress.
 
-    If epochs are rows of `completed`, none is in `training`, and progress in it follows all of them.
+    If epochs are rows of `completed`, none is in `training`, whose progress follows all of them.
     """
 
     trial: int
@@ -61,9 +61,7 @@ class TrialTrace(Generic[StartT]):
     def index(self) -> TrialIndex[StartT]:
         """The turning points."""
         first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
-        if len(self.completed):
-            first = placed_epochs(self.started.file, self.completed.between(0, 1))[0]
-        return TrialIndex(self.writer, self.started, first, self.ended, self.failed)  # type: ignore[arg-type]
+        return TrialIndex(self.writer, self.started, self.ended, self.failed, first, self.completed)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -154,12 +152,6 @@ def traces_of(read: WriterRecords, science: bool = False) -> Traces:
     for trace in traces.trials if rows else ():
         trace.completed = read.epochs.between(*rows.get(trace.trial, (0, 0)))
     return traces
-
-
-def placed_epochs(file: str, columns: EpochColumns) -> list[Placed[EpochCompleted]]:
-    """Epochs of a file with their places, as objects."""
-    return [Placed(file, place + 1, place, time_ms, columns.body(row))
-            for row, (place, time_ms) in enumerate(columns.whole[:, (PLACE, TIME)].tolist())]  # fmt: skip
 
 
 def _relevant(read: WriterRecords) -> Iterator[Placed[AnyBody]]:

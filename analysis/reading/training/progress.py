@@ -21,10 +21,10 @@ from aiperf.history.decoding.epochs import EpochColumns
 from aiperf.history.decoding.ranges import OF_FIELD
 from aiperf.history.records import Record, checked_record
 from analysis.reading.columns import Marks, Numbers
-from analysis.reading.completed import are_sound, events_of
 from analysis.reading.integrity.bounds import images_of_epoch
 from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.view import RunView, WriterRecords
+from analysis.reading.training.completed import are_sound, events_of
 
 Numbered = tuple[int, Record]
 """The line of a record, and the record."""

@@ -90,7 +90,7 @@ def _epochs_of(read: WriterRecords) -> Events:
 
 
 def _first_epoch(read: WriterRecords, start: TrialStarted, place: int, epochs: Events) -> int:
-    """The epoch that a training begins with; that of one which is resumed depends on its lineage."""
+    """The epoch that a training begins with, whatever it is if another trial is resumed."""
     if start.resumes is None:
         return 1
     reports = read.progress[np.searchsorted(read.progress[:, 0], place) :][:1]
@@ -103,7 +103,7 @@ def _first_epoch(read: WriterRecords, start: TrialStarted, place: int, epochs: E
 def are_sound(read: WriterRecords, view: RunView) -> bool:
     """True if no check has anything to say about the epochs of a file that are in columns.
 
-    Their order among reports of progress is for `analysis.reading.progress`.
+    Their order among reports of progress is for `analysis.reading.training.progress`.
     """
     epochs, most = read.epochs, images_of_epoch(view)
     if not len(epochs):
