@@ -180,12 +180,6 @@ class Ledger:
         if self.released is None or record.time_ms > self.released.time_ms:
             self.released = Stamped(record.time_ms, body)
 
-    def _run_resumed(self, body: RunResumed, record: Record) -> None:
-        self.resumptions.add(Stamped(record.time_ms, body))
-
-    def _run_ended(self, body: RunEnded, record: Record) -> None:
-        self.ends.add(Stamped(record.time_ms, body))
-
     def _job_issued(self, body: JobIssued, record: Record) -> None:
         trial = self.trial(body.trial)
         trial.issued, trial.issued_ms = body, record.time_ms
@@ -225,6 +219,14 @@ def _conflict(record: Record, found: str) -> Damage:
     return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
 
 
+def _run_resumed(ledger: Ledger, body: RunResumed, record: Record) -> None:
+    ledger.resumptions.add(Stamped(record.time_ms, body))
+
+
+def _run_ended(ledger: Ledger, body: RunEnded, record: Record) -> None:
+    ledger.ends.add(Stamped(record.time_ms, body))
+
+
 def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
     ledger.trial(body.trial).built = body
 
@@ -261,8 +263,8 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     ReplicaReady: Ledger._replica_ready,
     ReplicaLost: Ledger._replica_lost,
     RunReleased: Ledger._run_released,
-    RunResumed: Ledger._run_resumed,
-    RunEnded: Ledger._run_ended,
+    RunResumed: _run_resumed,
+    RunEnded: _run_ended,
     JobIssued: Ledger._job_issued,
     TrialStarted: Ledger._training_started,
     WorkloadStarted: Ledger._training_started,

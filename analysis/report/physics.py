@@ -16,21 +16,14 @@ import numpy as np
 
 from aiperf.cli.units import si
 from aiperf.rules.table import PRECISION_BITS
-from aiperf.rules.work import cumulative
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
+from analysis.report import sampling
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
-from analysis.report.rates.pace import TOGETHER_MS, together, trained_of
+from analysis.report.rates.pace import NEARLY, Kind, are_slower, paces, together, trained_of
 from analysis.report.rates.stretches import Pieces, Stretch, stretches
-from analysis.report.sampling import (
-    Intervals,
-    by_host,
-    covered_share,
-    mean_while_working,
-    most_accelerators,
-    working_time,
-)
+from analysis.report.sampling import Intervals, by_host, mean_while_working, most_accelerators
 
 PEAK_FACTOR = 2.0
 """Most claimed operations per second, in peaks. Algorithms such as Winograd's do with fewer
@@ -39,9 +32,6 @@ multiplications than are counted, and a boost clock is above the data sheet's.
 
 LATENESS_MS = 2000
 """The end of an epoch may be noted this late, so that the next one seems shorter."""
-
-NEARLY = 1 - 1e-6
-"""Of a limit: a number below this share of it is below it, however it is rounded."""
 
 PACE_FACTOR = 3.0
 """Most images per second of a replica, in medians of all replicas with equal work and devices."""
@@ -104,7 +94,7 @@ class Evidence:
     @cached_property
     def busy(self) -> dict[int, Intervals]:
         """The working time of each replica."""
-        return {replica: working_time(own) for replica, own in self.of_replica.items()}
+        return {replica: sampling.working_time(own) for replica, own in self.of_replica.items()}
 
     def bits(self, trial: int) -> int:
         """Width of the arithmetic of a trial; the narrowest if it is unknown."""
@@ -180,7 +170,7 @@ def _operations(evidence: Evidence) -> Iterator[Finding]:
             continue
         for trial, rows in every.spans:
             most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
-            if _are_slow(every, rows, most):
+            if are_slower(every, rows, most, LATENESS_MS):
                 continue
             for piece in together(every.only(rows)):
                 ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
@@ -190,13 +180,6 @@ def _operations(evidence: Evidence) -> Iterator[Finding]:
         machine = evidence.machines[replica]
         where = f"trial {piece.trial} on replica {replica}, from epoch {piece.first_epoch}"
         yield Finding("operations", where, f"{si(ops, 'OPS')} in {piece.duration_ms / 1000:g} s", _limit(machine, most))
-
-
-def _are_slow(every: Pieces, rows: slice, most: float) -> bool:
-    """True if no stretch of a trial is near a rate, and none is so short that others are joined."""
-    durations = every.durations_ms[rows]
-    ops = every.operations[rows].astype(np.float64) * 1000 / (durations + LATENESS_MS)
-    return bool((durations >= TOGETHER_MS).all() and ops.max() < NEARLY * most)
 
 
 def _limit(machine: Machine, most: float) -> str:
@@ -225,43 +208,22 @@ def _totals(evidence: Evidence) -> Iterator[Finding]:
 
 def _pace(evidence: Evidence) -> Iterator[Finding]:
     """Replicas that claim far more images per second than others with the same work and devices."""
-    for key, paces in _paces(evidence).items():
-        medians = {replica: median(values) for replica, values in sorted(paces.items())}
-        if len(medians) < PACE_REPLICAS:
-            continue
+
+    def kind_of(trial: int, replica: int) -> Kind | None:
+        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
+        if begun is None or machine is None:
+            return None
+        return (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
+                machine.name, machine.count)  # fmt: skip
+
+    for kind, found in paces(evidence.work, kind_of, LATENESS_MS, PACE_REPLICAS):
+        medians = {replica: median(values) for replica, values in sorted(found.items())}
         usual = median(medians.values())
         for replica, pace in medians.items():
             if pace > PACE_FACTOR * usual:
-                where = f"replica {replica}, {key[0]}"
+                where = f"replica {replica}, {kind[0]}"
                 limit = f"{PACE_FACTOR:g} x {si(usual)}, the median of {len(medians)} replicas"
                 yield Finding("images", where, f"{si(pace)} images per second", limit)
-
-
-Key = tuple[object, ...]
-
-
-def _paces(evidence: Evidence) -> dict[Key, dict[int, list[float]]]:
-    """Images per second of the stretches of each replica, by work and devices that are equal."""
-    own: dict[Key, list[tuple[int, slice]]] = defaultdict(list)
-    every = evidence.work.every
-    long = cumulative((every.durations_ms > LATENESS_MS).astype(np.int64)).tolist()
-    for trial, rows in evidence.work.rows():
-        replica = int(every.replicas[rows.start])
-        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
-        if begun is not None and machine is not None and long[rows.stop] > long[rows.start + 1]:
-            own[trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
-                machine.name, machine.count].append((replica, rows))  # fmt: skip
-    groups: dict[Key, dict[int, list[float]]] = {}
-    for key, parts in own.items():
-        if len({replica for replica, _ in parts}) < PACE_REPLICAS:
-            continue
-        groups[key] = defaultdict(list)
-        for replica, rows in parts:
-            # The first epoch of a training compiles.
-            images, durations = every.images[rows][1:], every.durations_ms[rows][1:]
-            kept = durations > LATENESS_MS
-            groups[key][replica] += (images[kept] * 1000 / durations[kept]).tolist()
-    return groups
 
 
 def _telemetry(evidence: Evidence) -> Iterator[Finding]:
@@ -276,7 +238,7 @@ def _telemetry(evidence: Evidence) -> Iterator[Finding]:
             continue  # reported as a node without a description
         node = evidence.nodes.get(facts.host or "")
         times = node.column("time_ms") if node is not None else np.array([])
-        share = covered_share(times, reach_ms, working)
+        share = sampling.covered_share(times, reach_ms, working)
         if share < COVERED:
             where, limit = f"replica {replica} on node {facts.host}", f"at least {COVERED:.0%}"
             yield Finding("telemetry", where, f"samples cover {100 * share:.1f} % of its working time", limit)
@@ -288,7 +250,7 @@ def _loads(evidence: Evidence) -> Iterator[Finding]:
         node, machine = evidence.nodes.get(host), evidence.machines[replicas[0]]
         if node is None:
             continue
-        working = working_time(*(evidence.of_replica[replica] for replica in replicas))
+        working = sampling.working_time(*(evidence.of_replica[replica] for replica in replicas))
         use = mean_while_working(node, "accelerator_percent", working)
         if use is not None and use < IDLE_PERCENT:
             found = f"accelerators were in use {use:.1f} % of the working time"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
 
 from aiperf.history.bodies import TrialStarted, WorkloadStarted
-from analysis.report.rates.stretches import Stretch
+from aiperf.rules.work import cumulative
+from analysis.report.rates.stretches import Pieces, Stretch, Stretches
 
 TOGETHER_MS = 10_000
 """Shorter epochs are looked at together: the agent notes a short epoch's end late by as much."""
+
+NEARLY = 1 - 1e-6
+"""Of a limit: a number below this share of it is below it, however it is rounded."""
 
 
 def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
@@ -16,6 +22,46 @@ def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
     if isinstance(begun, TrialStarted):
         return f"architecture {begun.architecture}"
     return f"workload {begun.workload}, size {begun.size}"
+
+
+Kind = tuple[object, ...]
+"""Equal for trials that do the same work on the same devices."""
+
+
+def paces(
+    work: Stretches, kind_of: Callable[[int, int], Kind | None], least_ms: int, fewest: int
+) -> Iterator[tuple[Kind, dict[int, list[float]]]]:
+    """Images per second of the longer stretches of each replica, by kind.
+
+    `kind_of` a trial and its replica; `fewest` replicas of a kind. The first epoch of a training
+    compiles, and is left out.
+    """
+    own: dict[Kind, list[tuple[int, slice]]] = {}
+    every = work.every
+    longer = cumulative((every.durations_ms > least_ms).astype(np.int64)).tolist()
+    for trial, rows in work.rows():
+        replica = int(every.replicas[rows.start])
+        kind = kind_of(trial, replica) if longer[rows.stop] > longer[rows.start + 1] else None
+        if kind is not None:
+            own.setdefault(kind, []).append((replica, rows))
+    for kind, parts in own.items():
+        found: dict[int, list[float]] = {}
+        for replica, rows in parts if len({replica for replica, _ in parts}) >= fewest else ():
+            images, durations = every.images[rows][1:], every.durations_ms[rows][1:]
+            kept = durations > least_ms
+            found.setdefault(replica, []).extend((images[kept] * 1000 / durations[kept]).tolist())
+        if found:
+            yield kind, found
+
+
+def are_slower(every: Pieces, rows: slice, most: float, late_ms: int) -> bool:
+    """True if no stretch of a trial is near a rate, and none is so short that others are joined.
+
+    A stretch may be longer by `late_ms`.
+    """
+    durations = every.durations_ms[rows]
+    ops = every.operations[rows].astype(np.float64) * 1000 / (durations + late_ms)
+    return bool((durations >= TOGETHER_MS).all() and ops.max() < NEARLY * most)
 
 
 def together(found: Iterable[Stretch]) -> list[Stretch]:
