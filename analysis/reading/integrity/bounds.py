@@ -5,7 +5,7 @@ A trial ends by its round's epochs or patience, with the predicted accuracy of w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, Tria
 from aiperf.history.damage import Damage
 from aiperf.history.decoding.epochs import EPOCH
 from aiperf.history.lineage import epochs_of_training, qualities_of_training
-from aiperf.rules.prediction import predicted_accuracy
+from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, out_of_patience, plan_round
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
@@ -240,6 +240,7 @@ def check_predictions(view: RunView, workers: Workers) -> Iterator[Damage]:
             yield index.ended.damage("bounds", f"trial {trial} has a predicted accuracy", "one in warm-up rounds only")
         elif predicts and body.reason != "stopped":
             open_.append(_Prediction(index.ended, _qualities(view, trial)))
+    open_ = list(_in_doubt(open_, view.max_epochs))
     chunks = [open_[start : start + CHUNK] for start in range(0, len(open_), CHUNK)]
     futures = [workers.submit(_predict_all, [item.qualities for item in chunk], view.max_epochs) for chunk in chunks]
     for chunk, future in zip(chunks, futures, strict=True):
@@ -247,6 +248,15 @@ def check_predictions(view: RunView, workers: Workers) -> Iterator[Damage]:
             found = item.place.body.predicted_accuracy
             if not _near(found, expected):
                 yield item.place.damage("bounds", f"a predicted accuracy of {found}", f"{expected} from its epochs")
+
+
+def _in_doubt(items: Sequence[_Prediction], max_epochs: int) -> Iterator[_Prediction]:
+    """Predictions that a look at all together does not find to be near those of their epochs."""
+    expected = nearly_predicted([item.qualities for item in items], max_epochs)
+    for item, value in zip(items, expected, strict=True):
+        found = item.place.body.predicted_accuracy
+        if found is None or not abs(found - value) <= PREDICTION_TOLERANCE - NEARLY:  # also of a NaN
+            yield item
 
 
 def _near(found: float | None, expected: float | None) -> bool:
