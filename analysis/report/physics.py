@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from aiperf.cli.units import si
+from aiperf.history.decoding.epochs import blocks_of
 from aiperf.rules.table import PRECISION_BITS
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
@@ -86,10 +87,7 @@ class Evidence:
         """The stretches of each replica that worked."""
         every = self.work.every
         every = every.only(np.argsort(every.replicas, kind="stable"))
-        replicas, begins = np.unique(every.replicas, return_index=True)
-        ends = np.append(begins[1:], len(every))
-        spans = zip(replicas.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        return {replica: every.only(slice(begin, end)) for replica, begin, end in spans}
+        return {replica: every.only(slice(begin, end)) for replica, begin, end in blocks_of(every.replicas)}
 
     @cached_property
     def busy(self) -> dict[int, Intervals]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.history.decoding.epochs import blocks_of
 from aiperf.rules.work import Exact, Numbers, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.moments.columns import code, moments_of
@@ -73,9 +74,7 @@ class Pieces:
     @property
     def spans(self) -> Iterator[tuple[int, slice]]:
         """The rows of each trial."""
-        begins = np.flatnonzero(np.append(True, np.diff(self.trials) != 0)) if len(self) else np.zeros(0, np.int64)
-        ends = np.append(begins[1:], len(self))
-        for trial, begin, end in zip(self.trials[begins].tolist(), begins.tolist(), ends.tolist(), strict=True):
+        for trial, begin, end in blocks_of(self.trials):
             yield trial, slice(begin, end)
 
 
