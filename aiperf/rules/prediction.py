@@ -87,7 +87,8 @@ def nearly_predicted(trainings: Sequence[Mapping[int, float]], max_epochs: int) 
             places.setdefault(tuple(sorted(training)), []).append(place)
     for epochs, own in places.items():
         rows = np.array([[trainings[place][epoch] for epoch in epochs] for place in own], np.float64)
-        found[own] = _all_near(np.array(epochs, np.float64), rows, PREDICTED_EPOCH * max_epochs)
+        with np.errstate(all="ignore"):  # of numbers that no curve is through, nothing is said
+            found[own] = _all_near(np.array(epochs, np.float64), rows, PREDICTED_EPOCH * max_epochs)
     return [float(value) for value in found]
 
 
@@ -113,7 +114,7 @@ def _all_near(epochs: NDArray[np.float64], accuracies: NDArray[np.float64], at_e
     highest = accuracies.max(axis=1)
     near = np.where((values >= 0) & (values <= 1), np.maximum(highest, values), highest)
     # From one side of these bounds to the other, the prediction jumps.
-    in_doubt = (np.abs(values) < NEARLY) | (np.abs(values - 1) < NEARLY)
+    in_doubt = ~np.isfinite(values) | (np.abs(values) < NEARLY) | (np.abs(values - 1) < NEARLY)
     found: NDArray[np.float64] = np.where(in_doubt, np.nan, near)
     return found
 
