@@ -70,8 +70,21 @@ def history_bytes(paths: RunPaths) -> int:
     return sum(file.stat().st_size for file in paths.history_files())
 
 
-def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: PrimaryRecords) -> Iterator[WriterRecords]:
-    """The records of all writers, the primaries' first, in the order of their starts.
+def submit_primaries(paths: RunPaths, workers: Workers) -> list[Reading]:
+    """Start reading the files of the primaries, in the order of their starts.
+
+    That of a long run has as many lines as replicas have epochs. What looking at them takes of
+    memory is gone with the process that does it.
+    """
+    link = first_link(paths)
+    own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
+    return [(file, workers.submit(select_lines, file, None, link, columns=True)) for file in own]
+
+
+def read_history(
+    paths: RunPaths, workers: Workers, own: Sequence[Reading], ledger: Ledger, primary: PrimaryRecords
+) -> Iterator[WriterRecords]:
+    """The records of all writers, first those of the primaries, whose files are `own`.
 
     The caller must fold each into the ledger, and those of primaries into `primary`, before it
     takes the next: the primary's records decide how those of the replicas are thinned, and of which
@@ -79,14 +92,13 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     it cannot be ahead of them.
     """
     link = first_link(paths)
-    own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
-    primaries = [_records(file, select_lines(file, None, link, columns=True)) for file in own]
+    primaries = [_records(file, lines.result()) for file, lines in own]
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
-    own_names = set(own)
+    own_names = {file for file, _ in own}
     others = [file for file in paths.history_files() if file not in own_names]
-    selected = deque[tuple[Path, Future[Lines]]]()
+    selected = deque[Reading]()
     for file in others:
         wanted = frozenset(primary.wanted(file.stem))
         selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted, True)))
@@ -96,7 +108,7 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
         yield _taken(selected)
 
 
-def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
+def _taken(selected: deque[Reading]) -> WriterRecords:
     file, lines = selected.popleft()
     return _records(file, lines.result())
 
@@ -175,6 +187,10 @@ class Lines:
     """Witnesses whose lines are left out."""
     epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
     """Completed epochs whose lines are left out."""
+
+
+Reading = tuple[Path, Future[Lines]]
+"""A file, and its lines while they are selected."""
 
 
 def select_lines(

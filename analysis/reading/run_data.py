@@ -19,7 +19,7 @@ from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, Architectures
 from analysis.reading.columns import Numbers
-from analysis.reading.history import add_columns, history_bytes, read_history
+from analysis.reading.history import add_columns, history_bytes, read_history, submit_primaries
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
@@ -116,8 +116,10 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, superseded = Ledger(), Superseded()
     inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        samples = submit_telemetry(paths, workers)  # while this process reads the primaries' files
-        gathered = _gather(read_history(paths, workers, ledger, inspection.view.primary), inspection, superseded)
+        primaries = submit_primaries(paths, workers)
+        samples = submit_telemetry(paths, workers)  # for the processes that wait for the primaries' files
+        files = read_history(paths, workers, primaries, ledger, inspection.view.primary)
+        gathered = _gather(files, inspection, superseded)
         architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
         telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)
