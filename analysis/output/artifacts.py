@@ -47,14 +47,14 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
 def write_report(folder: Path, data: RunData, report: Report) -> Path:
     """Write all files of a report to a folder; return the page. Raises EnvironmentNotReadyError.
 
-    report.json is written first, so that the numbers are there even if a later file fails. Other
-    files of a large run are written by copies of this process at the same time.
+    report.json is written first, so that the numbers are there even if a later file fails. The
+    figures of a large run are drawn by a copy of this process at the same time.
     """
     page = folder / "report.html"
     try:
         write_atomically(folder / "report.json", _json(report))
-        others = [partial(write, folder, data, report) for write in (_write_tables, _write_figures, _write_page)]
-        do_together(others, several=len(report.trials) > MANY_TRIALS)
+        works = [partial(write, folder, data, report) for write in (_write_tables_and_page, _write_figures)]
+        do_together(works, several=len(report.trials) > MANY_TRIALS)
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]
@@ -70,6 +70,11 @@ def _write_tables(folder: Path, data: RunData, report: Report) -> None:
     for name, log in result_logs(data, report):
         write_atomically(folder / "mllog" / name, _text(log))
     write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
+
+
+def _write_tables_and_page(folder: Path, data: RunData, report: Report) -> None:
+    _write_tables(folder, data, report)
+    _write_page(folder, data, report)
 
 
 def _write_figures(folder: Path, data: RunData, report: Report) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -101,10 +100,9 @@ def accuracy_curve(data: RunData) -> Drawing:
     """Measured accuracy of every epoch over time, trial by trial, and the best so far."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    curves = list(_epochs(data, data.start_ms, unit_s))
-    few = len(curves) <= MANY_TRIALS
-    if not few:  # the last epoch of each trial is enough
-        curves = [curve[-1:] for curve in curves]
+    few = len(data.work) <= MANY_TRIALS
+    # Of many trials, the last epoch of each is enough.
+    curves = _curves(data, data.start_ms, unit_s, last_only=not few)
     every = sorted(point for curve in curves for point in curve)
 
     def paint(figure: Any) -> None:
@@ -136,13 +134,15 @@ def accuracy_curve(data: RunData) -> Drawing:
     return draw("accuracy", caption, paint)
 
 
-def _epochs(data: RunData, start_ms: int, unit_s: float) -> Iterator[list[tuple[float, float]]]:
-    """Time and accuracy of each evaluated epoch, trial by trial."""
+def _curves(data: RunData, start_ms: int, unit_s: float, last_only: bool) -> list[list[tuple[float, float]]]:
+    """Time and accuracy of each evaluated epoch of each trial, or of the last of them only."""
     work = data.work.columns
     accuracies = work.accuracies()
     known = ~np.isnan(accuracies)
-    times = ((work.epochs[known, 1] - start_ms) / 1000 / unit_s).tolist()
-    pairs = list(zip(times, accuracies[known].tolist(), strict=True))
-    ends = np.searchsorted(work.epochs[known, 0], np.arange(len(work) + 1)).tolist()
-    for begin, end in pairwise(ends):
-        yield pairs[begin:end]
+    trials, times, accuracies = work.epochs[known, 0], work.epochs[known, 1], accuracies[known]
+    if last_only and len(trials):
+        last = np.append(np.diff(trials) != 0, True)
+        trials, times, accuracies = trials[last], times[last], accuracies[last]
+    pairs = list(zip(((times - start_ms) / 1000 / unit_s).tolist(), accuracies.tolist(), strict=True))
+    ends = np.searchsorted(trials, np.arange(len(work) + 1)).tolist()
+    return [pairs[begin:end] for begin, end in pairwise(ends)]
