@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from aiperf.digest.entries import Began, Entry, How, Over
-from aiperf.facts import EpochFacts
 from aiperf.history.bodies import TrialStarted
 from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger
@@ -32,12 +31,13 @@ def began_of(started: TrialStarted) -> Began:
 
 def over_of(trial: TrialLedger, how: How, epochs: Collection[int]) -> Over:
     """The entry of a trial's end, with those epochs of it."""
+    qualities = trial.epochs.qualities()
     return over(
         trial.trial,
         how,
         trial.failed.body.kind if how == "failed" and trial.failed is not None else "",
         trial.ended.body.predicted_accuracy if how in ("completed", "early_stop") and trial.ended is not None else None,
-        {number: quality_of(trial.epochs[number].body) for number in epochs if number in trial.epochs},
+        {number: qualities[number] for number in epochs if number in qualities},
     )
 
 
@@ -48,11 +48,6 @@ def over(trial: int, how: How, kind: str, predicted: float | None, qualities: Ma
         trial=trial, how=how, kind=kind[:200], predicted=predicted, epochs=numbers,
         qualities=tuple(qualities[number] for number in numbers),
     )  # fmt: skip
-
-
-def quality_of(epoch: EpochFacts) -> float | None:
-    """The quality of an epoch."""
-    return epoch.quality
 
 
 def compile_entries(ledger: Ledger) -> Iterator[Entry]:

@@ -21,11 +21,12 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An entry, its number in the digest from 0, and its hash."""
+    """An entry, its number in the digest from 0, its hash, and its text without the newline."""
 
     number: int
     hash: str
     entry: Entry
+    text: bytes = b""
 
 
 class DigestReader:
@@ -75,7 +76,7 @@ class DigestReader:
             self._offset += len(line) + 1
             if self._count % SEGMENT_ENTRIES == 0:
                 self._offset = 0
-            yield Line(self._count - 1, self._hash, entry)
+            yield Line(self._count - 1, self._hash, entry, line)
 
     def _new_lines(self, segment: Path) -> list[bytes]:
         data = with_patience(lambda: self._new_bytes(segment), segment)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from aiperf.facts import Stamped
 from aiperf.history.bodies import (
-    EpochCompleted,
     GroupExchanged,
     JobIssued,
     PhaseBegan,
@@ -22,6 +21,7 @@ from aiperf.history.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
+from aiperf.history.decoding.epochs import TrialEpochs
 from aiperf.history.decoding.scan import PhaseColumns, PhaseMoment
 
 
@@ -30,7 +30,7 @@ def when(item: Stamped[object]) -> int:
     return item.time_ms
 
 
-@dataclass
+@dataclass(slots=True)
 class TrialLedger:
     """The records of one trial. Times are on its writer's clock."""
 
@@ -43,7 +43,7 @@ class TrialLedger:
     writer: str = ""
     started_ms: int | None = None
     built: TrialBuilt | None = None
-    epochs: dict[int, Stamped[EpochCompleted]] = field(default_factory=dict)
+    epochs: TrialEpochs = field(default_factory=TrialEpochs)
     exchanges: dict[tuple[int, int], GroupExchanged] = field(default_factory=dict)
     """Of a hybrid training, by epoch and group."""
     served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class TrialLedger:
     @property
     def accuracy(self) -> float | None:
         """Best measured top-1 accuracy of a completed epoch."""
-        measured = (epoch.body.accuracy for epoch in self.epochs.values())
+        measured = (accuracy for _, accuracy in self.epochs.accuracies())
         return max((accuracy for accuracy in measured if accuracy is not None), default=None)
 
     @property
     def quality(self) -> float | None:
         """Best measured quality of a completed epoch: top-1 accuracy if the workload classifies."""
-        measured = (epoch.body.quality for epoch in self.epochs.values())
+        measured = self.epochs.qualities().values()
         return max((quality for quality in measured if quality is not None), default=None)
 
     @property

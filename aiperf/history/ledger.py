@@ -152,7 +152,6 @@ class Ledger:
 
     def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
         """The work of a trial for the score, on the primary's clock."""
-        died_ms = self.died_ms(trial)
         offset_ms = self.offsets_ms.get(trial.writer, 0)
 
         def corrected(item: Stamped[T]) -> Stamped[T]:
@@ -162,8 +161,13 @@ class Ledger:
             cost=cost,
             epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
             progress=tuple(map(corrected, trial.progress)),
-            died_ms=self.fell_silent_ms(trial) if died_ms is None else died_ms,
+            died_ms=self.work_died_ms(trial),
         )
+
+    def work_died_ms(self, trial: TrialLedger) -> int | None:
+        """When the unfinished epoch of a trial was lost, on the primary's clock."""
+        died_ms = self.died_ms(trial)
+        return self.fell_silent_ms(trial) if died_ms is None else died_ms
 
     def _replica_ready(self, body: ReplicaReady, record: Record) -> None:
         self.replica(body.replica).arrivals.add(Stamped(record.time_ms, body))
@@ -175,12 +179,6 @@ class Ledger:
     def _run_released(self, body: RunReleased, record: Record) -> None:
         if self.released is None or record.time_ms > self.released.time_ms:
             self.released = Stamped(record.time_ms, body)
-
-    def _run_resumed(self, body: RunResumed, record: Record) -> None:
-        self.resumptions.add(Stamped(record.time_ms, body))
-
-    def _run_ended(self, body: RunEnded, record: Record) -> None:
-        self.ends.add(Stamped(record.time_ms, body))
 
     def _job_issued(self, body: JobIssued, record: Record) -> None:
         trial = self.trial(body.trial)
@@ -221,6 +219,14 @@ def _conflict(record: Record, found: str) -> Damage:
     return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
 
 
+def _run_resumed(ledger: Ledger, body: RunResumed, record: Record) -> None:
+    ledger.resumptions.add(Stamped(record.time_ms, body))
+
+
+def _run_ended(ledger: Ledger, body: RunEnded, record: Record) -> None:
+    ledger.ends.add(Stamped(record.time_ms, body))
+
+
 def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
     ledger.trial(body.trial).built = body
 
@@ -257,8 +263,8 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     ReplicaReady: Ledger._replica_ready,
     ReplicaLost: Ledger._replica_lost,
     RunReleased: Ledger._run_released,
-    RunResumed: Ledger._run_resumed,
-    RunEnded: Ledger._run_ended,
+    RunResumed: _run_resumed,
+    RunEnded: _run_ended,
     JobIssued: Ledger._job_issued,
     TrialStarted: Ledger._training_started,
     WorkloadStarted: Ledger._training_started,

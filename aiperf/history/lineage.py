@@ -21,6 +21,14 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     return dict(sorted(epochs.items()))
 
 
+def qualities_of_training(ledger: Ledger, trial: int) -> dict[int, float]:
+    """The quality after each of these epochs; 0 if nothing was measured."""
+    chain = _chain(ledger, trial)
+    if len(chain) == 1 and chain[0].epochs.columns is not None:
+        return {number: accuracy or 0.0 for number, accuracy in chain[0].epochs.accuracies()}
+    return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(ledger, trial).items()}
+
+
 def best_quality(ledger: Ledger, trial: int) -> float | None:
     """Best measured quality of `epochs_of_training`; None if nothing was measured."""
     measured = (epoch.quality for epoch in epochs_of_training(ledger, trial).values())

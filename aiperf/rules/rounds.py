@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 WARM_UP_ROUNDS = 3
@@ -43,16 +43,32 @@ def out_of_patience(accuracies: Sequence[float], patience: int) -> bool:
     return _epochs_without_improvement(accuracies) >= patience
 
 
+def epoch_out_of_patience(accuracies: Sequence[float], patience: int) -> int | None:
+    """The first number of epochs after which `out_of_patience` is true; None if it never is."""
+    for number, since in enumerate(_since_improvements(accuracies), start=1):
+        if since >= patience:
+            return number
+    return None
+
+
 def epochs_left(accuracies: Sequence[float], epochs: int, patience: int) -> int:
     """Epochs until a training of `epochs` ends if none of them improves."""
     return max(0, min(epochs - len(accuracies), patience - _epochs_without_improvement(accuracies)))
 
 
 def _epochs_without_improvement(accuracies: Sequence[float]) -> int:
+    since = 0
+    for since in _since_improvements(accuracies):  # noqa: B007
+        pass
+    return since
+
+
+def _since_improvements(accuracies: Sequence[float]) -> Iterator[int]:
+    """The epochs since the last improvement, after each epoch."""
     best, since = 0.0, 0
     for accuracy in accuracies:
         if accuracy >= best + LEAST_IMPROVEMENT:
             best, since = accuracy, 0
         else:
             since += 1
-    return since
+        yield since

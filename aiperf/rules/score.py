@@ -7,10 +7,8 @@ only while its trial is alive. Times are integer milliseconds, operations are in
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from math import log
 
 from aiperf.facts import EpochFacts, ProgressFacts, Stamped
@@ -28,16 +26,6 @@ class TrialWork:
     epochs: tuple[Stamped[EpochFacts], ...]
     progress: tuple[Stamped[ProgressFacts], ...] = ()
     died_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimelinePoint:
-    """Score, error and regulated score as if the run had ended at `t_ms` after its start."""
-
-    t_ms: int
-    ops: float
-    error: float
-    regulated_ops: float
 
 
 def work_done(trials: Iterable[TrialWork], at_ms: int) -> int:
@@ -93,85 +81,3 @@ def errors_of(trial: TrialWork) -> Iterator[tuple[int, float]]:
 def regulated(ops: float, error: float) -> float:
     """Regulated score: -ln(error) x OPS (paper, equation 3)."""
     return -log(error) * ops if error < 1.0 else 0.0
-
-
-class Course:
-    """The work and the best error of trials over time: sorted once, for any number of timelines."""
-
-    def __init__(self, trials: Iterable[TrialWork]) -> None:
-        every = list(trials)
-        changes = sorted(change for trial in every for change in _changes(trial))
-        self._totals = list(accumulate(amount for _, amount in changes))
-        self._change_times = [time_ms for time_ms, _ in changes]
-        bests = sorted(item for trial in every for item in errors_of(trial))
-        self._errors = list(accumulate((error for _, error in bests), min))
-        self._error_times = [time_ms for time_ms, _ in bests]
-
-    def timeline(self, start_ms: int, end_ms: int, grid_ms: int = GRID_MS) -> tuple[TimelinePoint, ...]:
-        """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
-
-        Each point equals `work_done` and `best_error` at that moment.
-        """
-        points = []
-        for at_ms in _grid(start_ms, end_ms, grid_ms):
-            done = bisect_right(self._change_times, at_ms)
-            seen = bisect_right(self._error_times, at_ms)
-            ops = operations_per_second(self._totals[done - 1] if done else 0, at_ms - start_ms)
-            error = self._errors[seen - 1] if seen else 1.0
-            points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
-        return tuple(points)
-
-
-def timeline(
-    trials: Sequence[TrialWork], start_ms: int, end_ms: int, grid_ms: int = GRID_MS
-) -> tuple[TimelinePoint, ...]:
-    """The timeline of some trials (`Course.timeline`)."""
-    return Course(trials).timeline(start_ms, end_ms, grid_ms)
-
-
-def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:
-    yield from range(start_ms + grid_ms, end_ms, grid_ms)
-    if end_ms > start_ms:
-        yield end_ms
-
-
-def _changes(trial: TrialWork) -> Iterator[tuple[int, int]]:
-    """Times and amounts by which the work that counts changes; negative at a death."""
-    moments = {epoch.time_ms for epoch in trial.epochs} | {report.time_ms for report in trial.progress}
-    if trial.died_ms is not None:
-        moments.add(trial.died_ms)
-    before = 0
-    for moment, done in _running_work(trial, sorted(moments)):
-        if done != before:
-            yield moment, done - before
-            before = done
-
-
-def _running_work(trial: TrialWork, moments: list[int]) -> Iterator[tuple[int, int]]:
-    """`work_done` of a trial at each of the sorted moments.
-
-    One sweep over epochs and reports; looking at all of them for each moment, as `images_done`
-    does, would take time with the square of their number.
-    """
-    epochs = sorted(trial.epochs, key=lambda epoch: epoch.time_ms)
-    progress = sorted(trial.progress, key=lambda report: report.time_ms)
-    done = finished = next_epoch = next_report = 0
-    last: ProgressFacts | None = None
-    for moment in moments:
-        while next_epoch < len(epochs) and epochs[next_epoch].time_ms <= moment:
-            epoch = epochs[next_epoch].body
-            done += trial.cost.work(epoch.images_trained, epoch.images_evaluated)
-            finished = max(finished, epoch.epoch)
-            next_epoch += 1
-        while next_report < len(progress) and progress[next_report].time_ms <= moment:
-            report = progress[next_report].body
-            # Reports with equal times come in any order: `progress` may be a set's content.
-            last = report if last is None or report.position > last.position else last
-            next_report += 1
-        alive = trial.died_ms is None or trial.died_ms > moment
-        # The last report may be of an epoch that is finished since, and in `done` already.
-        partial = last if alive and last is not None and last.epoch > finished else None
-        yield (
-            moment,
-            done + (trial.cost.work(partial.images_trained, partial.images_evaluated) if partial else 0),
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -89,7 +89,7 @@ class RunFacts:
     """Devices whose own limits are unknown."""
     fingerprints: tuple[str | None, ...] = ()
     """Fingerprints of the images of all trials, each once; None: a trial names none."""
-    unevidenced: tuple[str, ...] = ()
+    unevidenced: Sequence[str] = ()
     """Trials without the records of their plan or a built model, epochs without hashes."""
 
 

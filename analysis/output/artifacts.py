@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from aiperf.errors import EnvironmentNotReadyError
@@ -17,7 +18,11 @@ from analysis.output.mllog import mllog_lines, result_logs
 from analysis.output.openmetrics import openmetrics_text
 from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
+from analysis.reading.workers import do_together
 from analysis.report.model import Report
+
+MANY_TRIALS = 1000
+"""Of a run: from here on, copying the process for its files pays off."""
 
 
 def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
@@ -42,12 +47,14 @@ def drawings(data: RunData, report: Report) -> Iterator[Drawing]:
 def write_report(folder: Path, data: RunData, report: Report) -> Path:
     """Write all files of a report to a folder; return the page. Raises EnvironmentNotReadyError.
 
-    report.json is written first, so that the numbers are there even if a later file fails.
+    report.json is written first, so that the numbers are there even if a later file fails. The
+    figures of a large run are drawn by a copy of this process at the same time.
     """
     page = folder / "report.html"
     try:
-        for write in (_write_numbers, _write_figures, _write_page):
-            write(folder, data, report)
+        write_atomically(folder / "report.json", _json(report))
+        works = [partial(write, folder, data, report) for write in (_write_tables_and_page, _write_figures)]
+        do_together(works, several=len(report.trials) > MANY_TRIALS)
     except OSError as error:
         raise EnvironmentNotReadyError(
             [f"{folder} cannot be written: {error}; choose another with --output"]
@@ -55,8 +62,7 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
     return page
 
 
-def _write_numbers(folder: Path, data: RunData, report: Report) -> None:
-    write_atomically(folder / "report.json", _json(report))
+def _write_tables(folder: Path, data: RunData, report: Report) -> None:
     for name, table in csv_tables(data, report).items():
         write_atomically(folder / "tables" / f"{name}.csv", csv_text(table).encode())
     if lines := [*mllog_lines(data, report)]:
@@ -64,6 +70,11 @@ def _write_numbers(folder: Path, data: RunData, report: Report) -> None:
     for name, log in result_logs(data, report):
         write_atomically(folder / "mllog" / name, _text(log))
     write_atomically(folder / "metrics.txt", openmetrics_text(report).encode())
+
+
+def _write_tables_and_page(folder: Path, data: RunData, report: Report) -> None:
+    _write_tables(folder, data, report)
+    _write_page(folder, data, report)
 
 
 def _write_figures(folder: Path, data: RunData, report: Report) -> None:

@@ -11,7 +11,9 @@ from pandas.api.types import is_numeric_dtype
 from pydantic import BaseModel
 
 from aiperf.outside.text import for_cell
+from aiperf.rules.work import UNKNOWN
 from analysis.reading.run_data import RunData
+from analysis.reading.training.work import every_epoch
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,
@@ -130,17 +132,13 @@ def _replicas(report: Report) -> pd.DataFrame:
 
 def _epochs(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
-    names = ("images_trained", "images_evaluated", "correct", "loss", "validation_loss", "learning_rate")
-    columns: dict[str, list[Any]] = {name: [] for name in ("trial", "epoch", "t_s", *names)}
-    for number, trial in sorted(data.ledger.trials.items()):
-        epochs = sorted(trial.epochs)
-        own = [trial.epochs[epoch] for epoch in epochs]
-        columns["trial"] += [number] * len(own)
-        columns["epoch"] += epochs
-        start_ms = data.start_ms or 0
-        columns["t_s"] += [
-            (data.ledger.corrected(trial.writer, completed.time_ms) - start_ms) / 1000 for completed in own
-        ]
-        for name in names:
-            columns[name] += [getattr(completed.body, name) for completed in own]
-    return pd.DataFrame(columns)
+    names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
+             "learning_rate")  # fmt: skip
+    found = every_epoch(data.ledger)
+    trials, times, numbers, trained, evaluated, correct = found.whole.T
+    known: Any = correct.tolist()
+    if (correct == UNKNOWN).any():
+        known = [None if value == UNKNOWN else value for value in known]
+    t_s = (times - (data.start_ms or 0)) / 1000
+    columns = (trials, numbers, t_s, trained, evaluated, known, *found.losses.T)
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))

@@ -6,7 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from aiperf.history.decoding.epochs import CORRECT, EPOCH, EVALUATED, TIME, TRIAL
+from aiperf.rules.work import UNKNOWN
 from analysis.output.hpclog import model_logs
+from analysis.reading.columns import Numbers
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
@@ -44,8 +49,7 @@ def mllog_lines(data: RunData, report: Report) -> Iterator[str]:
     for key, value in about.items():
         yield _line(start_ms, "POINT_IN_TIME", key, value)
     yield _line(start_ms, "INTERVAL_START", "run_start", None)
-    evaluations = sorted(_evaluations(data), key=lambda item: item[0])
-    for time_ms, accuracy, metadata in evaluations if len(evaluations) <= MANY else _improvements(evaluations):
+    for time_ms, accuracy, metadata in _evaluations(data):
         yield _line(time_ms, "POINT_IN_TIME", "eval_accuracy", accuracy, metadata)
     ended = "success" if report.ended == "deadline" else "aborted"
     yield _line(data.end_ms, "INTERVAL_END", "run_stop", None, {"status": ended})
@@ -60,20 +64,32 @@ def result_logs(data: RunData, report: Report) -> Iterator[tuple[str, list[str]]
         yield name, [_line(*event) for event in events]
 
 
-def _improvements(evaluations: list[Evaluation]) -> Iterator[Evaluation]:
-    best = -1.0
-    for evaluation in evaluations:
-        if evaluation[1] > best:
-            best = evaluation[1]
-            yield evaluation
-
-
 def _evaluations(data: RunData) -> Iterator[Evaluation]:
+    """Measured accuracies in order of time; of very many, those that improved on all before."""
+    rows = np.concatenate([np.zeros((0, 5), np.int64), *_recorded(data)])
+    rows = rows[(rows[:, 3] != UNKNOWN) & (rows[:, 4] > 0) & (rows[:, 0] <= data.end_ms)]
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    accuracies = rows[:, 3] / rows[:, 4]
+    if len(rows) > MANY:
+        better = np.append(True, accuracies[1:] > np.maximum.accumulate(accuracies)[:-1])
+        rows, accuracies = rows[better], accuracies[better]
+    for (time_ms, number, epoch, _, _), accuracy in zip(rows.tolist(), accuracies.tolist(), strict=True):
+        yield time_ms, accuracy, {"epoch_num": epoch, "trial": number}
+
+
+def _recorded(data: RunData) -> Iterator[Numbers]:
+    """Time, trial, number, correct and evaluated images of each epoch, as they were recorded."""
     for number, trial in data.ledger.trials.items():
-        for epoch, completed in trial.epochs.items():
-            time_ms, accuracy = data.ledger.corrected(trial.writer, completed.time_ms), completed.body.accuracy
-            if accuracy is not None and time_ms <= data.end_ms:
-                yield time_ms, accuracy, {"epoch_num": epoch, "trial": number}
+        offset_ms = data.ledger.offsets_ms.get(trial.writer, 0)
+        if (columns := trial.epochs.columns) is not None:
+            found = columns.whole[:, (TIME, TRIAL, EPOCH, CORRECT, EVALUATED)]
+            found[:, 0] -= offset_ms
+            yield found
+            continue
+        own = ((item.time_ms - offset_ms, number, epoch, item.body) for epoch, item in trial.epochs.items())
+        rows = [(*place, UNKNOWN if body.correct is None else body.correct, body.images_evaluated)
+                for *place, body in own]  # fmt: skip
+        yield np.array(rows, np.int64).reshape(-1, 5)
 
 
 def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, Any] | None = None) -> str:

@@ -41,6 +41,7 @@ _BEFORE_LINK, _BEFORE_CHECKSUM, _END = b'},"previous":"', b'","crc32":"', b'"}'
 _TAIL_BYTES = len(_BEFORE_LINK) + _LINK + len(_BEFORE_CHECKSUM) + _CHECKSUM + len(_END)
 _PROGRESS, _PHASE = b'"type":"progress"', b'"type":"phase"'
 _WITNESS = b'"type":"epoch_witnessed"'
+_EPOCH = b'"type":"epoch"'
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", np.uint8)
 _NO_WITNESSES = np.zeros((0, 6), np.int64), np.zeros((0, _LINK), np.uint8)
 _PADDING = bytes(512)
@@ -75,6 +76,8 @@ class PieceColumns:
     """
     digests: Bytes
     """Of the records that they name."""
+    epochs: Numbers
+    """The places of the lines of completed epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _piece(text: _Text, writer: bytes, first: int) -> PieceColumns:
         times, monotonic, at - starts - 1, text.rows(links, _LINK), text.rows(checksums, _CHECKSUM),
         np.column_stack([reports + first, *_progress(text, at[reports], tails[reports])]),
         np.column_stack([phases + first, *_phases(text, at[phases], tails[phases])]),
-        witnesses, digests,
+        witnesses, digests, np.flatnonzero(text.has(at, _EPOCH)) + first,
     )  # fmt: skip
 
 

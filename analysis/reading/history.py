@@ -12,6 +12,7 @@ import numpy as np
 
 from aiperf.history.chain import first_link
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
 from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
 from aiperf.history.decoding.typed import decode_body
 from aiperf.history.fencing import PRIMARY
@@ -24,7 +25,7 @@ from analysis.reading.columns import Marks, Numbers, data_of, link_of
 from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
 from analysis.reading.integrity.view import NO_PROGRESS, PrimaryRecords, WriterRecords, start_of
-from analysis.reading.progress import in_range
+from analysis.reading.training.progress import in_range
 from analysis.reading.usual import UsualLines, usual_lines
 from analysis.reading.workers import Workers
 
@@ -69,8 +70,21 @@ def history_bytes(paths: RunPaths) -> int:
     return sum(file.stat().st_size for file in paths.history_files())
 
 
-def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: PrimaryRecords) -> Iterator[WriterRecords]:
-    """The records of all writers, the primaries' first, in the order of their starts.
+def submit_primaries(paths: RunPaths, workers: Workers) -> list[Reading]:
+    """Start reading the files of the primaries, in the order of their starts.
+
+    That of a long run has as many lines as replicas have epochs. What looking at them takes of
+    memory is gone with the process that does it.
+    """
+    link = first_link(paths)
+    own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
+    return [(file, workers.submit(select_lines, file, None, link, columns=True)) for file in own]
+
+
+def read_history(
+    paths: RunPaths, workers: Workers, own: Sequence[Reading], ledger: Ledger, primary: PrimaryRecords
+) -> Iterator[WriterRecords]:
+    """The records of all writers, first those of the primaries, whose files are `own`.
 
     The caller must fold each into the ledger, and those of primaries into `primary`, before it
     takes the next: the primary's records decide how those of the replicas are thinned, and of which
@@ -78,14 +92,13 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
     it cannot be ahead of them.
     """
     link = first_link(paths)
-    own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
-    primaries = [_records(file, select_lines(file, None, link, columns=True)) for file in own]
+    primaries = [_records(file, lines.result()) for file, lines in own]
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
-    own_names = set(own)
+    own_names = {file for file, _ in own}
     others = [file for file in paths.history_files() if file not in own_names]
-    selected = deque[tuple[Path, Future[Lines]]]()
+    selected = deque[Reading]()
     for file in others:
         wanted = frozenset(primary.wanted(file.stem))
         selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted, True)))
@@ -95,24 +108,27 @@ def read_history(paths: RunPaths, workers: Workers, ledger: Ledger, primary: Pri
         yield _taken(selected)
 
 
-def _taken(selected: deque[tuple[Path, Future[Lines]]]) -> WriterRecords:
+def _taken(selected: deque[Reading]) -> WriterRecords:
     file, lines = selected.popleft()
     return _records(file, lines.result())
 
 
 def add_columns(ledger: Ledger, read: WriterRecords) -> None:
-    """Fold the phases of a file into the ledger, once; none of them may be among its records.
+    """Fold the phases and epochs of a file into the ledger, once; none may be among its records.
 
     Of progress and witnesses only the last time: the ledger has no columns of them.
     """
-    if not (len(read.phases) or len(read.progress) or len(read.witnesses)):
+    if not (len(read.phases) or len(read.progress) or len(read.witnesses) or len(read.epochs)):
         return
     last_ms = max(max(read.phases.times_ms, default=0), int(read.progress[:, 1].max(initial=0)),
-                  int(read.witnesses.rows[:, 1].max(initial=0)))  # fmt: skip
+                  int(read.witnesses.rows[:, 1].max(initial=0)),
+                  int(read.epochs.column(TIME).max(initial=0)))  # fmt: skip
     ledger.last_ms = max(ledger.last_ms, last_ms)
     ledger.last_of_writer_ms[read.writer] = max(last_ms, ledger.last_of_writer_ms.get(read.writer, last_ms))
     for replica in set(read.phases.replicas):
         ledger.replica(replica).phase_columns[read.writer] = read.phases.of_replica(replica)
+    for trial, begin, end in blocks_of(read.epochs.column(TRIAL)):
+        ledger.trial(trial).epochs.take(read.epochs.between(begin, end))
 
 
 def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
@@ -132,7 +148,7 @@ def _records(file: Path, lines: Lines) -> WriterRecords:
     numbers = tuple(number for number in lines.numbers if number not in damaged)
     return WriterRecords(
         file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms,
-        lines.progress, lines.witnesses,
+        lines.progress, lines.witnesses, lines.epochs,
     )  # fmt: skip
 
 
@@ -169,6 +185,12 @@ class Lines:
     """Reports of progress whose lines are left out (`WriterRecords.progress`)."""
     witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
     """Witnesses whose lines are left out."""
+    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
+    """Completed epochs whose lines are left out."""
+
+
+Reading = tuple[Path, Future[Lines]]
+"""A file, and its lines while they are selected."""
 
 
 def select_lines(
@@ -196,7 +218,8 @@ def select_lines(
     if thinning is not None:
         is_kept[_needless_rows(usual.progress, thinning)] = False
     progress, witnesses = (_reports(usual, is_kept), _witnesses(usual)) if columns else (NO_PROGRESS, WitnessColumns())
-    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = False
+    epochs = _epochs(usual) if columns and not file.stem.startswith(PRIMARY) else EpochColumns()
+    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = is_kept[epochs.column(PLACE)] = False
     places = np.flatnonzero(is_kept)
     kept = (places + 1).tolist()
     hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
@@ -204,7 +227,18 @@ def select_lines(
     facts = LineFacts(len(usual.lines), True, hashes)
     texts = [usual.lines[number - 1] for number in kept]
     return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places], progress,
-                 witnesses)  # fmt: skip
+                 witnesses, epochs)  # fmt: skip
+
+
+def _epochs(usual: UsualLines) -> EpochColumns:
+    """The completed epochs of a file; none if one says more than a row has."""
+    if not len(usual.epochs):
+        return EpochColumns()
+    heads = usual.heads[usual.epochs]
+    documents = [data_of(usual.lines[place], begin)
+                 for place, begin in zip(usual.epochs.tolist(), heads[:, 2].tolist(), strict=True)]  # fmt: skip
+    found = epoch_columns(documents, np.column_stack([usual.epochs, heads[:, :2]]))
+    return EpochColumns() if found is None else found
 
 
 def _reports(usual: UsualLines, is_kept: Marks) -> Numbers:

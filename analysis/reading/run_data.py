@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,22 +12,23 @@ from aiperf.history.chain import hash_of
 from aiperf.history.damage import Damage
 from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger, close_writer
-from aiperf.network.operations import NOTHING
-from aiperf.rules.score import Course, TrialWork
+from aiperf.network.operations import NOTHING, Operations
+from aiperf.rules.course import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, Architectures
 from analysis.reading.columns import Numbers
-from analysis.reading.history import add_columns, history_bytes, read_history
+from analysis.reading.history import add_columns, history_bytes, read_history, submit_primaries
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
-from analysis.reading.progress import note, settled, stamped
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
+from analysis.reading.training.progress import note, settled
+from analysis.reading.training.work import Work
 from analysis.reading.workers import Workers, no_garbage_collection
 
 MANY_BYTES = 32 * 2**20
@@ -77,19 +78,11 @@ class RunData:
         return self.manifest.config.run.suite == "science"
 
     @cached_property
-    def work(self) -> dict[int, TrialWork]:
+    def work(self) -> Work:
         """The work of every trial by id, without that before the release or after the end."""
         start_ms = self.start_ms if self.start_ms is not None else self.end_ms
-        result = {}
-        for number, entry in sorted(self.ledger.trials.items()):
-            work = self._work_of(entry)
-            result[number] = TrialWork(
-                cost=work.cost,
-                epochs=tuple(epoch for epoch in work.epochs if start_ms <= epoch.time_ms <= self.end_ms),
-                progress=tuple(report for report in work.progress if start_ms <= report.time_ms <= self.end_ms),
-                died_ms=work.died_ms,
-            )
-        return result
+        costs = {number: self._cost_of(entry) for number, entry in self.ledger.trials.items()}
+        return Work(self.ledger, costs, self.reports, start_ms, self.end_ms)
 
     @cached_property
     def damage_texts(self) -> tuple[str, ...]:
@@ -99,16 +92,14 @@ class RunData:
     @cached_property
     def course(self) -> Course:
         """All work over time."""
-        return Course(self.work.values())
+        return Course(self.work.columns)
 
-    def _work_of(self, trial: TrialLedger) -> TrialWork:
-        """The work of a trial; without cost if its networks cannot be read (a damage)."""
+    def _cost_of(self, trial: TrialLedger) -> Operations:
+        """Operations per image of a trial; none if its networks cannot be read (a damage)."""
         if (costs := self.costs.by_trial.get(trial.trial)) is not None:
-            return self.ledger.work(trial, costs.operations)
+            return costs.operations
         facts = self.architectures.get(trial.started.architecture) if trial.started else None
-        work = self.ledger.work(trial, facts.cost if facts else NOTHING)
-        own = stamped(self.reports, trial.trial, self.ledger.offsets_ms.get(trial.writer, 0))
-        return replace(work, progress=(*work.progress, *own))
+        return facts.cost if facts else NOTHING
 
 
 def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
@@ -125,8 +116,10 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     ledger, superseded = Ledger(), Superseded()
     inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
-        samples = submit_telemetry(paths, workers)  # while this process reads the primaries' files
-        gathered = _gather(read_history(paths, workers, ledger, inspection.view.primary), inspection, superseded)
+        primaries = submit_primaries(paths, workers)
+        samples = submit_telemetry(paths, workers)  # for the processes that wait for the primaries' files
+        files = read_history(paths, workers, primaries, ledger, inspection.view.primary)
+        gathered = _gather(files, inspection, superseded)
         architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
         telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)

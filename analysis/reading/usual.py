@@ -47,6 +47,8 @@ class UsualLines:
     heads: Numbers
     """A row for each line: time, monotonic clock, and the place where the data begin."""
     witnesses: WitnessColumns
+    epochs: Numbers
+    """The places of the lines of completed epochs, from 0."""
 
 
 def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_ms: int) -> UsualLines | None:
@@ -83,7 +85,7 @@ def usual_lines(data: bytes, writer: str, first_link: str, drift_ms: int, fall_m
     heard = np.column_stack([heard[:, :1], heads[heard[:, 0], :2], heard[:, 1:]])
     digests = np.ascontiguousarray(found.column("digests")).view("S64").ravel()
     return UsualLines(lines, hashes, rows, _phases(phases, times), phases[:, 0].tolist(), int(anchors[0]), heads,
-                      WitnessColumns(heard, digests))  # fmt: skip
+                      WitnessColumns(heard, digests), found.column("epochs"))  # fmt: skip
 
 
 def _hexadecimal(sums: NDArray[np.uint32]) -> Bytes:

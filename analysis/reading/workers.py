@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -43,6 +43,36 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def do_together(works: Sequence[Callable[[], None]], several: bool) -> None:
+    """Do some works: the first here, each other one in a copy of this process if `several`.
+
+    A copy has all that is in memory; what it makes there is lost. Raises the first of their errors.
+    """
+    if not several or not _can_be_copied():
+        for work in works:
+            work()
+        return
+    gc.freeze()  # the copies share all pages that no collection writes to
+    context = get_context("fork")
+    with ProcessPoolExecutor(len(works) - 1, context, initializer=_take, initargs=(works,)) as pool:
+        others = [pool.submit(_do, place) for place in range(1, len(works))]
+        works[0]()
+        for other in others:
+            other.result()
+
+
+_taken: list[Callable[[], None]] = []
+"""In a copy, the works of which it does some."""
+
+
+def _take(works: Sequence[Callable[[], None]]) -> None:
+    _taken[:] = works
+
+
+def _do(place: int) -> None:
+    _taken[place]()
 
 
 @contextmanager

@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.history.entries import ReplicaLedger, when
 from aiperf.rules import science
-from aiperf.rules.score import (
-    best_error,
-    operations_per_second,
-    regulated,
-)
+from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, check, status
 from aiperf.run_directory.measured import MicroRow
-from analysis.reading.integrity.evidence import without_evidence
+from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
@@ -39,14 +37,14 @@ from analysis.report.model import (
 from analysis.report.moments.spans import Spans
 from analysis.report.phases import all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
-from analysis.report.rates.pace import sustained_ops
 from analysis.report.rates.peak import peak_ops
+from analysis.report.rates.stretches import sustained_ops
 from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
 from analysis.report.science.facts import science_facts
 from analysis.report.statistics import initial_trial, statistics
-from analysis.report.trials import trial_part
+from analysis.report.trials import trial_parts
 
 
 def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] = ()) -> Report:
@@ -55,11 +53,11 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
     A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
     same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
     """
-    trials = tuple(trial_part(data, data.ledger.trials[number], work) for number, work in data.work.items())
+    trials = trial_parts(data)
     total = sum(trial.operations for trial in trials)
     # Errors of classification belong to AutoML; workloads have qualities of their own.
-    classified = [] if data.is_science else list(data.work.values())
-    error = best_error(classified, data.end_ms)
+    classified = None if data.is_science else data.work.columns
+    error = 1.0 if classified is None else classified.best_error(data.end_ms)
     phases = all_spans(data)
     replicas = _replicas(data, trials, phases)
     evidence = Evidence(data)
@@ -96,8 +94,7 @@ def _images(trials: tuple[TrialPart, ...]) -> dict[str, int]:
 
 
 def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:
-    pieces = [piece for own in evidence.work.values() for piece in own]
-    return {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(pieces)}
+    return {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
 
 
 def _automl(
@@ -249,11 +246,7 @@ def _versions(data: RunData) -> dict[str, str | None]:
 
 
 def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> RunFacts:
-    epochs = {
-        (epoch.body.images_trained, epoch.body.images_evaluated)
-        for trial in data.work.values()
-        for epoch in trial.epochs
-    }
+    epochs = np.unique(data.work.columns.epochs[:, 3:5], axis=0).tolist()
     initial = initial_trial(trials)
     return RunFacts(
         config=data.manifest.config,
@@ -266,13 +259,13 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
-        epoch_images=tuple(sorted(epochs)),
+        epoch_images=tuple((trained, evaluated) for trained, evaluated in epochs),
         own_space=data.own_space,
         initial_operations=initial.image_operations if initial is not None else None,
         implausible=tuple(f"{item.where}: {item.found} (limit: {item.limit})" for item in physics.findings),
         unchecked=physics.unknown,
         fingerprints=_fingerprints(data),
-        unevidenced=without_evidence(data.ledger),
+        unevidenced=Unevidenced(data.ledger),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aiperf.rules.score import TrialWork, errors_of
 from aiperf.rules.table import MAXIMUM_ERROR
+from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.reading.samples.columns import Series
 from analysis.reading.telemetry import NodeSeries, Telemetry
@@ -38,8 +38,8 @@ def _node(node: NodeSeries, start_ms: int, end_ms: int) -> UsagePart:
     )
 
 
-def energy(data: RunData, telemetry: Telemetry, work: list[TrialWork], operations: int) -> EnergyPart:
-    """Energy from start to end, and to the best and to an official error."""
+def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operations: int) -> EnergyPart:
+    """Energy from start to end, and to the best and to an official error of `work`."""
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     best_ms, official_ms = _error_moments(work, data.end_ms)
     moments = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
@@ -68,8 +68,13 @@ def _reports_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
     return node.accelerator_energy(span) is not None or node.cpu_energy(span) is not None
 
 
-def _error_moments(work: list[TrialWork], end_ms: int) -> tuple[int | None, int | None]:
+def _error_moments(work: WorkColumns | None, end_ms: int) -> tuple[int | None, int | None]:
     """The times at which the best error and an official error were first reached."""
-    errors = [(error, time_ms) for trial in work for time_ms, error in errors_of(trial) if time_ms <= end_ms]
-    official = min((time_ms for error, time_ms in errors if error <= MAXIMUM_ERROR), default=None)
-    return (min(errors)[1] if errors else None), official
+    if work is None:
+        return None, None
+    times, errors = work.errors()
+    times, errors = times[times <= end_ms], errors[times <= end_ms]
+    if not len(times):
+        return None, None
+    official = times[errors <= MAXIMUM_ERROR]
+    return int(times[errors == errors.min()].min()), int(official.min()) if len(official) else None

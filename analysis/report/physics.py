@@ -15,20 +15,16 @@ from statistics import median
 import numpy as np
 
 from aiperf.cli.units import si
+from aiperf.history.decoding.epochs import blocks_of
 from aiperf.rules.table import PRECISION_BITS
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
+from analysis.report import sampling
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
-from analysis.report.rates.pace import Stretch, stretches, together, trained_of
-from analysis.report.sampling import (
-    Intervals,
-    by_host,
-    covered_share,
-    mean_while_working,
-    most_accelerators,
-    working_time,
-)
+from analysis.report.rates.pace import NEARLY, Kind, are_slower, paces, together, trained_of
+from analysis.report.rates.stretches import Pieces, Stretch, stretches
+from analysis.report.sampling import Intervals, by_host, mean_while_working, most_accelerators
 
 PEAK_FACTOR = 2.0
 """Most claimed operations per second, in peaks. Algorithms such as Winograd's do with fewer
@@ -87,17 +83,16 @@ class Evidence:
         self.nodes = by_host(data.telemetry.nodes)
 
     @cached_property
-    def of_replica(self) -> dict[int, list[Stretch]]:
+    def of_replica(self) -> dict[int, Pieces]:
         """The stretches of each replica that worked."""
-        found: dict[int, list[Stretch]] = defaultdict(list)
-        for own in self.work.values():
-            found[own[0].replica] += own
-        return dict(sorted(found.items()))
+        every = self.work.every
+        every = every.only(np.argsort(every.replicas, kind="stable"))
+        return {replica: every.only(slice(begin, end)) for replica, begin, end in blocks_of(every.replicas)}
 
     @cached_property
     def busy(self) -> dict[int, Intervals]:
         """The working time of each replica."""
-        return {replica: working_time(own) for replica, own in self.of_replica.items()}
+        return {replica: sampling.working_time(own) for replica, own in self.of_replica.items()}
 
     def bits(self, trial: int) -> int:
         """Width of the arithmetic of a trial; the narrowest if it is unknown."""
@@ -167,15 +162,18 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
 def _operations(evidence: Evidence) -> Iterator[Finding]:
     """The fastest stretch of each replica that is beyond its devices."""
     worst: dict[int, tuple[float, Stretch, float]] = {}
-    for trial, own in evidence.work.items():
-        machine = evidence.machines.get(own[0].replica)
+    for replica, every in evidence.of_replica.items():
+        machine = evidence.machines.get(replica)
         if machine is None:
             continue
-        most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
-        for piece in together(own):
-            ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
-            if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
-                worst[piece.replica] = ops, piece, most
+        for trial, rows in every.spans:
+            most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
+            if are_slower(every, rows, most, LATENESS_MS):
+                continue
+            for piece in together(every.only(rows)):
+                ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
+                if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
+                    worst[piece.replica] = ops, piece, most
     for replica, (ops, piece, most) in sorted(worst.items()):
         machine = evidence.machines[replica]
         where = f"trial {piece.trial} on replica {replica}, from epoch {piece.first_epoch}"
@@ -195,36 +193,33 @@ def _totals(evidence: Evidence) -> Iterator[Finding]:
         machine = evidence.machines.get(replica)
         if machine is None:
             continue
-        possible = {trial: machine.peak(evidence.bits(trial)) for trial in {piece.trial for piece in own}}
+        possible = {trial: machine.peak(evidence.bits(trial)) for trial, _ in own.spans}
+        if own.total_operations / (PEAK_FACTOR * min(possible.values()) * machine.count) < NEARLY * seconds:
+            continue
         # The seconds that each trial needs at least, one after another.
         needed = sum(piece.operations / (PEAK_FACTOR * possible[piece.trial] * machine.count) for piece in own)
         if needed > seconds:
-            ops = sum(piece.operations for piece in own) / seconds
+            ops = own.total_operations / seconds
             most = PEAK_FACTOR * max(possible.values()) * machine.count
             yield Finding("operations", f"replica {replica}", f"{si(ops, 'OPS')} over the run", _limit(machine, most))
 
 
 def _pace(evidence: Evidence) -> Iterator[Finding]:
     """Replicas that claim far more images per second than others with the same work and devices."""
-    groups: dict[tuple[object, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial, own in evidence.work.items():
-        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(own[0].replica)
+
+    def kind_of(trial: int, replica: int) -> Kind | None:
+        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
         if begun is None or machine is None:
-            continue
-        key: tuple[object, ...]
-        key = (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
-               machine.name, machine.count)  # fmt: skip
-        for piece in own[1:]:  # the first epoch of a training compiles
-            if piece.duration_ms > LATENESS_MS:
-                groups[key][piece.replica].append(piece.images * 1000 / piece.duration_ms)
-    for key, paces in groups.items():
-        medians = {replica: median(values) for replica, values in sorted(paces.items())}
-        if len(medians) < PACE_REPLICAS:
-            continue
+            return None
+        return (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
+                machine.name, machine.count)  # fmt: skip
+
+    for kind, found in paces(evidence.work, kind_of, LATENESS_MS, PACE_REPLICAS):
+        medians = {replica: median(values) for replica, values in sorted(found.items())}
         usual = median(medians.values())
         for replica, pace in medians.items():
             if pace > PACE_FACTOR * usual:
-                where = f"replica {replica}, {key[0]}"
+                where = f"replica {replica}, {kind[0]}"
                 limit = f"{PACE_FACTOR:g} x {si(usual)}, the median of {len(medians)} replicas"
                 yield Finding("images", where, f"{si(pace)} images per second", limit)
 
@@ -241,7 +236,7 @@ def _telemetry(evidence: Evidence) -> Iterator[Finding]:
             continue  # reported as a node without a description
         node = evidence.nodes.get(facts.host or "")
         times = node.column("time_ms") if node is not None else np.array([])
-        share = covered_share(times, reach_ms, working)
+        share = sampling.covered_share(times, reach_ms, working)
         if share < COVERED:
             where, limit = f"replica {replica} on node {facts.host}", f"at least {COVERED:.0%}"
             yield Finding("telemetry", where, f"samples cover {100 * share:.1f} % of its working time", limit)
@@ -253,7 +248,7 @@ def _loads(evidence: Evidence) -> Iterator[Finding]:
         node, machine = evidence.nodes.get(host), evidence.machines[replicas[0]]
         if node is None:
             continue
-        working = working_time(piece for replica in replicas for piece in evidence.of_replica[replica])
+        working = sampling.working_time(*(evidence.of_replica[replica] for replica in replicas))
         use = mean_while_working(node, "accelerator_percent", working)
         if use is not None and use < IDLE_PERCENT:
             found = f"accelerators were in use {use:.1f} % of the working time"
@@ -291,9 +286,9 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
     used = node.accelerator_energy(np.array([data.start_ms, data.end_ms], dtype=np.float64))
     if used is None:
         return
-    own = [piece for replica in replicas for piece in evidence.of_replica[replica]]
-    bits = min(evidence.bits(trial) for trial in {piece.trial for piece in own})
-    operations = sum(piece.operations for piece in own) / data.manifest.config.replica.nodes
+    every = [evidence.of_replica[replica] for replica in replicas]
+    bits = min(evidence.bits(trial) for own in every for trial, _ in own.spans)
+    operations = sum(own.total_operations for own in every) / data.manifest.config.replica.nodes
     joules = float(used[1] - used[0])
     least = operations / (EFFICIENCY_FACTOR * machine.peak(bits) / machine.device.power_w)
     if joules < least:
@@ -318,8 +313,9 @@ def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:
 def _device_part(evidence: Evidence, name: str, own: list[Machine]) -> DevicePart:
     work: dict[int, int] = defaultdict(int)
     for machine in own:
-        for piece in evidence.of_replica[machine.replica]:
-            work[evidence.bits(piece.trial)] += piece.operations
+        every = evidence.of_replica[machine.replica]
+        for trial, rows in every.spans:
+            work[evidence.bits(trial)] += sum(every.operations[rows].tolist())
     bits = max(work, key=lambda width: work[width])
     device, count = own[0].device, _devices_of(evidence, own)
     peak = device.peak(bits) if device is not None else None

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from analysis.reading.samples.columns import Series
 from analysis.reading.telemetry import NodeSeries
-from analysis.report.rates.pace import Stretch
+from analysis.report.rates.stretches import Pieces
 
 Intervals = tuple[Series, Series]
 """Begins and ends of disjoint intervals, in order."""
 
 
-def working_time(found: Iterable[Stretch]) -> Intervals:
+def working_time(*found: Pieces) -> Intervals:
     """The union of the times of stretches, in milliseconds."""
-    spans = sorted((piece.begin_ms, piece.end_ms) for piece in found if piece.end_ms > piece.begin_ms)
-    merged: list[list[int]] = []
-    for begin, end in spans:
-        if merged and begin <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([begin, end])
-    table = np.array(merged, dtype=np.float64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+    begins, ends = (np.concatenate([getattr(own, name) for own in found]) for name in ("begins_ms", "ends_ms"))
+    kept = ends > begins
+    order = np.argsort(begins[kept])
+    begins, ends = begins[kept][order], np.maximum.accumulate(ends[kept][order])
+    opens = np.append(True, begins[1:] > ends[:-1]) if len(begins) else np.zeros(0, bool)
+    closes = np.append(opens[1:], True) if len(begins) else opens
+    return begins[opens].astype(np.float64), ends[closes].astype(np.float64)
 
 
 def covered_share(times: Series, reach_ms: float, working: Intervals) -> float:

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from aiperf.rules.schedule import draws_at_random
-from aiperf.rules.score import GRID_MS, TrialWork, work_done
+from aiperf.rules.score import GRID_MS
+from aiperf.rules.work import UNKNOWN, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
 from analysis.report.model import TrialPart
@@ -37,7 +38,7 @@ def statistics(
     data: RunData, trials: Sequence[TrialPart], score: float | None, spans: dict[int, Spans]
 ) -> StatisticsPart:
     """The statistics of a run. `score`: OPS, None without one. `spans`: of every replica."""
-    work = list(data.work.values())
+    work = data.work.columns
     samples, sampled, error = _jackknifed(data, trials)
     score_part = _around(score, error, samples) if score is not None else None
     error_part = _error(work, data.end_ms)
@@ -113,17 +114,15 @@ def wilson(wrong: int, count: int) -> tuple[float, float]:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def _error(work: Iterable[TrialWork], end_ms: int) -> IntervalPart | None:
+def _error(work: WorkColumns, end_ms: int) -> IntervalPart | None:
     """The error of the best epoch that counts, with its interval over the evaluated images."""
-    measured = [
-        (1 - body.correct / body.images_evaluated, body.images_evaluated, body.images_evaluated - body.correct)
-        for trial in work
-        for epoch in trial.epochs
-        if (body := epoch.body).correct is not None and body.images_evaluated > 0 and epoch.time_ms <= end_ms
-    ]
-    if not measured:
+    rows = work.epochs[(work.epochs[:, 5] != UNKNOWN) & (work.epochs[:, 4] > 0) & (work.epochs[:, 1] <= end_ms)]
+    if not len(rows):
         return None
-    _, count, wrong = min(measured)
+    evaluated, correct = rows[:, 4], rows[:, 5]
+    errors = 1 - correct / evaluated
+    best = errors == errors.min()
+    count, wrong = min(zip(evaluated[best].tolist(), (evaluated - correct)[best].tolist(), strict=True))
     if not 0 <= wrong <= count:  # a damage, which the rules report
         return None
     low, high = wilson(wrong, count)
@@ -175,12 +174,13 @@ def mean_growth(trials: Iterable[TrialPart], initial: TrialPart | None) -> float
     return grown / total / initial.image_operations if total else None
 
 
-def _second_half(data: RunData, work: Sequence[TrialWork]) -> float | None:
+def _second_half(data: RunData, work: WorkColumns) -> float | None:
     """OPS of the second half of the run / OPS of the first."""
     if data.start_ms is None:
         return None
-    first = work_done(work, data.start_ms + data.duration_ms // 2)
-    return (work_done(work, data.end_ms) - first) / first if first > 0 else None
+    middle_ms = data.start_ms + data.duration_ms // 2
+    first, whole = (sum(work.operations_done(moment).tolist()) for moment in (middle_ms, data.end_ms))
+    return (whole - first) / first if first > 0 else None
 
 
 def _random_points(data: RunData, tuned: Sequence[TrialPart]) -> int:

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from aiperf.history.entries import TrialLedger, when
-from aiperf.rules.score import TrialWork, images_done, work_done
+from aiperf.rules.work import NEVER, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 
 
-def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
-    """The row of a trial; `work` is its work within the run."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a trial did within the run."""
+
+    trained: int
+    evaluated: int
+    operations: int
+    operations_if_alive: int
+    """Had it not died."""
+    epochs: int
+    best_accuracy: float | None
+    """Of a completed epoch; one without evaluated images counts as 0."""
+    died_ms: int | None
+
+
+def trial_parts(data: RunData) -> tuple[TrialPart, ...]:
+    """The rows of all trials, by id."""
+    results = _results(data.work.columns, data.end_ms)
+    return tuple(_part(data, data.ledger.trials[number], result)
+                 for number, result in zip(data.work.trials, results, strict=True))  # fmt: skip
+
+
+def _results(work: WorkColumns, end_ms: int) -> Iterator[Result]:
+    trained, evaluated = work.images_done(end_ms)
+    operations = work.operations(np.arange(len(work)), trained, evaluated)
+    alive = work.operations_done(end_ms, alive=True)
+    epochs = np.bincount(work.epochs[:, 0], minlength=len(work))
+    best = np.zeros(len(work))
+    np.maximum.at(best, work.epochs[:, 0], np.nan_to_num(work.accuracies()))
+    columns = (trained, evaluated, operations, alive, epochs, best, work.died_ms)
+    for done, judged, amount, living, count, accuracy, died_ms in zip(*(c.tolist() for c in columns), strict=True):
+        yield Result(done, judged, amount, living, count, accuracy if count else None,
+                     None if died_ms == NEVER else died_ms)  # fmt: skip
+
+
+def _part(data: RunData, entry: TrialLedger, result: Result) -> TrialPart:
+    """The row of a trial."""
     state, reason = _state(data, entry)
     facts = data.architectures.get(entry.started.architecture) if entry.started else None
     began_ms = data.ledger.corrected(entry.writer, entry.started_ms) if entry.started_ms is not None else None
     issued, started, begun = entry.issued, entry.started, entry.begun
-    trained, evaluated = images_done(work, data.end_ms)
-    operations = work.cost.work(trained, evaluated)
-    if_alive = operations
-    if work.died_ms is not None:
-        if_alive = work_done([TrialWork(work.cost, work.epochs, work.progress)], data.end_ms)
     return TrialPart(
         id=entry.trial,
         replica=begun.replica if begun else issued.replica if issued else -1,
@@ -32,18 +65,18 @@ def trial_part(data: RunData, entry: TrialLedger, work: TrialWork) -> TrialPart:
         point=started.point if started else issued.point if issued else 0,
         base=started.base if started else issued.base if issued else None,
         hyperparameters=begun.hyperparameters if begun else {},
-        epochs=len(work.epochs),
-        best_accuracy=_best(work),
+        epochs=result.epochs,
+        best_accuracy=result.best_accuracy,
         predicted_accuracy=entry.ended.body.predicted_accuracy if entry.ended else None,
-        images_trained=trained,
-        images_evaluated=evaluated,
-        operations=operations,
-        lost_operations=if_alive - operations,
+        images_trained=result.trained,
+        images_evaluated=result.evaluated,
+        operations=result.operations,
+        lost_operations=result.operations_if_alive - result.operations,
         precision=begun.precision if begun else None,
         state=state,
         failure_reason=reason,
         started_s=_seconds(data, began_ms),
-        ended_s=_seconds(data, _last_ms(data, entry, work)),
+        ended_s=_seconds(data, _last_ms(data, entry, result.died_ms)),
         image_operations=facts.cost.total if facts else None,
         parameters=facts.parameters if facts else None,
         depth=facts.depth if facts else None,
@@ -56,18 +89,13 @@ def _seconds(data: RunData, moment_ms: int | None) -> float | None:
     return (moment_ms - data.start_ms) / 1000
 
 
-def _last_ms(data: RunData, entry: TrialLedger, work: TrialWork) -> int | None:
+def _last_ms(data: RunData, entry: TrialLedger, died_ms: int | None) -> int | None:
     """Time of the trial's end, failure or loss; the end of the run if it was still training."""
     if entry.started_ms is None:
         return None
     if entry.ended is not None:
         return min(data.end_ms, data.ledger.corrected(entry.writer, entry.ended.time_ms))
-    return min(data.end_ms, work.died_ms) if work.died_ms is not None else data.end_ms
-
-
-def _best(work: TrialWork) -> float | None:
-    """The highest accuracy of a completed epoch; one without evaluated images counts as 0."""
-    return max((epoch.body.accuracy or 0.0 for epoch in work.epochs), default=None)
+    return min(data.end_ms, died_ms) if died_ms is not None else data.end_ms
 
 
 def _state(data: RunData, entry: TrialLedger) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ problem.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from sys import intern
 from types import GenericAlias, NoneType, UnionType
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 from aiperf.clock import parse_utc
-from aiperf.history.bodies import AnyBody
+from aiperf.history.bodies import AnyBody, EpochCompleted
 from aiperf.history.decoding.ranges import LAST_MS, LONGEST_NAME, NAMES, OF_FIELD
 
 _FIRST_HUGE = 10**18
@@ -57,6 +57,20 @@ def decode_body(document: bytes) -> AnyBody | None:
     except (ValueError, RecursionError):
         return None
     return _MAKERS[type(found)](found)
+
+
+def decode_epochs(documents: Sequence[bytes]) -> list[Any] | None:
+    """The fields of the data of completed epochs; None if any are unusual."""
+    try:
+        found: list[Any] = _EPOCH_DECODER.decode_lines(b"\n".join(documents))
+    except (ValueError, RecursionError):
+        return None
+    return found if len(found) == len(documents) else None
+
+
+def epoch_of(**fields: Any) -> EpochCompleted:
+    """A completed epoch of fields that are checked already."""
+    return _MAKERS[_STRUCTS[EpochCompleted]](_STRUCTS[EpochCompleted](**fields))  # type: ignore[return-value]
 
 
 def _limited(name: str, kind: Any) -> Any:
@@ -115,6 +129,7 @@ def _maker(kind: type[Any]) -> Callable[[Any], AnyBody]:
 _STRUCTS = {kind: _struct(kind) for kind in get_args(AnyBody)}
 _MAKERS = {struct: _maker(kind) for kind, struct in _STRUCTS.items()}
 _BODY_DECODER: Any = msgspec.json.Decoder(Union[tuple(_STRUCTS.values())])  # noqa: UP007
+_EPOCH_DECODER: Any = msgspec.json.Decoder(_STRUCTS[EpochCompleted])
 _MOMENT_MS = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
 _LINE = msgspec.defstruct(
     "Line",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from aiperf.cli.units import scale_of
-from aiperf.rules.score import TrialWork
 from analysis.output.figures.style import COLOURS, PHASE_COLOURS, Drawing, draw, time_unit
 from analysis.reading.run_data import RunData
 from analysis.report.phases import INTERVALS, phase_summary
@@ -100,15 +100,14 @@ def accuracy_curve(data: RunData) -> Drawing:
     """Measured accuracy of every epoch over time, trial by trial, and the best so far."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    curves = {number: _epochs(trial, data.start_ms, unit_s) for number, trial in data.work.items()}
-    few = len(curves) <= MANY_TRIALS
-    if not few:  # the last epoch of each trial is enough
-        curves = {number: curve[-1:] for number, curve in curves.items()}
-    every = sorted(point for curve in curves.values() for point in curve)
+    few = len(data.work) <= MANY_TRIALS
+    # Of many trials, the last epoch of each is enough.
+    curves = _curves(data, data.start_ms, unit_s, last_only=not few)
+    every = sorted(point for curve in curves for point in curve)
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
-        for curve in curves.values() if few else ():
+        for curve in curves if few else ():
             axes.plot(*zip(*curve, strict=True), color=COLOURS[0], alpha=0.45, linewidth=0.8) if curve else None
         if every:
             times, values = zip(*every, strict=True)
@@ -135,9 +134,15 @@ def accuracy_curve(data: RunData) -> Drawing:
     return draw("accuracy", caption, paint)
 
 
-def _epochs(trial: TrialWork, start_ms: int, unit_s: float) -> list[tuple[float, float]]:
-    return [
-        ((epoch.time_ms - start_ms) / 1000 / unit_s, epoch.body.accuracy)
-        for epoch in trial.epochs
-        if epoch.body.accuracy is not None
-    ]
+def _curves(data: RunData, start_ms: int, unit_s: float, last_only: bool) -> list[list[tuple[float, float]]]:
+    """Time and accuracy of each evaluated epoch of each trial, or of the last of them only."""
+    work = data.work.columns
+    accuracies = work.accuracies()
+    known = ~np.isnan(accuracies)
+    trials, times, accuracies = work.epochs[known, 0], work.epochs[known, 1], accuracies[known]
+    if last_only and len(trials):
+        last = np.append(np.diff(trials) != 0, True)
+        trials, times, accuracies = trials[last], times[last], accuracies[last]
+    pairs = list(zip(((times - start_ms) / 1000 / unit_s).tolist(), accuracies.tolist(), strict=True))
+    ends = np.searchsorted(trials, np.arange(len(work) + 1)).tolist()
+    return [pairs[begin:end] for begin, end in pairwise(ends)]

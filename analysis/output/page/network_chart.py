@@ -36,6 +36,7 @@ def network_chart(paths: RunPaths, name: str, ancestor: str) -> Chart | None:
         return None
     layers = [node for node in network.nodes if node.layer.has_kernel]
     plot = new_plot("layers with weights, from input to output", "channels", height=260)
+    drawn = []  # in a fixed order, as the page must be the same each time
     for kind, colour in KINDS.items():
         own = [place for place, node in enumerate(layers) if change_of(node, initial) == kind]
         if own:
@@ -45,9 +46,10 @@ def network_chart(paths: RunPaths, name: str, ancestor: str) -> Chart | None:
                 "name": [layers[place].name for place in own],
                 "what": [words(network, layers[place]) for place in own],
             })  # fmt: skip
-            plot.vbar("x", top="top", width=0.8, source=source, color=colour, legend_label=kind, name="layers")
+            drawn.append(plot.vbar("x", top="top", width=0.8, source=source, color=colour, legend_label=kind,
+                                   name="layers"))  # fmt: skip
     _draw_arcs(plot, skips(network, initial), max(log2(channels(network, node)) for node in layers))
-    add_hover(plot, [("layer", "@name"), ("", "@what")], plot.select(name="layers"))
+    add_hover(plot, [("layer", "@name"), ("", "@what")], drawn)
     add_legend(plot)
     plot.y_range.start, plot.x_range = 0, Range1d(-1, len(layers))
     powers = [2, 4, 6, 8, 10, 12]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,9 @@ OFFICIAL_ACCURACY = 0.7
 
 Epoch = tuple[float, float, int, int]
 """Time, accuracy, trial, number of the epoch."""
+
+EPOCH = np.dtype([("t", np.float64), ("accuracy", np.float64), ("trial", np.int64), ("epoch", np.int64)])
+"""The same in an array."""
 
 
 def score_chart(data: RunData) -> Chart:
@@ -64,23 +66,21 @@ def accuracy_chart(data: RunData) -> Chart | None:
     """Measured accuracy of epochs over time, and the best so far. None without any."""
     assert data.start_ms is not None
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    every = sorted(_epochs(data, data.start_ms, unit_s))
-    if not every:
+    every = _epochs(data, data.start_ms, unit_s)
+    if not len(every):
         return None
-    best = np.maximum.accumulate([accuracy for _, accuracy, _, _ in every])
+    best = np.maximum.accumulate(every["accuracy"])
     better = [0, *(np.flatnonzero(np.diff(best) > 0) + 1).tolist()]
     shown = every[:: -(-len(every) // MANY_EPOCHS)]
     plot = new_plot(f"{unit} since the start", "top-1 accuracy")
     end = data.duration_ms / 1000 / unit_s
     plot.x_range, plot.y_range = Range1d(0, end), Range1d(0, 1.02)
     if len(data.work) <= MANY_TRIALS:
-        _curves(plot, every)
-    columns = {
-        name: [epoch[place] for epoch in shown] for place, name in enumerate(("t", "accuracy", "trial", "epoch"))
-    }
+        _curves(plot, every.tolist())
+    columns = {name: shown[name].tolist() for name in EPOCH.names or ()}
     marks = plot.scatter("t", "accuracy", source=ColumnDataSource(columns), size=5, color=COLOURS[0], alpha=0.7,
                          legend_label="epochs")  # fmt: skip
-    times = [*(every[place][0] for place in better), end]
+    times = [*every["t"][better].tolist(), end]
     heights = [*(float(best[place]) for place in better), float(best[-1])]
     plot.step(times, heights, mode="after", color=COLOURS[1], line_width=2.5, legend_label="best so far")
     plot.add_layout(Span(location=OFFICIAL_ACCURACY, dimension="width", line_color=COLOURS[2], line_dash="dotted"))
@@ -92,12 +92,17 @@ def accuracy_chart(data: RunData) -> Chart | None:
     return Chart("accuracy", caption, plot)
 
 
-def _epochs(data: RunData, start_ms: int, unit_s: float) -> Iterator[Epoch]:
-    for number, trial in data.work.items():
-        for epoch in trial.epochs:
-            if epoch.body.accuracy is not None:
-                t = round((epoch.time_ms - start_ms) / 1000 / unit_s, 4)
-                yield t, round(epoch.body.accuracy, 5), number, epoch.body.epoch
+def _epochs(data: RunData, start_ms: int, unit_s: float) -> Any:
+    """The evaluated epochs in order of time, as an array of EPOCH."""
+    work, accuracies = data.work.columns, data.work.columns.accuracies()
+    known = ~np.isnan(accuracies)
+    found = np.empty(int(known.sum()), EPOCH)
+    times = ((work.epochs[known, 1] - start_ms) / 1000 / unit_s).tolist()
+    found["t"] = [round(t, 4) for t in times]
+    found["accuracy"] = [round(accuracy, 5) for accuracy in accuracies[known].tolist()]
+    found["trial"] = np.array(data.work.trials, np.int64)[work.epochs[known, 0]]
+    found["epoch"] = work.epochs[known, 2]
+    return found[np.lexsort((found["epoch"], found["trial"], found["accuracy"], found["t"]))]
 
 
 def _curves(plot: Any, every: list[Epoch]) -> None:

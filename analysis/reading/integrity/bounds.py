@@ -5,7 +5,7 @@ A trial ends by its round's epochs or patience, with the predicted accuracy of w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
 from aiperf.history.damage import Damage
-from aiperf.history.lineage import epochs_of_training
-from aiperf.rules.prediction import predicted_accuracy
-from aiperf.rules.rounds import RoundPlan, out_of_patience, plan_round
+from aiperf.history.decoding.epochs import EPOCH
+from aiperf.history.lineage import epochs_of_training, qualities_of_training
+from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
+from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, out_of_patience, plan_round
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import RunView, TrialIndex
@@ -81,7 +82,9 @@ def check_open_epoch(trace: TrialTrace[Any]) -> Iterator[Damage]:
 
 
 def _epochs_before(trace: TrialTrace[Any]) -> int | None:
-    """Epochs before the trial's own; None for one that resumes another: its lineage decides."""
+    """Epochs before those to look at; None if the lineage of a resumed trial decides."""
+    if len(trace.completed):
+        return int(trace.completed.column(EPOCH)[-1])
     return 0 if trace.started.body.resumes is None else None
 
 
@@ -172,14 +175,15 @@ def check_ends(view: RunView) -> Iterator[Damage]:
 
 def _qualities(view: RunView, trial: int) -> dict[int, float]:
     """The quality after each epoch, with those of the trials that this one resumes."""
-    return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(view.ledger, trial).items()}
+    return qualities_of_training(view.ledger, trial)
 
 
 def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
     """A resumed training begins at most one epoch after the last one that was kept."""
-    resumes, first = index.started.body.resumes, index.first_epoch
+    resumes = index.started.body.resumes
     if resumes is None:
         return
+    first = index.first_epoch
     before = view.trials.get(resumes)
     if before is None:
         if view.primary.issued.get(resumes) is None:
@@ -201,8 +205,8 @@ def _training(index: TrialIndex[TrialStarted]) -> tuple[object, ...]:
 def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
     values = list(qualities.values())
     trial = index.started.body.trial
-    early = next((n for n in range(1, len(values)) if out_of_patience(values[:n], plan.patience)), None)
-    own_first = index.first_epoch.body.epoch if index.first_epoch is not None else None
+    early = epoch_out_of_patience(values[:-1], plan.patience)
+    own_first = index.first_number
     if early is not None and own_first is not None and list(qualities)[early] >= own_first:
         place = index.ended or index.failed or index.first_epoch
         assert place is not None
@@ -236,6 +240,7 @@ def check_predictions(view: RunView, workers: Workers) -> Iterator[Damage]:
             yield index.ended.damage("bounds", f"trial {trial} has a predicted accuracy", "one in warm-up rounds only")
         elif predicts and body.reason != "stopped":
             open_.append(_Prediction(index.ended, _qualities(view, trial)))
+    open_ = list(_in_doubt(open_, view.max_epochs))
     chunks = [open_[start : start + CHUNK] for start in range(0, len(open_), CHUNK)]
     futures = [workers.submit(_predict_all, [item.qualities for item in chunk], view.max_epochs) for chunk in chunks]
     for chunk, future in zip(chunks, futures, strict=True):
@@ -243,6 +248,15 @@ def check_predictions(view: RunView, workers: Workers) -> Iterator[Damage]:
             found = item.place.body.predicted_accuracy
             if not _near(found, expected):
                 yield item.place.damage("bounds", f"a predicted accuracy of {found}", f"{expected} from its epochs")
+
+
+def _in_doubt(items: Sequence[_Prediction], max_epochs: int) -> Iterator[_Prediction]:
+    """Predictions that a look at all together does not find to be near those of their epochs."""
+    expected = nearly_predicted([item.qualities for item in items], max_epochs)
+    for item, value in zip(items, expected, strict=True):
+        found = item.place.body.predicted_accuracy
+        if found is None or not abs(found - value) <= PREDICTION_TOLERANCE - NEARLY:  # also of a NaN
+            yield item
 
 
 def _near(found: float | None, expected: float | None) -> bool:

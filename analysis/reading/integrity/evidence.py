@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 from aiperf.errors import RunDirectoryError
 from aiperf.history.bodies import EpochCompleted, TrialStarted
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
+from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView
+from analysis.reading.integrity.view import RunView, placed_epochs
 from analysis.reading.workers import Workers
 
 CHUNK = 16
@@ -44,13 +47,33 @@ class EpochRows:
 
     trial: int
     per_step: int | None
-    epochs: tuple[Placed[EpochCompleted], ...]
+    objects: tuple[Placed[EpochCompleted], ...] = ()
+    file: str = ""
+    columns: EpochColumns = field(default_factory=EpochColumns)
+
+    @property
+    def epochs(self) -> Sequence[Placed[EpochCompleted]]:
+        """The epochs, as objects."""
+        return placed_epochs(self.file, self.columns) if len(self.columns) else self.objects
+
+    @property
+    def evidence(self) -> list[str]:
+        """The hash of the rows of each."""
+        if len(self.columns):
+            return [text.decode() for text in self.columns.hashes[:, 0].tolist()]
+        return [place.body.evidence or "" for place in self.objects]
 
 
 def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
-    epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
-    if not epochs or view.config.training.trainer == "simulated":
+    if view.config.training.trainer == "simulated":
+        return
+    file, columns = trace.started.file, trace.completed
+    named = columns.hashes[:, 0] != b""
+    if not named.all():
+        columns = columns.only(named)
+    epochs = () if len(trace.completed) else tuple(p for p in trace.epochs if p.body.evidence is not None)
+    if not epochs and not len(columns):
         return
     body = trace.started.body
     default = view.defaults()["batch_size"]
@@ -62,18 +85,20 @@ def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRow
     else:
         arrivals = view.primary.arrivals.get(trace.writer, ())
         ranks = arrivals[-1].body.accelerators if arrivals else 1
-    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), epochs)
+    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), epochs, file, columns)
 
 
 def check_copies(claims: Sequence[EpochRows], view: RunView) -> Iterator[Damage]:
     """Rows that are those of another training. With the same seed they may be: it was repeated."""
     seeds = {trial: jobs[0].body.seed for trial, jobs in view.primary.issued.items()}
-    first: dict[str, Placed[EpochCompleted]] = {}
+    first: dict[str, tuple[EpochRows, int]] = {}
     for claim in claims:
-        for place in claim.epochs:
-            known = first.setdefault(place.body.evidence or "", place)
-            if seeds.get(known.body.trial) != seeds.get(claim.trial):
-                found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {_named(known)}"
+        for row, evidence in enumerate(claim.evidence):
+            known, number = first.setdefault(evidence, (claim, row))
+            if seeds.get(known.trial) != seeds.get(claim.trial):
+                place = claim.epochs[row]
+                other = _named(known.epochs[number])
+                found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {other}"
                 yield place.damage("evidence", found, "steps of its own")
 
 
@@ -130,16 +155,58 @@ def _contradictions(place: Placed[EpochCompleted], where: str, rows: NDArray[Any
         yield place.damage("evidence", f"{where} have the mean loss {mean:.7g}", f"{place.body.loss:.7g}, the epoch's")
 
 
-def without_evidence(ledger: Ledger) -> tuple[str, ...]:
-    """Trials that leave out their model or their plan, and epochs without hashes, in words."""
-    found = []
-    for number, trial in sorted(ledger.trials.items()):
-        if trial.epochs and trial.built is None:
-            found.append(f"trial {number} does not say what it built")
-        if trial.epochs and trial.started is not None and trial.started.cursor is None:
-            found.append(f"trial {number} does not name the records that it was planned from")
-        for epoch, item in sorted(trial.epochs.items()):
-            names = [name for name in ("evidence", "weights") if getattr(item.body, name) is None]
-            if names:
-                found.append(f"epoch {epoch} of trial {number} has no hash of its {' and '.join(names)}")
-    return tuple(found)
+class Unevidenced(Sequence[str]):
+    """Trials that leave out their model or their plan, and epochs without hashes, in words.
+
+    There may be as many as epochs: each is worded when it is looked at.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._trials = [entry for _, entry in sorted(ledger.trials.items()) if entry.epochs]
+        self._count = sum(len(list(_leaves_out(entry))) + _lacking(entry.epochs) for entry in self._trials)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        for entry in self._trials:
+            yield from _leaves_out(entry)
+            for epoch, missing in _without_hashes(entry.epochs):
+                names = [name for name, lacks in zip(("evidence", "weights"), missing, strict=True) if lacks]
+                yield f"epoch {epoch} of trial {entry.trial} has no hash of its {' and '.join(names)}"
+
+    @overload
+    def __getitem__(self, wanted: int) -> str: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, wanted: int | slice) -> str | Sequence[str]:
+        if isinstance(wanted, int):
+            return next(islice(self, range(len(self))[wanted], None))
+        return list(islice(self, *wanted.indices(len(self))))
+
+
+def _leaves_out(trial: TrialLedger) -> Iterator[str]:
+    """What a trial with epochs does not say, in words."""
+    if trial.built is None:
+        yield f"trial {trial.trial} does not say what it built"
+    if trial.started is not None and trial.started.cursor is None:
+        yield f"trial {trial.trial} does not name the records that it was planned from"
+
+
+def _lacking(epochs: TrialEpochs) -> int:
+    """Epochs that lack a hash."""
+    if (columns := epochs.columns) is not None:
+        return int((columns.hashes == b"").any(axis=1).sum())
+    return len(_without_hashes(epochs))
+
+
+def _without_hashes(epochs: TrialEpochs) -> list[tuple[int, list[bool]]]:
+    """Epochs that lack a hash, by number, and which of both each lacks."""
+    if (columns := epochs.columns) is not None:
+        missing = columns.hashes == b""
+        rows = np.flatnonzero(missing.any(axis=1))
+        return list(zip(columns.column(EPOCH)[rows].tolist(), missing[rows].tolist(), strict=True))
+    lacks = ((number, [item.body.evidence is None, item.body.weights is None]) for number, item in epochs.items())
+    return sorted(item for item in lacks if any(item[1]))

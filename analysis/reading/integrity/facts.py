@@ -40,7 +40,7 @@ def check_facts(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Dama
     if config.training.precision not in (None, body.precision):
         found, expected = f"trial {body.trial} has the precision {body.precision}", str(config.training.precision)
         yield place.damage("facts", found, f"{expected}, as run.json says")
-    if trace.epochs and not trace.built and config.run.dataset == IMAGENET.name and body.trainer != SIMULATED:
+    if trace.has_epochs and not trace.built and config.run.dataset == IMAGENET.name and body.trainer != SIMULATED:
         yield place.damage("facts", f"the trainer of trial {body.trial} does not say what it built", "trial_built")
     for built in trace.built:
         yield from check_built(built, (body.architecture,), body.precision, view)

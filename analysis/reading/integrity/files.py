@@ -100,7 +100,7 @@ def _hashes(view: RunView, wanted: dict[str, set[int]], paths: RunPaths, workers
         if writer in known
     }
     digests = {
-        name: hashes_in_digest(paths, name.removeprefix(PREFIX), frozenset(numbers))
+        name: hashes_in_digest(view, paths, name.removeprefix(PREFIX), frozenset(numbers))
         for name, numbers in wanted.items()
         if name.startswith(PREFIX)
     }

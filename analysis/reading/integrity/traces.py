@@ -20,8 +20,9 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import TRIAL, EpochColumns, blocks_of
 from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords
+from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords, placed_epochs
 
 _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 
@@ -30,7 +31,7 @@ _OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerS
 class TrialTrace(Generic[StartT]):
     """A trial's records in the order of its file. The body of `training` is an epoch or progress.
 
-    `last` is the line of the file's last record that is the trial's.
+    If epochs are rows of `completed`, none is in `training`, whose progress follows all of them.
     """
 
     trial: int
@@ -42,17 +43,25 @@ class TrialTrace(Generic[StartT]):
     """Of a hybrid training."""
     ended: Placed[TrialEnded] | None = None
     failed: Placed[TrialFailed] | None = None
+    completed: EpochColumns = field(default_factory=EpochColumns)
+
+    @property
+    def has_epochs(self) -> bool:
+        """True if an epoch is complete."""
+        return len(self.completed) > 0 or any(type(place.body) is EpochCompleted for place in self.training)
 
     @property
     def epochs(self) -> list[Placed[EpochCompleted]]:
-        """The completed epochs."""
+        """The completed epochs, as objects."""
+        if len(self.completed):
+            return placed_epochs(self.started.file, self.completed)
         return [place for place in self.training if type(place.body) is EpochCompleted]  # type: ignore[misc]
 
     @property
     def index(self) -> TrialIndex[StartT]:
         """The turning points."""
         first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
-        return TrialIndex(self.writer, self.started, first, self.ended, self.failed)  # type: ignore[arg-type]
+        return TrialIndex(self.writer, self.started, self.ended, self.failed, first, self.completed)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -139,6 +148,9 @@ def traces_of(read: WriterRecords, science: bool = False) -> Traces:
     traces = Traces(read.writer, science)
     for place in _relevant(read):
         traces.add(place)
+    rows = {trial: (begin, end) for trial, begin, end in blocks_of(read.epochs.column(TRIAL))}
+    for trace in traces.trials if rows else ():
+        trace.completed = read.epochs.between(*rows.get(trace.trial, (0, 0)))
     return traces
 
 

@@ -28,6 +28,7 @@ from aiperf.history.bodies import (
     WorkloadStarted,
 )
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import EPOCH, PLACE, TIME, EpochColumns
 from aiperf.history.decoding.scan import PhaseColumns
 from aiperf.history.ledger import Ledger
 from aiperf.history.records import Record
@@ -78,12 +79,14 @@ class WriterRecords:
     anchor_ms: int | None = None
     """UTC minus monotonic clock of the first phase, if that is the first line."""
     progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
-    """Progress reports that are not in `records` (`analysis.reading.progress`): a row each of place
-    of the line from 0, time, monotonic clock, trial, epoch, and images trained and evaluated.
+    """Progress reports that are not in `records` (`analysis.reading.training.progress`): a row each
+    of place of the line from 0, time, monotonic clock, trial, epoch, images trained and evaluated.
     """
 
     witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
     """Of a primary, witnesses that are not in `records`."""
+    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
+    """Completed epochs that are not in `records`."""
 
     @property
     def file(self) -> str:
@@ -92,17 +95,24 @@ class WriterRecords:
 
     def span_ms(self) -> tuple[int, int] | None:
         """The earliest and the latest time of all records, on the writer's clock."""
-        every = ([record.time_ms for record in self.records], self.phases.times_ms,
-                 self.progress[:, 1].tolist(), self.witnesses.rows[:, 1].tolist())  # fmt: skip
+        every = (
+            [record.time_ms for record in self.records],
+            self.phases.times_ms,
+            *(column[[column.argmin(), column.argmax()]].tolist() for column in self._times() if len(column)),
+        )
         some = [times for times in every if len(times)]
         return (min(map(min, some)), max(map(max, some))) if some else None
 
+    def _times(self) -> tuple[Numbers, ...]:
+        return self.progress[:, 1], self.witnesses.rows[:, 1], self.epochs.column(TIME)
+
     def moments(self) -> Iterator[tuple[int, int]]:
-        """Line and time of every record, phases and reports of progress last."""
+        """Line and time of every record, those in columns last."""
         yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
         columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
         yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
         yield from ((place + 1, time_ms) for place, time_ms in self.progress[:, :2].tolist())
+        yield from ((place + 1, time_ms) for place, time_ms in self.epochs.whole[:, :2].tolist())
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
         """Every body with its place."""
@@ -216,15 +226,37 @@ class PrimaryRecords:
         return numbers
 
 
+def placed_epochs(file: str, columns: EpochColumns) -> list[Placed[EpochCompleted]]:
+    """Epochs of a file with their places, as objects."""
+    return [Placed(file, place + 1, place, time_ms, columns.body(row))
+            for row, (place, time_ms) in enumerate(columns.whole[:, (PLACE, TIME)].tolist())]  # fmt: skip
+
+
 @dataclass(slots=True)
 class TrialIndex(Generic[StartT]):
     """The places of a trial's turning points in its writer's file."""
 
     writer: str
     started: Placed[StartT]
-    first_epoch: Placed[EpochCompleted] | None
     ended: Placed[TrialEnded] | None
     failed: Placed[TrialFailed] | None
+    first_object: Placed[EpochCompleted] | None
+    """The first epoch, if epochs are not rows of `completed`."""
+    completed: EpochColumns
+
+    @property
+    def first_epoch(self) -> Placed[EpochCompleted] | None:
+        """The first epoch."""
+        if len(self.completed):
+            return placed_epochs(self.started.file, self.completed.between(0, 1))[0]
+        return self.first_object
+
+    @property
+    def first_number(self) -> int | None:
+        """The number of the first epoch."""
+        if len(self.completed):
+            return int(self.completed.column(EPOCH)[0])
+        return self.first_object.body.epoch if self.first_object is not None else None
 
 
 def _batch_size(config: RunConfig) -> int:
@@ -250,6 +282,8 @@ class RunView:
     """By memory of an accelerator and arithmetic, made when they are first asked for."""
     epoch_images: tuple[int, int] | None = None
     """Images trained and evaluated in an epoch; None: not known yet."""
+    digests: dict[str, list[str]] = field(default_factory=dict)
+    """The hashes of the entries of each digest that was read, by its primary."""
 
     @property
     def config(self) -> RunConfig:

@@ -9,7 +9,9 @@ import numpy as np
 
 from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
 from aiperf.history.damage import Damage
+from aiperf.history.decoding.epochs import EPOCH, PLACE, TIME, TRIAL
 from aiperf.messages import CANCELLED
+from analysis.reading.columns import Numbers
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.heard.witnesses import Witnessed
 from analysis.reading.integrity.traces import Traces, TrialTrace
@@ -49,11 +51,10 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
 def _is_as_heard(read: WriterRecords, traces: Traces, view: RunView) -> bool:
     """True if the primary heard of just these epochs, in time, by a look at all together."""
     heard = view.primary.witnessed.columns_of(read.writer)
-    epochs = [place for trace in traces.trials for place in trace.epochs]
-    if heard is None or len(heard) != len(epochs):
+    said = _said(read, traces) if heard is not None else None
+    if heard is None or said is None or len(heard) != len(said):
         return False
     times, trials, numbers, sequences = heard.rows[:, (1, 3, 4, 7)].T
-    said = np.array([(place.time_ms, place.body.trial, place.body.epoch, place.sequence) for place in epochs], np.int64)
     if not np.array_equal(said[:, 1:], np.column_stack([trials, numbers, sequences])) or np.any(
         np.diff(sequences) <= 0
     ):
@@ -62,6 +63,15 @@ def _is_as_heard(read: WriterRecords, traces: Traces, view: RunView) -> bool:
     in_time = (after_ms >= -CLOCK_TOLERANCE_MS) & (after_ms <= late_ms(view))
     digests = [read.lines.hashes.get(sequence, "").encode() for sequence in sequences.tolist()]
     return bool(in_time.all()) and digests == heard.digests.tolist()
+
+
+def _said(read: WriterRecords, traces: Traces) -> Numbers:
+    """Time, trial, number and place of each epoch of a file."""
+    if len(read.epochs):
+        return read.epochs.whole[:, (TIME, TRIAL, EPOCH, PLACE)]
+    epochs = [place for trace in traces.trials for place in trace.epochs]
+    rows = [(place.time_ms, place.body.trial, place.body.epoch, place.sequence) for place in epochs]
+    return np.array(rows, np.int64).reshape(-1, 4)
 
 
 def _heard(

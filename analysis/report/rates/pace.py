@@ -1,57 +1,20 @@
-"""The pace of the work: the time that each counted epoch took, on its replica."""
+"""The pace of the work: what a trial trains, and stretches that are too short to look at alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from aiperf.history.bodies import TrialStarted, WorkloadStarted
-from aiperf.history.entries import TrialLedger, when
-from aiperf.rules.score import TrialWork, images_done
-from analysis.reading.run_data import RunData
-from analysis.report.moments.columns import code, moments_of
+from aiperf.rules.work import cumulative
+from analysis.report.rates.stretches import Pieces, Stretch, Stretches
 
 TOGETHER_MS = 10_000
 """Shorter epochs are looked at together: the agent notes a short epoch's end late by as much."""
 
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Consecutive work of one trial that counts. Times are on the primary's clock."""
-
-    replica: int
-    trial: int
-    first_epoch: int
-    begin_ms: int
-    end_ms: int
-    images: int
-    """Trained and evaluated."""
-    operations: int
-
-    @property
-    def duration_ms(self) -> int:
-        """Its length; 0 if its end is not after its beginning."""
-        return max(0, self.end_ms - self.begin_ms)
-
-
-def stretches(data: RunData) -> dict[int, list[Stretch]]:
-    """One stretch for each epoch that counts, by trial; an epoch that the end cut short comes last.
-
-    An epoch begins when the one before it ended. The first one begins with the trial's first phase
-    of training, or with its record if there is none.
-    """
-    begins = _training_begins(data)
-    found = {}
-    for number, work in data.work.items():
-        entry = data.ledger.trials[number]
-        if entry.begun is not None and entry.started_ms is not None:
-            began_ms = begins.get(number, data.ledger.corrected(entry.writer, entry.started_ms))
-            own = list(_of_trial(entry, work, began_ms, data.end_ms))
-            if own:
-                found[number] = own
-    return found
+NEARLY = 1 - 1e-6
+"""Of a limit: a number below this share of it is below it, however it is rounded."""
 
 
 def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
@@ -61,44 +24,44 @@ def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
     return f"workload {begun.workload}, size {begun.size}"
 
 
-def sustained_ops(own: Sequence[Stretch]) -> float | None:
-    """Operations per second from the beginning of the first stretch to the end of the last one."""
-    span_ms = max((piece.end_ms for piece in own), default=0) - min((piece.begin_ms for piece in own), default=0)
-    return sum(piece.operations for piece in own) * 1000 / span_ms if span_ms > 0 else None
+Kind = tuple[object, ...]
+"""Equal for trials that do the same work on the same devices."""
 
 
-def _training_begins(data: RunData) -> dict[int, int]:
-    """The time of each trial's first phase of training."""
-    begins: dict[int, int] = {}
-    for replica in data.ledger.replicas.values():
-        for writer in replica.writers:
-            own = moments_of(replica, writer, data.ledger.offsets_ms.get(writer, 0))
-            own = own.only((own.phases == code("train")) & (own.trials >= 0))
-            trials, first = np.unique(own.trials, return_index=True)  # they are in order of time
-            for trial, began_ms in zip(trials.tolist(), own.times_ms[first].tolist(), strict=True):
-                begins[trial] = min(began_ms, begins.get(trial, began_ms))
-    return begins
+def paces(
+    work: Stretches, kind_of: Callable[[int, int], Kind | None], least_ms: int, fewest: int
+) -> Iterator[tuple[Kind, dict[int, list[float]]]]:
+    """Images per second of the longer stretches of each replica, by kind.
+
+    `kind_of` a trial and its replica; `fewest` replicas of a kind. The first epoch of a training
+    compiles, and is left out.
+    """
+    own: dict[Kind, list[tuple[int, slice]]] = {}
+    every = work.every
+    longer = cumulative((every.durations_ms > least_ms).astype(np.int64)).tolist()
+    for trial, rows in work.rows():
+        replica = int(every.replicas[rows.start])
+        kind = kind_of(trial, replica) if longer[rows.stop] > longer[rows.start + 1] else None
+        if kind is not None:
+            own.setdefault(kind, []).append((replica, rows))
+    for kind, parts in own.items():
+        found: dict[int, list[float]] = {}
+        for replica, rows in parts if len({replica for replica, _ in parts}) >= fewest else ():
+            images, durations = every.images[rows][1:], every.durations_ms[rows][1:]
+            kept = durations > least_ms
+            found.setdefault(replica, []).extend((images[kept] * 1000 / durations[kept]).tolist())
+        if found:
+            yield kind, found
 
 
-def _of_trial(entry: TrialLedger, work: TrialWork, began_ms: int, end_ms: int) -> Iterator[Stretch]:
-    assert entry.begun is not None
-    replica, trial = entry.begun.replica, entry.trial
-    trained = evaluated = last_epoch = 0
-    for epoch in sorted(work.epochs, key=when):
-        body = epoch.body
-        operations = work.cost.work(body.images_trained, body.images_evaluated)
-        images = body.images_trained + body.images_evaluated
-        yield Stretch(replica, trial, body.epoch, began_ms, epoch.time_ms, images, operations)
-        began_ms, last_epoch = epoch.time_ms, body.epoch
-        trained, evaluated = trained + body.images_trained, evaluated + body.images_evaluated
-    if not work.progress:
-        return
-    all_trained, all_evaluated = images_done(work, end_ms)
-    images = all_trained + all_evaluated - trained - evaluated
-    if images:
-        last_ms = max(report.time_ms for report in work.progress)
-        operations = work.cost.work(all_trained - trained, all_evaluated - evaluated)
-        yield Stretch(replica, trial, last_epoch + 1, began_ms, last_ms, images, operations)
+def are_slower(every: Pieces, rows: slice, most: float, late_ms: int) -> bool:
+    """True if no stretch of a trial is near a rate, and none is so short that others are joined.
+
+    A stretch may be longer by `late_ms`.
+    """
+    durations = every.durations_ms[rows]
+    ops = every.operations[rows].astype(np.float64) * 1000 / (durations + late_ms)
+    return bool((durations >= TOGETHER_MS).all() and ops.max() < NEARLY * most)
 
 
 def together(found: Iterable[Stretch]) -> list[Stretch]:

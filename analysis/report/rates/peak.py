@@ -8,19 +8,38 @@ one begins with its training. Of runs of an hour and more, reports read the last
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.rules.score import TrialWork
+from aiperf.rules.work import NEVER, Exact, Numbers, WorkColumns, cumulative
 from analysis.reading.run_data import RunData
-from analysis.report.rates.pace import Stretch
+from analysis.report.rates.stretches import Stretches
 
 INTERVALS = 10
 
 Points = NDArray[np.float64]
 """Times in milliseconds and operations done since the first, as two rows."""
+
+_EPOCHS = 1 << 22
+"""More than any epoch has as its number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """The records of trials, one for each time, by trial: its place, time, and operations done."""
+
+    trials: Numbers
+    times: NDArray[np.float64]
+    done: NDArray[np.float64]
+
+    @property
+    def again(self) -> NDArray[np.bool_]:
+        """True for each row but the first whose trial is that of the row before."""
+        found: NDArray[np.bool_] = self.trials[1:] == self.trials[:-1]
+        return found
 
 
 def peak_of_trial(work: TrialWork, begin_ms: int) -> float | None:
@@ -37,36 +56,78 @@ def peak_of_trial(work: TrialWork, begin_ms: int) -> float | None:
 
 def points_of(work: TrialWork, begin_ms: int) -> Points:
     """The records of a trial after `begin_ms`, one for each time; only work that counts."""
-    before, total = dict[int, int](), 0
-    found = [(begin_ms, 0)]
-    for epoch in sorted(work.epochs, key=lambda item: item.body.epoch):
-        before[epoch.body.epoch] = total
-        total += work.cost.work(epoch.body.images_trained, epoch.body.images_evaluated)
-        found.append((epoch.time_ms, total))
-    last = max(before, default=0)
-    for report in work.progress:
-        body = report.body
-        counts = body.epoch in before or (body.epoch > last and work.died_ms is None)
-        if counts:
-            done = work.cost.work(body.images_trained, body.images_evaluated)
-            found.append((report.time_ms, before.get(body.epoch, total) + done))
-    times, done_by = np.array(sorted(item for item in found if item[0] >= begin_ms), np.float64).T
-    highest = np.maximum.accumulate(done_by)
-    is_last = np.append(np.diff(times) > 0, True)
-    return np.array([times[is_last], highest[is_last]])
+    found = curves_of(WorkColumns.of([work]), np.array([begin_ms], np.int64))
+    return np.array([found.times, found.done])
 
 
-def peak_ops(data: RunData, work: dict[int, list[Stretch]]) -> float | None:
+def curves_of(work: WorkColumns, begins_ms: Numbers) -> Curves:
+    """The records of each trial after its beginning; only work that counts."""
+    places = np.arange(len(work))
+    epochs, before, after = work.epochs, *_around(work)
+    reports, done = _reports(work, before)
+    trials = np.concatenate([places, epochs[:, 0], reports[:, 0]])
+    times = np.concatenate([begins_ms, epochs[:, 1], reports[:, 1]])
+    every = np.concatenate([np.zeros(len(work)), after.astype(np.float64), done.astype(np.float64)])
+    kept = times >= begins_ms[trials]
+    trials, times, every = trials[kept], times[kept], every[kept]
+    order = np.lexsort((every, times, trials))
+    trials, times, every = trials[order], times[order], every[order]
+    is_last = np.append((np.diff(times) > 0) | (np.diff(trials) != 0), True) if len(trials) else np.zeros(0, bool)
+    return Curves(trials[is_last], times[is_last].astype(np.float64), _highest(trials, every)[is_last])
+
+
+def _highest(trials: Numbers, done: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest number of a trial up to each row."""
+    # By ranks: of equal numbers any may stand for the others.
+    ranks = np.empty(len(done), np.int64)
+    order = np.lexsort((done, trials))
+    ranks[order] = np.arange(len(done))
+    return done[order][np.maximum.accumulate(ranks)] if len(done) else done
+
+
+def _around(work: WorkColumns) -> tuple[Exact, Exact]:
+    """Operations of each trial before and after each of its epochs, in order of their numbers."""
+    places = work.epochs[:, 0]
+    begins = np.searchsorted(places, places)
+    sums = [cumulative(work.epochs[:, column]) for column in (3, 4)]
+    rows = np.arange(len(places))
+    return tuple(work.operations(places, *(total[rows + step] - total[begins] for total in sums)) for step in (0, 1))  # type: ignore[return-value]
+
+
+def _reports(work: WorkColumns, before: Exact) -> tuple[Numbers, Exact]:
+    """The reports that count, and the operations of their trials up to each."""
+    epochs, reports = work.epochs, work.reports
+    keys = epochs[:, 0] * _EPOCHS + epochs[:, 2]
+    wanted = reports[:, 0] * _EPOCHS + reports[:, 2]
+    rows = np.searchsorted(keys, wanted)
+    known = np.append(keys, -1)[rows] == wanted
+    ends = np.searchsorted(epochs[:, 0], np.arange(1, len(work) + 1))
+    has_epochs = ends > np.searchsorted(epochs[:, 0], np.arange(len(work)))
+    last = np.where(has_epochs, np.append(epochs[:, 2], 0)[ends - 1], 0)
+    counts = known | ((reports[:, 2] > last[reports[:, 0]]) & (work.died_ms[reports[:, 0]] == NEVER))
+    reports, rows, known = reports[counts], rows[counts], known[counts]
+    totals = work.operations(np.arange(len(work)), *_totals(work, ends))
+    start = np.where(known, np.append(before, np.zeros(1, before.dtype))[rows], totals[reports[:, 0]])
+    return reports, start + work.operations(reports[:, 0], reports[:, 3], reports[:, 4])
+
+
+def _totals(work: WorkColumns, ends: Numbers) -> tuple[Exact, Exact]:
+    """Images of all epochs of each trial, trained and evaluated."""
+    begins = np.append(0, ends[:-1]) if len(ends) else ends
+    trained, evaluated = (cumulative(work.epochs[:, column]) for column in (3, 4))
+    return trained[ends] - trained[begins], evaluated[ends] - evaluated[begins]
+
+
+def peak_ops(data: RunData, work: Stretches) -> float | None:
     """Operations per second of a run in its best window of ten median intervals; None without work.
 
     In an interval a trial works at a constant rate. The rates of all trials add up. `work`: the
     stretches of every trial. The whole of the work is a window, too: no peak is below its mean.
     """
-    curves = [points_of(data.work[number], own[0].begin_ms) for number, own in work.items()]
-    curves = [points for points in curves if points.shape[1] > 1]
-    if not curves:
+    curves = _curves(data, work)
+    if not curves.again.any():
         return None
-    window_ms = INTERVALS * float(np.median(np.concatenate([np.diff(times) for times, _ in curves])))
+    window_ms = INTERVALS * float(np.median(np.diff(curves.times)[curves.again]))
     times, done = _together(curves)
     span_ms = times[-1] - times[0]
     whole = float(done[-1] * 1000 / span_ms)
@@ -79,15 +140,27 @@ def peak_ops(data: RunData, work: dict[int, list[Stretch]]) -> float | None:
     return max(whole, float(gains.max() * 1000 / window_ms))
 
 
-def _together(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _curves(data: RunData, work: Stretches) -> Curves:
+    """The curves of all trials with stretches that have two points."""
+    begins_ms = np.full(len(data.work), NEVER, np.int64)
+    places = np.searchsorted(np.array(data.work.trials, np.int64), np.array(list(work), np.int64))
+    begins_ms[places] = work.first_begins_ms()
+    found = curves_of(data.work.columns, begins_ms)
+    kept = np.isin(found.trials, places)
+    if len(kept):
+        again = np.append(False, found.again)
+        kept &= again | np.append(again[1:], False)
+    return Curves(found.trials[kept], found.times[kept], found.done[kept])
+
+
+def _together(curves: Curves) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The sum of piecewise linear curves: its bends, and its values at them, the first one 0."""
-    at, change = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
-    for times, done in curves:
-        rates = np.diff(done) / np.diff(times)
-        at.append(times)
-        change.append(np.diff(np.concatenate([[0.0], rates, [0.0]])))
-    moments, places = np.unique(np.concatenate(at), return_inverse=True)
+    with np.errstate(all="ignore"):  # from one curve to the next
+        rates = np.where(curves.again, np.diff(curves.done) / np.diff(curves.times), 0.0)
+    # Of a rate before the first point and after the last one of a curve, nothing is left.
+    change = np.diff(np.concatenate([[0.0], rates, [0.0]]))
+    moments, places = np.unique(curves.times, return_inverse=True)
     changes = np.zeros(len(moments))
-    np.add.at(changes, places, np.concatenate(change))
+    np.add.at(changes, places, change)
     steps = np.cumsum(changes)[:-1] * np.diff(moments)
     return moments, np.concatenate([[0.0], np.cumsum(steps)])

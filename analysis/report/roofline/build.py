@@ -22,7 +22,8 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
 from analysis.report.devices import Machine, devices_of, machines, replicas_of_node
-from analysis.report.rates.pace import Stretch, stretches, trained_of
+from analysis.report.rates.pace import trained_of
+from analysis.report.rates.stretches import Stretch, stretches
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 
 MOST_PROBLEMS = 100
@@ -218,7 +219,8 @@ class Shares:
 
     def whole(self) -> float | None:
         """The roofline time of all counted work over the time of all replicas; None: not known."""
-        counted = {number for number, work in self._data.work.items() if any(images_done(work, self._data.end_ms))}
+        trained, evaluated = self._data.work.columns.images_done(self._data.end_ms)
+        counted = {number for number, images in zip(self._data.work, trained + evaluated, strict=True) if images}
         replicas = self._data.manifest.config.run.replicas
         if not counted or counted != set(self._seconds) or not self._data.duration_ms:
             return None

@@ -6,7 +6,7 @@ accuracy; the formulas are this project's ([results.md](../../../docs/results.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from statistics import median
@@ -14,8 +14,8 @@ from typing import Any
 
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
-from analysis.report.rates.pace import Stretch, sustained_ops
 from analysis.report.rates.peak import peak_of_trial
+from analysis.report.rates.stretches import Stretch, sustained_ops
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.models import Model, Reading, models_of, valid_share
 from analysis.report.science.price import cost, joules_until
@@ -36,13 +36,13 @@ class Surroundings:
     """What other parts of the report have found."""
 
     trials: dict[int, TrialPart]
-    work: dict[int, list[Stretch]]
+    work: Mapping[int, list[Stretch]]
     shares: dict[int, float]
     """Share of the ceiling by trial."""
 
 
 def workload_parts(
-    data: RunData, trials: Iterable[TrialPart], work: dict[int, list[Stretch]], roofline: RooflinePart
+    data: RunData, trials: Iterable[TrialPart], work: Mapping[int, list[Stretch]], roofline: RooflinePart
 ) -> tuple[WorkloadPart, ...]:
     """The workloads in the order of the configuration, those without any model included."""
     found = Surroundings(

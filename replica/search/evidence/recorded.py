@@ -11,7 +11,7 @@ from aiperf.history.cursor import Cursor
 from aiperf.history.entries import TrialLedger
 from aiperf.history.files import Batch
 from aiperf.history.ledger import Ledger
-from aiperf.history.lineage import epochs_of_training
+from aiperf.history.lineage import qualities_of_training
 from replica.search.initial import is_due
 from replica.search.outcomes import Outcomes, OutcomeTable, Start
 
@@ -95,5 +95,4 @@ class RecordedEvidence:
 
     def qualities(self, trial: int) -> dict[int, float]:
         """See `Evidence`."""
-        epochs = epochs_of_training(self._ledger, trial)
-        return {number: epoch.quality or 0.0 for number, epoch in epochs.items()}
+        return qualities_of_training(self._ledger, trial)

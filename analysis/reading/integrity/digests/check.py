@@ -8,7 +8,7 @@ it does when its primary dies: a cursor behind its end is found by `check_cursor
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,15 +23,18 @@ from aiperf.history.cursor import parse_cursor
 from aiperf.history.damage import Damage
 from aiperf.history.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
+from analysis.reading.integrity.heard.witnesses import HeardEpochs
 from analysis.reading.integrity.view import RunView, start_of
 
 
-def hashes_in_digest(paths: RunPaths, primary: str, numbers: frozenset[int]) -> dict[int, str]:
+def hashes_in_digest(view: RunView, paths: RunPaths, primary: str, numbers: frozenset[int]) -> dict[int, str]:
     """The hashes of entries of a digest by number, of those that are there."""
     if not is_primary(primary):
         return {}
-    lines, _ = _read(paths, primary)
-    return {line.number: line.hash for line in lines if line.number in numbers}
+    hashes = view.digests.get(primary)
+    if hashes is None:
+        hashes = [line.hash for line in _read(paths, primary)[0]]
+    return {number: hashes[number] for number in numbers if number < len(hashes)}
 
 
 def _read(paths: RunPaths, primary: str) -> tuple[list[Line], str]:
@@ -57,6 +60,7 @@ def check_digests(view: RunView, paths: RunPaths) -> Iterator[Damage]:
         if limit < 0:
             continue  # nothing of this primary counts
         lines, problem = _read(paths, primary)
+        view.digests[primary] = [line.hash for line in lines]
         if problem:
             yield Damage(_file(primary, len(lines)), _row(len(lines)), "record", problem)
         # Entries of a superseded primary matter as far as a plan that counts was made from them.
@@ -101,7 +105,7 @@ class _Comparison:
     _over: set[int] = field(default_factory=set)
     _current: dict[int, int] = field(default_factory=dict)
     """The last trial that began on a replica."""
-    _heard: defaultdict[int, set[int]] = field(init=False)
+    _heard: HeardEpochs = field(init=False)
     """The epochs that were witnessed, by trial."""
 
     def __post_init__(self) -> None:
@@ -111,7 +115,7 @@ class _Comparison:
         """All differences, up to the first after which the order is unknown."""
         expected: list[Entry] = [Opened(primary=self.primary), *self._earlier()]
         for line, entry in zip(lines, expected, strict=False):
-            if not _same(line.entry, entry):
+            if not _same(line, entry):
                 yield self._damage(line, entry)
         file = f"history/{self.primary}.jsonl"
         closings = deque(
@@ -120,9 +124,9 @@ class _Comparison:
         )  # fmt: skip
         for line in lines[len(expected) :]:
             if isinstance(line.entry, Began):
-                problem = self._begin(line.entry)
+                problem = self._begin(line, line.entry)
             elif closings:
-                problem = self._end(line.entry, closings.popleft())
+                problem = self._end(line, closings.popleft())
             else:
                 problem = "no trial that this primary has closed is left"
             if problem is not None:
@@ -141,7 +145,7 @@ class _Comparison:
             elif issuer < start and (trial.started is not None or trial.issued is not None):
                 yield from entries_of(trial)
 
-    def _begin(self, entry: Began) -> Entry | str | None:
+    def _begin(self, line: Line, entry: Began) -> Entry | str | None:
         """The entry that was expected, if it is another one; in words, if none was."""
         trial = self._own.get(entry.trial)
         if trial is None or trial.started is None or trial.trial in self._begun or trial.trial in self._over:
@@ -152,18 +156,18 @@ class _Comparison:
         self._begun.add(entry.trial)
         self._current[trial.started.replica] = entry.trial
         expected = began_of(trial.started)
-        return None if _same(entry, expected) else expected
+        return None if _same(line, expected) else expected
 
-    def _end(self, entry: Entry, closing: TrialClosed) -> Entry | str | None:
+    def _end(self, line: Line, closing: TrialClosed) -> Entry | str | None:
         """The same for the end of the trial that the primary closed next."""
         trial = self._own[closing.trial]
         expected = over_of(trial, _how(closing, trial), self._heard[trial.trial])
-        if not isinstance(entry, Over) or entry.trial != closing.trial:
+        if not isinstance(line.entry, Over) or line.entry.trial != closing.trial:
             return f"trial {closing.trial}, which was closed next, is over: {_shown(expected)}"
         if closing.trial not in self._begun and self._was_heard(closing, trial):
             return f"the start of trial {closing.trial} before its end"
         self._over.add(closing.trial)
-        return None if _same(entry, expected) else expected
+        return None if _same(line, expected) else expected
 
     def _was_heard(self, closing: TrialClosed, trial: TrialLedger) -> bool:
         """True if the primary has heard of a record behind the start of a trial."""
@@ -184,9 +188,10 @@ def _how(closing: TrialClosed, trial: TrialLedger) -> How:
     return "failed" if closing.how == "cancelled" else closing.how
 
 
-def _same(one: Entry, other: Entry) -> bool:
+def _same(line: Line, other: Entry) -> bool:
     # By their lines: a quality that is not a number differs from itself.
-    return encode_entry(one) == encode_entry(other)
+    wanted = encode_entry(other)
+    return line.text == wanted[:-1] or encode_entry(line.entry) == wanted
 
 
 def _shown(entry: Entry) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,11 +9,28 @@ from functools import cached_property
 import numpy as np
 
 from aiperf.history.bodies import EpochWitnessed
+from aiperf.history.decoding.epochs import blocks_of
+from analysis.reading.columns import Numbers
 from analysis.reading.integrity.heard.columns import WitnessColumns, writer_name
 from analysis.reading.integrity.heard.placed import Placed
 
 Witnessed = dict[int, list[Placed[EpochWitnessed]]]
 """By sequence number, more than one only if the records are damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeardEpochs:
+    """The epochs that were heard of; the set of a trial is made when it is asked for."""
+
+    objects: dict[int, set[int]]
+    rows: Numbers
+    """Trial and epoch of those in columns, by trial."""
+    blocks: dict[int, tuple[int, int]]
+    """The rows of each trial."""
+
+    def __getitem__(self, trial: int) -> set[int]:
+        begin, end = self.blocks.get(trial, (0, 0))
+        return {*self.objects.get(trial, ()), *self.rows[begin:end, 1].tolist()}
 
 
 @dataclass
@@ -72,16 +88,14 @@ class Witnesses:
             found.setdefault(placed.body.sequence, []).append(placed)
         return found
 
-    def epochs(self) -> defaultdict[int, set[int]]:
+    def epochs(self) -> HeardEpochs:
         """The epochs that were heard of, by trial."""
-        found: defaultdict[int, set[int]] = defaultdict(set)
-        for own in self._objects.values():
-            for _, place in own:
-                found[place.body.trial].add(place.body.epoch)
-        for _, columns in self.files:
-            for trial, epoch in columns.rows[:, 3:5].tolist():
-                found[trial].add(epoch)
-        return found
+        objects: dict[int, set[int]] = {}
+        for place in self.objects():
+            objects.setdefault(place.body.trial, set()).add(place.body.epoch)
+        rows = np.concatenate([np.zeros((0, 2), np.int64), *(columns.rows[:, 3:5] for _, columns in self.files)])
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        return HeardEpochs(objects, rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
 
     def objects(self) -> Iterator[Placed[EpochWitnessed]]:
         """Those that are not in columns."""

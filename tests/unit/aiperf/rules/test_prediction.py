@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
+from math import isnan, log2
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.rules.prediction import predicted_accuracy
+from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
 
 
 def predicted(accuracies: Sequence[float], maximum: int) -> float | None:
@@ -76,3 +76,19 @@ def test_the_prediction_is_never_below_the_best_measured_nor_above_one(accuracie
     found = predicted(accuracies, maximum)
     assert found is not None
     assert max(accuracies) <= found <= 1.0
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=0, max_size=20), max_size=6),
+    st.integers(3, 90),
+    st.sampled_from([0.0, 0.02, 0.3]),
+)
+def test_predictions_of_many_trainings_are_near_those_of_each(
+    noises: list[list[float]], maximum: int, amount: float
+) -> None:
+    trainings = [{epoch: 0.8 * (1 - 0.7**epoch) * (1 - amount * noise) for epoch, noise in enumerate(own, start=1)}
+                 for own in noises]  # fmt: skip
+    for training, found in zip(trainings, nearly_predicted(trainings, maximum), strict=True):
+        expected = predicted_accuracy(training, maximum)
+        assert isnan(found) or (expected is not None and abs(found - expected) < NEARLY)
+        assert len(training) >= 3 or isnan(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -10,15 +11,18 @@ from hypothesis import strategies as st
 
 from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
+from aiperf.rules.course import timeline
 from aiperf.rules.score import (
     TrialWork,
     best_error,
     error_of,
+    errors_of,
+    images_done,
     operations_per_second,
     regulated,
-    timeline,
     work_done,
 )
+from aiperf.rules.work import WorkColumns
 
 
 def epoch_at(time_ms: int, epoch: int, correct: int) -> Stamped[EpochFacts]:
@@ -101,6 +105,28 @@ def trials(draw: st.DrawFn) -> TrialWork:
     died = draw(st.none() | st.just(times[-1] + draw(st.integers(0, 1000))))
     cost = Operations(draw(st.integers(1, 9)), draw(st.integers(1, 9)))
     return TrialWork(cost, tuple(epochs), tuple(progress), died)
+
+
+@given(st.lists(trials(), max_size=4), st.integers(0, 1_600_000))
+def test_columns_of_work_say_the_same_as_its_trials(run: list[TrialWork], at_ms: int) -> None:
+    work = WorkColumns.of(run)
+    found = zip(*(column.tolist() for column in work.images_done(at_ms)), strict=True)
+    assert list(found) == [images_done(trial, at_ms) for trial in run]
+    alive = [replace(trial, died_ms=None) for trial in run]
+    assert sum(work.operations_done(at_ms, alive=True).tolist()) == work_done(alive, at_ms)
+    assert work.best_error(at_ms) == best_error(run, at_ms)
+    times, errors = work.errors()
+    found = zip(times.tolist(), errors.tolist(), strict=True)
+    assert list(found) == [item for trial in run for item in errors_of(trial)]
+
+
+def test_sums_beyond_64_bits_are_exact() -> None:
+    many = 10**15
+    epochs = [Stamped(at, EpochFacts(epoch=at, images_trained=many - 1, images_evaluated=many, correct=1, loss=1.0,
+                                     validation_loss=1.0, learning_rate=0.1)) for at in range(1, 12)]  # fmt: skip
+    run = [TrialWork(Operations(10**12 + 7, 10**12), tuple(epochs[:count])) for count in (1, 11, 5)]
+    assert WorkColumns.of(run).operations_done(99).tolist() == [work_done([trial], 99) for trial in run]
+    assert timeline(run, 0, 20)[-1].ops == operations_per_second(work_done(run, 20), 20)
 
 
 @given(st.lists(trials(), max_size=4))

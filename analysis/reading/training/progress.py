@@ -1,8 +1,8 @@
 """Reports of progress as columns: they are most records of a long run.
 
-A file whose reports are all as its trials make them keeps them in columns, without an object each.
-Of any other, the reports become records again, for the checks that word what they find. The same
-holds for a primary's witnesses of epochs.
+A file whose reports and epochs are all as its trials make them keeps them in columns, without an
+object each. Of any other, they become records again, for the checks that word what they find. The
+same holds for a primary's witnesses of epochs.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf.facts import ProgressFacts, Stamped
-from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialFailed, TrialStarted
+from aiperf.history.bodies import ProgressMade
+from aiperf.history.decoding.epochs import EpochColumns
 from aiperf.history.decoding.ranges import OF_FIELD
 from aiperf.history.records import Record, checked_record
 from analysis.reading.columns import Marks, Numbers
 from analysis.reading.integrity.bounds import images_of_epoch
 from analysis.reading.integrity.heard.columns import WitnessColumns
 from analysis.reading.integrity.view import RunView, WriterRecords
+from analysis.reading.training.completed import are_sound, events_of
 
 Numbered = tuple[int, Record]
 """The line of a record, and the record."""
-
-Events = NDArray[np.int64]
-"""A row for each start, epoch and end: place of its line, trial in progress from there on (-1:
-none), the epoch that follows, its time, and, of an epoch, its images.
-"""
 
 
 def in_range(reports: Numbers) -> bool:
@@ -42,21 +38,24 @@ def in_range(reports: Numbers) -> bool:
 
 
 def settled(read: WriterRecords, view: RunView, counts: bool) -> WriterRecords:
-    """The same with the reports as columns that no check has anything to say about.
+    """The same with the reports and epochs as columns that no check has anything to say about.
 
     Others are among the records. `counts`: every record of the file does.
     """
     if not counts and len(read.witnesses):
         return _with(read, [_heard(read, place) for place in range(len(read.witnesses))], witnesses=WitnessColumns())
-    if not len(read.progress):
+    if not len(read.progress) and not len(read.epochs):
         return read
-    wanted = _wanted(read, view) if counts and not read.damages and not read.lines.damages else None
+    is_usual = counts and not read.damages and not read.lines.damages and are_sound(read, view)
+    wanted = _wanted(read, view) if is_usual else None
     if wanted is None:
-        wanted = np.ones(len(read.progress), bool)
+        own = [_record(read.writer, row) for row in read.progress.tolist()]
+        own += [_completed(read, row) for row in range(len(read.epochs))]
+        return _with(read, own, progress=read.progress[:0], epochs=EpochColumns())
     if not wanted.any():
         return read
-    own = [_record(read.writer, row) for row in read.progress[wanted].tolist()]
-    return _with(read, own, progress=read.progress[~wanted])
+    return _with(read, [_record(read.writer, row) for row in read.progress[wanted].tolist()],
+                 progress=read.progress[~wanted])  # fmt: skip
 
 
 def _with(read: WriterRecords, own: list[Numbered], **rest: Any) -> WriterRecords:
@@ -77,13 +76,21 @@ def _record(writer: str, row: list[int]) -> Numbered:
     return place + 1, checked_record(writer, place, time_ms, monotonic_ms, body, None)
 
 
+def _completed(read: WriterRecords, row: int) -> Numbered:
+    place, time_ms, monotonic_ms = read.epochs.whole[row, :3].tolist()
+    return place + 1, checked_record(read.writer, place, time_ms, monotonic_ms, read.epochs.body(row), None)
+
+
 def _wanted(read: WriterRecords, view: RunView) -> Marks | None:
     """The reports that checks look at: the last one of an open epoch; None if any is strange.
 
     `integrity.bounds.check_order` finds nothing in reports that follow each other between a start
     and an epoch of their trial, and nothing else without them.
     """
-    events, rows, most = _events(read), read.progress, images_of_epoch(view)
+    rows, most = read.progress, images_of_epoch(view)
+    if not len(rows):
+        return np.zeros(0, bool)
+    events = events_of(read)
     if view.is_science or view.config.training.groups > 1 or most is None or events is None or not len(events):
         return None
     places, times, _, trials, epochs, trained, evaluated = rows.T
@@ -113,27 +120,6 @@ def _less(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> Marks
     """True where a pair of images trained and evaluated is less than another."""
     found: Marks = (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
     return found
-
-
-def _events(read: WriterRecords) -> Events | None:
-    """The turning points of a file; None if an epoch is not of the trial in progress."""
-    rows: list[tuple[int, int, int, int, int, int]] = []
-    current = -1
-    for number, record in zip(read.numbers, read.records, strict=True):
-        body, kind = record.body, type(record.body)
-        if kind is EpochCompleted:
-            if body.trial != current:  # type: ignore[union-attr]
-                return None
-            rows.append((number - 1, current, body.epoch + 1, record.time_ms, body.images_trained,  # type: ignore[union-attr]
-                         body.images_evaluated))  # type: ignore[union-attr]  # fmt: skip
-        elif isinstance(body, TrialStarted):
-            # The first epoch of a training that is resumed depends on its lineage.
-            current = body.trial if body.resumes is None else -1
-            rows.append((number - 1, current, 1, -1, -1, -1))
-        elif kind is TrialEnded or kind is TrialFailed:
-            current = -1
-            rows.append((number - 1, current, -1, -1, -1, -1))
-    return np.array(rows, np.int64).reshape(-1, 6)
 
 
 def note(found: dict[int, Numbers], reports: Numbers) -> None:

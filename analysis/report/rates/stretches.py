@@ -1,0 +1,203 @@
+"""Stretches of work in columns: one for each epoch that counts, and an object only if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.history.decoding.epochs import blocks_of
+from aiperf.rules.work import Exact, Numbers, WorkColumns
+from analysis.reading.run_data import RunData
+from analysis.report.moments.columns import code, moments_of
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive work of one trial that counts. Times are on the primary's clock."""
+
+    replica: int
+    trial: int
+    first_epoch: int
+    begin_ms: int
+    end_ms: int
+    images: int
+    """Trained and evaluated."""
+    operations: int
+
+    @property
+    def duration_ms(self) -> int:
+        """Its length; 0 if its end is not after its beginning."""
+        return max(0, self.end_ms - self.begin_ms)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Stretches in columns, as `Stretch`."""
+
+    replicas: Numbers
+    trials: Numbers
+    first_epochs: Numbers
+    begins_ms: Numbers
+    ends_ms: Numbers
+    images: Numbers
+    operations: Exact
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __iter__(self) -> Iterator[Stretch]:
+        columns = (self.replicas, self.trials, self.first_epochs, self.begins_ms, self.ends_ms, self.images,
+                   self.operations)  # fmt: skip
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            yield Stretch(*row)
+
+    def only(self, wanted: NDArray[Any] | slice) -> Pieces:
+        """Some of the rows, by marks or by places."""
+        return Pieces(self.replicas[wanted], self.trials[wanted], self.first_epochs[wanted], self.begins_ms[wanted],
+                      self.ends_ms[wanted], self.images[wanted], self.operations[wanted])  # fmt: skip
+
+    @cached_property
+    def durations_ms(self) -> Numbers:
+        """The length of each; 0 if its end is not after its beginning."""
+        return np.asarray(np.maximum(self.ends_ms - self.begins_ms, 0), np.int64)
+
+    @property
+    def total_operations(self) -> int:
+        """The operations of all."""
+        return sum(self.operations.tolist())
+
+    @property
+    def spans(self) -> Iterator[tuple[int, slice]]:
+        """The rows of each trial."""
+        for trial, begin, end in blocks_of(self.trials):
+            yield trial, slice(begin, end)
+
+
+class Stretches(Mapping[int, list[Stretch]]):
+    """The stretches of every trial that has some, by trial; those of a trial are in order of time.
+
+    The unfinished epoch that the end cut short comes last.
+    """
+
+    def __init__(self, every: Pieces) -> None:
+        self.every = every
+        self._spans = dict(every.spans)
+
+    def __getitem__(self, trial: int) -> list[Stretch]:
+        return list(self.every.only(self._spans[trial]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def rows(self) -> Iterator[tuple[int, slice]]:
+        """The rows of each trial in `every`."""
+        yield from self._spans.items()
+
+    def first_begins_ms(self) -> list[int]:
+        """The beginning of each trial's first stretch."""
+        found: list[int] = self.every.begins_ms[[rows.start for rows in self._spans.values()]].tolist()
+        return found
+
+
+def stretches(data: RunData) -> Stretches:
+    """One stretch for each epoch that counts, by trial; an epoch that the end cut short comes last.
+
+    An epoch begins when the one before it ended. The first one begins with the trial's first phase
+    of training, or with its record if there is none.
+    """
+    if "stretches" not in data.computed:
+        data.computed["stretches"] = Stretches(_pieces(data))
+    found: Stretches = data.computed["stretches"]
+    return found
+
+
+def _training_begins(data: RunData) -> dict[int, int]:
+    """The time of each trial's first phase of training."""
+    begins: dict[int, int] = {}
+    for replica in data.ledger.replicas.values():
+        for writer in replica.writers:
+            own = moments_of(replica, writer, data.ledger.offsets_ms.get(writer, 0))
+            own = own.only((own.phases == code("train")) & (own.trials >= 0))
+            trials, first = np.unique(own.trials, return_index=True)  # they are in order of time
+            for trial, began_ms in zip(trials.tolist(), own.times_ms[first].tolist(), strict=True):
+                begins[trial] = min(began_ms, begins.get(trial, began_ms))
+    return begins
+
+
+def _pieces(data: RunData) -> Pieces:
+    begins, work, trials = _training_begins(data), data.work.columns, np.array(data.work.trials, np.int64)
+    began = np.zeros(len(trials), np.int64)
+    replicas = np.full(len(trials), -1, np.int64)
+    there = np.zeros(len(trials), bool)
+    for place, number in enumerate(data.work.trials):
+        entry = data.ledger.trials[number]
+        if entry.begun is not None and entry.started_ms is not None:
+            began[place] = begins.get(number, data.ledger.corrected(entry.writer, entry.started_ms))
+            replicas[place], there[place] = entry.begun.replica, True
+    rows, trained, evaluated = _joined(_complete(work, began), _open(work, began, data.end_ms))
+    kept = there[rows[:, 0]]
+    rows, places = rows[kept], rows[kept, 0]
+    operations = work.operations(places, trained[kept], evaluated[kept])
+    _, first_epochs, begins_ms, ends_ms, images = rows.T
+    return Pieces(replicas[places], trials[places], first_epochs, begins_ms, ends_ms, images, operations)
+
+
+Parts = tuple[Numbers, Exact, Exact]
+"""Rows of place of the trial, first epoch, begin, end and images; images trained and evaluated."""
+
+
+def _joined(one: Parts, other: Parts) -> Parts:
+    """The rows of both by trial, those of the first before those of the second."""
+    rows, trained, evaluated = (np.concatenate(pair) for pair in zip(one, other, strict=True))
+    order = np.argsort(rows[:, 0], kind="stable")
+    return rows[order], trained[order], evaluated[order]
+
+
+def _complete(work: WorkColumns, began: Numbers) -> Parts:
+    """The completed epochs in order of time."""
+    epochs = work.epochs[np.lexsort((work.epochs[:, 1], work.epochs[:, 0]))]
+    places, ends = epochs[:, 0], epochs[:, 1]
+    begins = began[places]
+    again = np.flatnonzero(places[1:] == places[:-1]) + 1
+    begins[again] = ends[again - 1]
+    rows = np.column_stack([places, epochs[:, 2], begins, ends, epochs[:, 3] + epochs[:, 4]])
+    return rows, epochs[:, 3], epochs[:, 4]
+
+
+def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
+    """What counts of epochs that were not completed."""
+    count = len(work)
+    epochs = work.epochs[np.lexsort((work.epochs[:, 1], work.epochs[:, 0]))]
+    last_epochs, begins, last_ms = np.zeros(count, np.int64), began.copy(), np.full(count, -1, np.int64)
+    # Of several rows of a trial, the last one is kept.
+    last_epochs[epochs[:, 0]], begins[epochs[:, 0]] = epochs[:, 2], epochs[:, 1]
+    np.maximum.at(last_ms, work.reports[:, 0], work.reports[:, 1])
+    reports = np.unique(work.reports[:, 0])
+    before = WorkColumns(work.costs, work.died_ms, work.epochs, work.reports[:0]).images_done(end_ms)
+    trained, evaluated = (every[reports] - own[reports]
+                          for every, own in zip(work.images_done(end_ms), before, strict=True))  # fmt: skip
+    kept = (trained + evaluated) != 0
+    reports, trained, evaluated = reports[kept], trained[kept], evaluated[kept]
+    rows = np.column_stack([reports, last_epochs[reports] + 1, begins[reports], last_ms[reports],
+                            (trained + evaluated).astype(np.int64)])  # fmt: skip
+    return rows, trained, evaluated
+
+
+def sustained_ops(own: Pieces | Sequence[Stretch]) -> float | None:
+    """Operations per second from the beginning of the first stretch to the end of the last one."""
+    if not len(own):
+        return None
+    if isinstance(own, Pieces):
+        span_ms, total = int(own.ends_ms.max()) - int(own.begins_ms.min()), own.total_operations
+    else:
+        span_ms = max(piece.end_ms for piece in own) - min(piece.begin_ms for piece in own)
+        total = sum(piece.operations for piece in own)
+    return total * 1000 / span_ms if span_ms > 0 else None
