@@ -7,16 +7,24 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import ParamSpec, Self, TypeVar
 
+from aiperf.errors import EnvironmentNotReadyError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
+KILLED = "a process of the report was killed, perhaps for want of memory; nothing of the run is lost: try again"
+
 
 class Workers:
-    """As many processes as there are CPUs, or none."""
+    """As many processes as there are CPUs, or none.
+
+    At the end of its block raises EnvironmentNotReadyError if one of them was killed.
+    """
 
     def __init__(self, several: bool) -> None:
         self._pool = _pool() if several else None
@@ -40,15 +48,18 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise EnvironmentNotReadyError([KILLED]) from error
 
 
 def do_together(works: Sequence[Callable[[], None]], several: bool) -> None:
     """Do some works: the first here, each other one in a copy of this process if `several`.
 
-    A copy has all that is in memory; what it makes there is lost. Raises the first of their errors.
+    A copy has all that is in memory; what it makes there is lost. Raises the first of their errors,
+    and EnvironmentNotReadyError if a copy was killed.
     """
     if not several or not _can_be_copied():
         for work in works:
@@ -59,8 +70,11 @@ def do_together(works: Sequence[Callable[[], None]], several: bool) -> None:
     with ProcessPoolExecutor(len(works) - 1, context, initializer=_take, initargs=(works,)) as pool:
         others = [pool.submit(_do, place) for place in range(1, len(works))]
         works[0]()
-        for other in others:
-            other.result()
+        try:
+            for other in others:
+                other.result()
+        except BrokenProcessPool as error:
+            raise EnvironmentNotReadyError([KILLED]) from error
 
 
 _taken: list[Callable[[], None]] = []

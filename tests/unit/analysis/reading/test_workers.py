@@ -1,8 +1,10 @@
-"""Works that are done by copies of a process."""
+"""Works that are done by other processes, of a pool or copies of this one."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -35,3 +37,33 @@ def test_the_error_of_a_work_is_raised_here(tmp_path: Path, failing: int, severa
     works[failing] = partial(fail, "full")
     with pytest.raises(OSError, match="full"):
         do_together(works, several)
+
+
+KILLS = """
+import os, signal, sys
+from aiperf.errors import EnvironmentNotReadyError
+from analysis.reading.workers import Workers, do_together
+
+own = os.getpid()
+
+def die():
+    assert os.getpid() != own
+    os.kill(os.getpid(), signal.SIGKILL)
+
+try:
+    if sys.argv[1] == "pool":
+        with Workers(several=True) as workers:
+            workers.submit(die).result()
+    else:
+        do_together([int, die], several=True)
+except EnvironmentNotReadyError as error:
+    print(*error.lines, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("which", ["pool", "copy"])
+def test_a_process_that_is_killed_is_named_and_leaves_no_traceback(which: str) -> None:
+    # In a process of its own, which has no other threads and can be copied.
+    result = subprocess.run([sys.executable, "-c", KILLS, which], capture_output=True, text=True, check=True)
+    assert "was killed" in result.stdout
+    assert result.stdout.count("\n") == 1
