@@ -7,6 +7,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
+UNCLASSIFIED = -1
+"""Stands in a column of correct images for an epoch that does not have them."""
+
 
 def fields_of(facts: Any) -> dict[str, Any]:
     """The fields of a dataclass by name; `dataclasses.asdict` would copy what they hold."""

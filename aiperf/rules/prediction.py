@@ -65,13 +65,18 @@ def _fit(epochs: NDArray[np.float64], accuracies: NDArray[np.float64]) -> _Curve
         residual = float(np.sqrt(np.mean((columns @ np.array([a, c]) - accuracies) ** 2)))
         return _Curve(float(a), b, float(c), residual)
 
-    grid = np.linspace(*_SHIFTS, 41)
+    grid = _grid()
     best = int(np.argmin(_residuals(epochs, accuracies, grid)))
     bounds = (grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)])
     found = minimize_scalar(
         lambda shift: linear(shift).residual, bounds=bounds, method="bounded", options={"xatol": 1e-10}
     )
     return linear(float(found.x))
+
+
+def _grid() -> NDArray[np.float64]:
+    """The shifts around the best of which is the curve."""
+    return np.linspace(*_SHIFTS, 41)
 
 
 def nearly_predicted(trainings: Sequence[Mapping[int, float]], max_epochs: int) -> list[float]:
@@ -101,7 +106,7 @@ _STEPS = 30
 
 def _all_near(epochs: NDArray[np.float64], accuracies: NDArray[np.float64], at_epoch: float) -> NDArray[np.float64]:
     """The predictions of trainings (a row each) of the same epochs; NaN if one is in doubt."""
-    grid = np.linspace(*_SHIFTS, 41)
+    grid = _grid()
     best = np.stack([_curves(epochs, accuracies, np.full(len(accuracies), shift))[2] for shift in grid]).argmin(axis=0)
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     section = (5**0.5 - 1) / 2

@@ -57,10 +57,7 @@ def epochs_left(accuracies: Sequence[float], epochs: int, patience: int) -> int:
 
 
 def _epochs_without_improvement(accuracies: Sequence[float]) -> int:
-    since = 0
-    for since in _since_improvements(accuracies):  # noqa: B007
-        pass
-    return since
+    return [0, *_since_improvements(accuracies)][-1]
 
 
 def _since_improvements(accuracies: Sequence[float]) -> Iterator[int]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.facts import UNCLASSIFIED
 from aiperf.network.operations import Operations
 from aiperf.rules.score import TrialWork
 
@@ -22,12 +23,9 @@ Exact = NDArray[Any]
 NEVER = np.iinfo(np.int64).max
 """When a trial died that did not."""
 
-UNKNOWN = -1
-"""In the column of correct images: nothing was classified."""
-
 _SAFE = 1 << 62
 _EPOCHS = 1 << 22
-"""More than any epoch has as its number."""
+"""More than any epoch has as its number (`aiperf.history.decoding.ranges`)."""
 
 BLOCK = 4096
 """Trials whose changes are found together."""
@@ -53,7 +51,7 @@ class WorkColumns:
         every = list(trials)
         epochs = [
             (place, item.time_ms, body.epoch, body.images_trained, body.images_evaluated,
-             UNKNOWN if body.correct is None else body.correct)
+             UNCLASSIFIED if body.correct is None else body.correct)
             for place, trial in enumerate(every)
             for item in sorted(trial.epochs, key=lambda item: item.body.epoch) for body in (item.body,)
         ]  # fmt: skip
@@ -104,9 +102,14 @@ class WorkColumns:
         """Operations of each trial up to a moment."""
         return self.operations(np.arange(len(self)), *self.images_done(at_ms, alive))
 
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """True for each epoch in which images were evaluated and classified."""
+        return judged(self.epochs[:, 4], self.epochs[:, 5])
+
     def errors(self) -> tuple[Numbers, NDArray[np.float64]]:
         """Time and error of each evaluated epoch, as `aiperf.rules.score.errors_of`."""
-        rows = self.epochs[(self.epochs[:, 5] != UNKNOWN) & (self.epochs[:, 4] > 0)]
+        rows = self.epochs[self.judged]
         evaluated, correct = rows[:, 4], rows[:, 5]
         return rows[:, 1], np.maximum((evaluated - correct) / evaluated, 1 / (2 * evaluated))
 
@@ -119,7 +122,7 @@ class WorkColumns:
         """Top-1 accuracy after each epoch; NaN if nothing was evaluated or classified."""
         evaluated, correct = self.epochs[:, 4], self.epochs[:, 5]
         found = np.full(len(correct), np.nan)
-        np.divide(correct, evaluated, out=found, where=(correct != UNKNOWN) & (evaluated > 0))
+        np.divide(correct, evaluated, out=found, where=self.judged)
         return found
 
     def changes(self) -> tuple[Numbers, Exact]:
@@ -147,9 +150,9 @@ class WorkColumns:
             return times, times
         is_first = np.append(True, trials[1:] != trials[:-1])
         trained, evaluated = (_within(events[:, column], is_first) for column in (3, 4))
-        finished = np.maximum.accumulate(trials * _EPOCHS + events[:, 2]) - trials * _EPOCHS
+        finished = np.maximum.accumulate(key_of(trials, events[:, 2])) - key_of(trials)
         # The furthest report so far: they are in the order of trials and positions.
-        furthest = np.concatenate([np.full((1, 5), UNKNOWN), reports])[np.maximum.accumulate(events[:, 5])]
+        furthest = np.concatenate([np.full((1, 5), -1), reports])[np.maximum.accumulate(events[:, 5])]
         is_open = (furthest[:, 0] == trials) & (furthest[:, 2] > finished) & (self.died_ms[trials] > times)
         trained = trained + np.where(is_open, furthest[:, 3], 0)
         evaluated = evaluated + np.where(is_open, furthest[:, 4], 0)
@@ -170,6 +173,17 @@ def _rows_of(rows: Numbers, first: int, end: int) -> Numbers:
 def _whole(values: Sequence[int]) -> Exact:
     """Numbers of any size."""
     return np.array(values, np.int64 if max(values, default=0) < _SAFE else object)
+
+
+def judged(evaluated: Numbers, correct: Numbers) -> NDArray[np.bool_]:
+    """True for each epoch with these images that has an accuracy."""
+    found: NDArray[np.bool_] = (correct != UNCLASSIFIED) & (evaluated > 0)
+    return found
+
+
+def key_of(places: Numbers, epochs: Numbers | int = 0) -> Numbers:
+    """A number for each epoch of a trial that grows with the place, and in it with the epoch."""
+    return places * _EPOCHS + epochs
 
 
 def cumulative(values: Exact) -> Exact:

@@ -10,8 +10,8 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 from pydantic import BaseModel
 
+from aiperf.facts import UNCLASSIFIED
 from aiperf.outside.text import for_cell
-from aiperf.rules.work import UNKNOWN
 from analysis.reading.run_data import RunData
 from analysis.reading.training.work import every_epoch
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
@@ -137,8 +137,8 @@ def _epochs(data: RunData) -> pd.DataFrame:
     found = every_epoch(data.ledger)
     trials, times, numbers, trained, evaluated, correct = found.whole.T
     known: Any = correct.tolist()
-    if (correct == UNKNOWN).any():
-        known = [None if value == UNKNOWN else value for value in known]
+    if (correct == UNCLASSIFIED).any():
+        known = [None if value == UNCLASSIFIED else value for value in known]
     t_s = (times - (data.start_ms or 0)) / 1000
     columns = (trials, numbers, t_s, trained, evaluated, known, *found.losses.T)
     return pd.DataFrame(dict(zip(names, columns, strict=True)))

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.history.decoding.epochs import CORRECT, EPOCH, EVALUATED, TIME, TRIAL
-from aiperf.rules.work import UNKNOWN
+from aiperf.rules.work import judged
 from analysis.output.hpclog import model_logs
-from analysis.reading.columns import Numbers
 from analysis.reading.run_data import RunData
+from analysis.reading.training.work import epoch_rows, on_one_clock
 from analysis.report.model import Report
 
 Evaluation = tuple[int, float, dict[str, int]]
@@ -66,30 +65,16 @@ def result_logs(data: RunData, report: Report) -> Iterator[tuple[str, list[str]]
 
 def _evaluations(data: RunData) -> Iterator[Evaluation]:
     """Measured accuracies in order of time; of very many, those that improved on all before."""
-    rows = np.concatenate([np.zeros((0, 5), np.int64), *_recorded(data)])
-    rows = rows[(rows[:, 3] != UNKNOWN) & (rows[:, 4] > 0) & (rows[:, 0] <= data.end_ms)]
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    accuracies = rows[:, 3] / rows[:, 4]
+    entries = [*data.ledger.trials.values()]
+    rows = on_one_clock(data.ledger, entries, [epoch_rows(entry) for entry in entries])
+    rows = rows[judged(rows[:, 4], rows[:, 5]) & (rows[:, 1] <= data.end_ms)]
+    rows = rows[np.argsort(rows[:, 1], kind="stable")]
+    accuracies = rows[:, 5] / rows[:, 4]
     if len(rows) > MANY:
         better = np.append(True, accuracies[1:] > np.maximum.accumulate(accuracies)[:-1])
         rows, accuracies = rows[better], accuracies[better]
-    for (time_ms, number, epoch, _, _), accuracy in zip(rows.tolist(), accuracies.tolist(), strict=True):
-        yield time_ms, accuracy, {"epoch_num": epoch, "trial": number}
-
-
-def _recorded(data: RunData) -> Iterator[Numbers]:
-    """Time, trial, number, correct and evaluated images of each epoch, as they were recorded."""
-    for number, trial in data.ledger.trials.items():
-        offset_ms = data.ledger.offsets_ms.get(trial.writer, 0)
-        if (columns := trial.epochs.columns) is not None:
-            found = columns.whole[:, (TIME, TRIAL, EPOCH, CORRECT, EVALUATED)]
-            found[:, 0] -= offset_ms
-            yield found
-            continue
-        own = ((item.time_ms - offset_ms, number, epoch, item.body) for epoch, item in trial.epochs.items())
-        rows = [(*place, UNKNOWN if body.correct is None else body.correct, body.images_evaluated)
-                for *place, body in own]  # fmt: skip
-        yield np.array(rows, np.int64).reshape(-1, 5)
+    for (place, time_ms, epoch, *_), accuracy in zip(rows.tolist(), accuracies.tolist(), strict=True):
+        yield time_ms, accuracy, {"epoch_num": epoch, "trial": entries[place].trial}
 
 
 def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, Any] | None = None) -> str:

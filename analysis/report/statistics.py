@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from aiperf.rules.schedule import draws_at_random
 from aiperf.rules.score import GRID_MS
-from aiperf.rules.work import UNKNOWN, WorkColumns
+from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
 from analysis.report.model import TrialPart
@@ -116,7 +116,7 @@ def wilson(wrong: int, count: int) -> tuple[float, float]:
 
 def _error(work: WorkColumns, end_ms: int) -> IntervalPart | None:
     """The error of the best epoch that counts, with its interval over the evaluated images."""
-    rows = work.epochs[(work.epochs[:, 5] != UNKNOWN) & (work.epochs[:, 4] > 0) & (work.epochs[:, 1] <= end_ms)]
+    rows = work.epochs[work.judged & (work.epochs[:, 1] <= end_ms)]
     if not len(rows):
         return None
     evaluated, correct = rows[:, 4], rows[:, 5]

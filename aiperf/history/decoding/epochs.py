@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.facts import Stamped
+from aiperf.facts import UNCLASSIFIED, Stamped
 from aiperf.history.bodies import EpochCompleted
 from aiperf.history.decoding.typed import decode_epochs, epoch_of
 
 PLACE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT = range(8)
 """The columns of whole numbers."""
-
-NO_NUMBER = -1
-"""Stands in the column of correct images of an epoch that does not have them."""
 
 _WHOLE = ("trial", "epoch", "images_trained", "images_evaluated")
 _LOSSES = ("loss", "validation_loss", "learning_rate")
@@ -66,7 +63,7 @@ class EpochColumns:
         evidence, weights = (text.decode() or None for text in self.hashes[row].tolist())
         return epoch_of(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
-            correct=None if correct == NO_NUMBER else correct, loss=loss, validation_loss=validation_loss,
+            correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, evidence=evidence, weights=weights,
         )  # fmt: skip
 
@@ -83,7 +80,7 @@ def epoch_columns(documents: Sequence[bytes], heads: NDArray[np.int64]) -> Epoch
     found = decode_epochs(documents) if documents else []
     if found is None or any(any(value is not None for value in _RARE(epoch)) for epoch in found):
         return None
-    correct = [NO_NUMBER if epoch.correct is None else epoch.correct for epoch in found]
+    correct = [UNCLASSIFIED if epoch.correct is None else epoch.correct for epoch in found]
     hashes = [[getattr(epoch, name) or "" for epoch in found] for name in _HASHES]
     texts = "".join(text for own in hashes for text in own)
     if (

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.facts import UNCLASSIFIED
 from aiperf.history.decoding.epochs import CORRECT, EPOCH, EVALUATED, TIME, TRAINED
 from aiperf.history.entries import TrialLedger
 from aiperf.history.ledger import Ledger
 from aiperf.network.operations import Operations
 from aiperf.rules.score import TrialWork
-from aiperf.rules.work import NEVER, UNKNOWN, WorkColumns
+from aiperf.rules.work import NEVER, WorkColumns
 from analysis.reading.columns import Numbers
 from analysis.reading.training.progress import stamped
 
@@ -63,7 +64,7 @@ class Work(Mapping[int, TrialWork]):
         return WorkColumns(
             tuple(self.costs[number] for number in self.trials),
             np.array([NEVER if moment is None else moment for moment in died], np.int64),
-            self._within(entries, [_epochs_of(entry) for entry in entries]),
+            _in_order(self._within(entries, [epoch_rows(entry) for entry in entries])),
             self._within(entries, [self._reports_of(entry) for entry in entries]),
         )
 
@@ -74,14 +75,10 @@ class Work(Mapping[int, TrialWork]):
         return found if own is None else np.concatenate([found, own[:, _OF_REPORT]])
 
     def _within(self, entries: list[TrialLedger], parts: list[Numbers]) -> Numbers:
-        """The rows of all trials on the primary's clock, behind the places of these."""
-        lengths = [len(part) for part in parts]
-        offsets = [self.ledger.offsets_ms.get(entry.writer, 0) for entry in entries]
-        rows = np.concatenate([np.zeros((0, parts[0].shape[1] if parts else 5), np.int64), *parts])
-        rows[:, 0] -= np.repeat(np.array(offsets, np.int64), lengths)
-        places = np.repeat(np.arange(len(parts)), lengths)
-        kept = (rows[:, 0] >= self.start_ms) & (rows[:, 0] <= self.end_ms)
-        return np.column_stack([places[kept], rows[kept]])
+        """The rows of all trials that are within the run, behind the places of these."""
+        rows = on_one_clock(self.ledger, entries, parts)
+        kept = (rows[:, 1] >= self.start_ms) & (rows[:, 1] <= self.end_ms)
+        return rows[kept]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,14 +96,18 @@ class AllEpochs:
 def every_epoch(ledger: Ledger) -> AllEpochs:
     """The epochs of a ledger."""
     entries = [entry for _, entry in sorted(ledger.trials.items())]
-    parts = [_epochs_of(entry) for entry in entries]
+    rows = _in_order(on_one_clock(ledger, entries, [epoch_rows(entry) for entry in entries]))
+    rows[:, 0] = np.array([entry.trial for entry in entries], np.int64)[rows[:, 0]]
+    return AllEpochs(rows, np.concatenate([np.zeros((0, 3)), *map(_losses_of, entries)]))
+
+
+def on_one_clock(ledger: Ledger, entries: Sequence[TrialLedger], parts: Sequence[Numbers]) -> Numbers:
+    """The rows of trials, which begin with a time: on the primary's clock, behind their places."""
     lengths = [len(part) for part in parts]
-    rows = np.concatenate([np.zeros((0, 5), np.int64), *parts])
     offsets = [ledger.offsets_ms.get(entry.writer, 0) for entry in entries]
+    rows = np.concatenate([np.zeros((0, parts[0].shape[1] if parts else 5), np.int64), *parts])
     rows[:, 0] -= np.repeat(np.array(offsets, np.int64), lengths)
-    trials = np.repeat(np.array([entry.trial for entry in entries], np.int64), lengths)
-    losses = np.concatenate([np.zeros((0, 3)), *map(_losses_of, entries)])
-    return AllEpochs(np.column_stack([trials, rows]), losses)
+    return np.column_stack([np.repeat(np.arange(len(parts)), lengths), rows])
 
 
 def _losses_of(entry: TrialLedger) -> NDArray[np.float64]:
@@ -117,13 +118,18 @@ def _losses_of(entry: TrialLedger) -> NDArray[np.float64]:
     return np.array(rows, np.float64).reshape(-1, 3)
 
 
-def _epochs_of(entry: TrialLedger) -> Numbers:
-    """Time, number, images and correct ones of each epoch, in order of numbers."""
+def _in_order(rows: Numbers) -> Numbers:
+    """Epochs behind the places of their trials, in order of both."""
+    return rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+
+
+def epoch_rows(entry: TrialLedger) -> Numbers:
+    """Time, number, images and correct ones of each epoch, as they were recorded."""
     if (columns := entry.epochs.columns) is not None:
         return columns.whole[:, _OF_EPOCH]
     rows = [
         (item.time_ms, number, body.images_trained, body.images_evaluated,
-         UNKNOWN if body.correct is None else body.correct)
-        for number, item in sorted(entry.epochs.items()) for body in (item.body,)
+         UNCLASSIFIED if body.correct is None else body.correct)
+        for number, item in entry.epochs.items() for body in (item.body,)
     ]  # fmt: skip
     return np.array(rows, np.int64).reshape(-1, 5)

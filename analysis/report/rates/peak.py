@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.rules.score import TrialWork
-from aiperf.rules.work import NEVER, Exact, Numbers, WorkColumns, cumulative
+from aiperf.rules.work import NEVER, Exact, Numbers, WorkColumns, cumulative, key_of
 from analysis.reading.run_data import RunData
 from analysis.report.rates.stretches import Stretches
 
@@ -22,9 +22,6 @@ INTERVALS = 10
 
 Points = NDArray[np.float64]
 """Times in milliseconds and operations done since the first, as two rows."""
-
-_EPOCHS = 1 << 22
-"""More than any epoch has as its number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +94,7 @@ def _around(work: WorkColumns) -> tuple[Exact, Exact]:
 def _reports(work: WorkColumns, before: Exact) -> tuple[Numbers, Exact]:
     """The reports that count, and the operations of their trials up to each."""
     epochs, reports = work.epochs, work.reports
-    keys = epochs[:, 0] * _EPOCHS + epochs[:, 2]
-    wanted = reports[:, 0] * _EPOCHS + reports[:, 2]
+    keys, wanted = (key_of(rows[:, 0], rows[:, 2]) for rows in (epochs, reports))
     rows = np.searchsorted(keys, wanted)
     known = np.append(keys, -1)[rows] == wanted
     ends = np.searchsorted(epochs[:, 0], np.arange(1, len(work) + 1))

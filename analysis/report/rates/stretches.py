@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,6 +70,11 @@ class Pieces:
     def total_operations(self) -> int:
         """The operations of all."""
         return sum(self.operations.tolist())
+
+    @property
+    def span_ms(self) -> int:
+        """From the beginning of the first to the end of the last one; 0 without any."""
+        return int(self.ends_ms.max() - self.begins_ms.min()) if len(self) else 0
 
     @property
     def spans(self) -> Iterator[tuple[int, slice]]:
@@ -191,13 +196,6 @@ def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
     return rows, trained, evaluated
 
 
-def sustained_ops(own: Pieces | Sequence[Stretch]) -> float | None:
+def sustained_ops(own: Pieces) -> float | None:
     """Operations per second from the beginning of the first stretch to the end of the last one."""
-    if not len(own):
-        return None
-    if isinstance(own, Pieces):
-        span_ms, total = int(own.ends_ms.max()) - int(own.begins_ms.min()), own.total_operations
-    else:
-        span_ms = max(piece.end_ms for piece in own) - min(piece.begin_ms for piece in own)
-        total = sum(piece.operations for piece in own)
-    return total * 1000 / span_ms if span_ms > 0 else None
+    return own.total_operations * 1000 / own.span_ms if own.span_ms > 0 else None

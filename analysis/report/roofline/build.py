@@ -12,12 +12,12 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from aiperf.errors import AiperfError
 from aiperf.history.bodies import TrialStarted, WorkloadStarted
 from aiperf.network.operations import LayerCount, NetworkCount, count
 from aiperf.network.roofline import Bound, ImageTimes, Peaks, bound_of, image_times
-from aiperf.rules.score import images_done
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
@@ -164,13 +164,19 @@ class Shares:
         whole, times = self._ceiling(trained_of(begun), layers, found.peaks, batch)
         if whole is None:
             return None
-        trained, evaluated = images_done(self._data.work[number], self._data.end_ms)
+        trained, evaluated = self._images[number]
         self._seconds[number] = trained * times.training + evaluated * times.evaluation
         return TrialCeilingPart(
             trial=number, device=found.ceiling.device, precision=found.ceiling.precision, intensity=whole.intensity,
             bound=whole.bound, ops=sum(piece.operations for piece in own) / seconds / found.factor,
             share_of_ceiling=self._seconds[number] / seconds,
         )  # fmt: skip
+
+    @cached_property
+    def _images(self) -> dict[int, tuple[int, int]]:
+        """Images of each trial that count, trained and evaluated."""
+        trained, evaluated = self._data.work.columns.images_done(self._data.end_ms)
+        return dict(zip(self._data.work, zip(trained.tolist(), evaluated.tolist(), strict=True), strict=True))
 
     def _layers(self, number: int, begun: TrialStarted | WorkloadStarted) -> ImageLayers | None:
         """The layers that an image runs through; None if they cannot be counted."""
@@ -219,8 +225,7 @@ class Shares:
 
     def whole(self) -> float | None:
         """The roofline time of all counted work over the time of all replicas; None: not known."""
-        trained, evaluated = self._data.work.columns.images_done(self._data.end_ms)
-        counted = {number for number, images in zip(self._data.work, trained + evaluated, strict=True) if images}
+        counted = {number for number, images in self._images.items() if any(images)}
         replicas = self._data.manifest.config.run.replicas
         if not counted or counted != set(self._seconds) or not self._data.duration_ms:
             return None

@@ -6,16 +6,18 @@ accuracy; the formulas are this project's ([results.md](../../../docs/results.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 from analysis.report.rates.peak import peak_of_trial
-from analysis.report.rates.stretches import Stretch, sustained_ops
+from analysis.report.rates.stretches import Stretch, Stretches, sustained_ops
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.models import Model, Reading, models_of, valid_share
 from analysis.report.science.price import cost, joules_until
@@ -36,13 +38,13 @@ class Surroundings:
     """What other parts of the report have found."""
 
     trials: dict[int, TrialPart]
-    work: Mapping[int, list[Stretch]]
+    work: Stretches
     shares: dict[int, float]
     """Share of the ceiling by trial."""
 
 
 def workload_parts(
-    data: RunData, trials: Iterable[TrialPart], work: Mapping[int, list[Stretch]], roofline: RooflinePart
+    data: RunData, trials: Iterable[TrialPart], work: Stretches, roofline: RooflinePart
 ) -> tuple[WorkloadPart, ...]:
     """The workloads in the order of the configuration, those without any model included."""
     found = Surroundings(
@@ -175,9 +177,10 @@ def _rates(
     data: RunData, trials: Sequence[TrialPart], found: Surroundings, seconds: float, best: Reading | None
 ) -> Numbers:
     own = {trial.id: found.work[trial.id] for trial in trials if trial.id in found.work}
-    pieces = [piece for stretch in own.values() for piece in stretch]
+    every = found.work.every
+    pieces = every.only(np.isin(every.trials, [*own]))
     peaks = [peak_of_trial(data.work[number], stretch[0].begin_ms) for number, stretch in own.items()]
-    span_s = (max(p.end_ms for p in pieces) - min(p.begin_ms for p in pieces)) / 1000 if pieces else 0.0
+    span_s = pieces.span_ms / 1000
     ops = sum(trial.operations for trial in trials) / seconds if seconds > 0 else None
     return {
         "ops": ops,

@@ -148,6 +148,13 @@ def test_four_ranks_count_every_image_once_if_nothing_divides_evenly(tmp_path: P
     assert all(0 < count <= DIGITS.train_images for count in counts)
 
 
+def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None:
+    # 1,437 = 1 x (4 x 359) + 1: in the second step three ranks have nothing.
+    request = request_for(tmp_path, batch_size=359, epochs=1)
+    messages = asyncio.run(train(config_with("mpirun"), 4, request, tmp_path))
+    assert [epoch.images_trained for epoch in epochs_of(messages)] == [DIGITS.train_images]
+
+
 MARK = "AIPERF_TEST_OF_RANKS"
 """Variable by which a test knows its own ranks: other tests may train at the same time."""
 

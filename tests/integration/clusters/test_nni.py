@@ -206,9 +206,11 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     settings = ("--dataset", "digits", "--duration", "20m", "--set", "training.max_epochs=1", "--format", "json")
     shown: dict[int, dict[str, Any]] = {}
     curves: dict[int, list[float]] = {}
+    begun: set[int] = set()
     with under_nni(home, *new_run(portal), *settings) as process:
-        while process.poll() is None and len(shown) < 2:
+        while process.poll() is None and (len(shown) < 2 or len(begun) < 4):
             with contextlib.suppress(*NOT_THERE):
+                begun = {*portal.trials()}
                 shown |= {n: trial for n, trial in portal.trials().items() if trial["status"] == "SUCCEEDED"}
                 curves |= {n: portal.curve(trial) for n, trial in shown.items() if n not in curves}
             time.sleep(0.5)
@@ -219,9 +221,16 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     assert err.splitlines()[-1].endswith("status=FAILED")
     jsonschema.validate(report(output), SCHEMA)
     assert aiperf("verify", output).returncode == 0
+    checked = json.loads(aiperf("check", output, "--format", "json").stdout)
+    assert (checked["differences"], checked["damages"]) == ([], [])
+    assert checked["replayed"]["checked"] == checked["replayed"]["equal"] > 0
+    flaws = [rule["rule"] for rule in checked["rules"] if rule["group"] == "integrity" and not rule["passed"]]
+    assert flaws == ["completion"], "it was stopped, and nothing else is wrong"
     assert {record["type"] for record in raw_records(output)} == RECORDED
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
+    assert len(trials) >= 4
     assert set(shown) <= {number for number, trial in trials.items() if trial["state"] in ("completed", "early_stop")}
+    assert len(shown) >= 2
     for number, trial in shown.items():
         assert as_shown(trials[number]) == trial["parameters"]
         assert curves[number] == [trials[number]["best_accuracy"]]

@@ -128,7 +128,7 @@ def expect_one_run(output: Path, last: int) -> None:
     assert history(output).count('"type":"run_released"') == 1
     numbers = [trial["id"] for trial in found["trials"]]
     assert numbers == sorted(set(numbers))
-    assert numbers[-1] > last
+    assert any(trial["epochs"] for trial in found["trials"] if trial["id"] > last)
     assert re.search(r'"type":"trial_started".*?"resumes":\d+', history(output))
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
 
