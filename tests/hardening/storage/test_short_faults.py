@@ -65,7 +65,10 @@ class Ends:
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    """All runs of this module at once: they mostly wait."""
+    """All runs of this module at once: they mostly wait.
+
+    But for the one whose replicas may be lost by mere silence: it begins when the others have begun.
+    """
     need("gcc")
     folder = tmp_path_factory.mktemp("short")
     scattered = [Shimmed(folder / str(fault.first), fault, duration="12s") for fault in SCATTERED]
@@ -74,9 +77,9 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
         for name, fault in LASTING.items()
     }
     plain = Shimmed(folder / "plain", duration="8s")
-    hang = Fault("write", first=20, delay_ms=6000, part="history/replica-0000-1")
-    hanging = Shimmed(folder / "hanging", hang, ("--set", "run.replica_silence=3s"), duration="12s")
-    for run in (*lasting.values(), hanging, plain, *scattered):
+    hang = Fault("write", first=20, delay_ms=15_000, part="history/replica-0000-1")
+    hanging = Shimmed(folder / "hanging", hang, ("--set", "run.replica_silence=10s"), duration="22s")
+    for run in (*lasting.values(), plain, *scattered):
         run.start()
     for name, run in lasting.items():
         wait_for_epochs(run.output, 2)
@@ -85,6 +88,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
         for replica in range(run.replicas):
             wait_for(lambda run=run, replica=replica: refused(run, f"replica-{replica:04d}-1.jsonl") >= ATTEMPTS)  # type: ignore[misc]
         switch(folder / name).unlink()
+    hanging.start()
     plain.finish()
     yield Ends(
         dict(map(finish_with_epochs, scattered)),
