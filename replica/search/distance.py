@@ -41,6 +41,8 @@ class _Encoding:
     tokens: NDArray[np.intp]
     skips: Floats
     """(number of skip connections, 2): depth of the source and span."""
+    kind: int
+    """The same for all architectures with these skip connections."""
 
 
 class DistanceTable:
@@ -54,6 +56,9 @@ class DistanceTable:
         self._costs: Floats = np.zeros((0, 0))
         self._encodings: dict[str, _Encoding] = {}
         self._known: dict[tuple[str, str], float] = {}
+        self._kinds: dict[bytes, int] = {}
+        self._assigned: dict[tuple[int, int], float] = {}
+        """Assignment distances by kinds of skip connections, which many architectures share."""
 
     def distances(self, one: Known, others: Sequence[Known]) -> Floats:
         """Distances from one architecture to each of the others, (n,)."""
@@ -79,6 +84,8 @@ class DistanceTable:
         if len(self._known) > MOST_PAIRS:
             self._known.clear()
             self._encodings.clear()
+            self._kinds.clear()
+            self._assigned.clear()
 
     def _encode(self, known: Known) -> None:
         if known.hash in self._encodings:
@@ -89,7 +96,8 @@ class DistanceTable:
         if len(self._vocabulary) > size:
             self._costs = _replacement_costs(list(self._vocabulary))
         pairs = np.array(skips, np.float64).reshape(-1, 2)
-        self._encodings[known.hash] = _Encoding(np.array(indices, np.intp), pairs)
+        kind = self._kinds.setdefault(pairs.tobytes(), len(self._kinds))
+        self._encodings[known.hash] = _Encoding(np.array(indices, np.intp), pairs, kind)
 
     def _layers(self, one: str, others: list[str]) -> Floats:
         sequence = self._encodings[one].tokens
@@ -102,16 +110,13 @@ class DistanceTable:
         )
 
     def _skips(self, one: str, others: list[str]) -> Floats:
-        own = self._encodings[one].skips
-        # Few morphs add a skip connection: most architectures share theirs with others.
-        found: dict[bytes, float] = {}
-        values = []
-        for skips in (self._encodings[name].skips for name in others):
-            key = skips.tobytes()
-            if key not in found:
-                found[key] = _assignment(own, skips)
-            values.append(found[key])
-        return np.array(values)
+        return np.array([self._assignment(self._encodings[one], self._encodings[name]) for name in others])
+
+    def _assignment(self, one: _Encoding, other: _Encoding) -> float:
+        key = one.kind, other.kind
+        if key not in self._assigned:
+            self._assigned[key] = _assignment(one.skips, other.skips)
+        return self._assigned[key]
 
 
 class Columns:
@@ -171,14 +176,14 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
     padded = np.zeros((len(batch), lengths.max(initial=0)), np.intp)
     for row, tokens in zip(padded, batch, strict=True):
         row[: len(tokens)] = tokens
-    places = np.arange(padded.shape[1] + 1, dtype=np.float64)
-    table = np.tile(places, (len(batch), 1))
-    for number, token in enumerate(sequence, start=1):
-        reached = np.minimum(table[:, 1:] + 1, table[:, :-1] + costs[token][padded])
-        table = np.concatenate([np.full((len(batch), 1), float(number)), reached], axis=1)
-        # Insertions run along the row: the least of all earlier cells plus their distance.
-        table = np.minimum.accumulate(table - places, axis=1) + places
-    result: Floats = table[np.arange(len(batch)), lengths]
+    # Without the insertions up to each place, so that more of them are the least of earlier cells.
+    table = np.zeros((len(batch), padded.shape[1] + 1))
+    for replaced in costs[sequence] - 1:
+        reached = table[:, :-1] + replaced.take(padded)
+        np.minimum(reached, table[:, 1:] + 1, out=table[:, 1:])
+        table[:, 0] += 1
+        np.minimum.accumulate(table, axis=1, out=table)
+    result: Floats = table[np.arange(len(batch)), lengths] + lengths
     return result
 
 
@@ -186,7 +191,8 @@ def _assignment(one: Floats, other: Floats) -> float:
     unmatched = abs(len(one) - len(other))
     if not len(one) or not len(other) or np.array_equal(one, other):
         return float(unmatched)
-    apart = np.abs(one[:, None] - other[None, :]).sum(axis=2)
-    larger = np.maximum(one[:, None], other[None, :]).sum(axis=2)
+    (sources, spans), (other_sources, other_spans) = one.T, other.T
+    apart = np.abs(np.subtract.outer(sources, other_sources)) + np.abs(np.subtract.outer(spans, other_spans))
+    larger = np.maximum.outer(sources, other_sources) + np.maximum.outer(spans, other_spans)
     costs = apart / np.maximum(larger, 1.0)
     return float(costs[linear_sum_assignment(costs)].sum()) + unmatched
