@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ They take about a third of the time of all tests, which is the share of their wo
 """
 
 
+running_clusters = ExitStack()
+"""Ends what runs: an idle cluster takes a tenth of a core from all tests that follow."""
+
+
 class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a worker whole files, whose tests share runs, and all tests with clusters to one.
 
@@ -84,14 +89,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [not item.nodeid.startswith(tests) for tests in WAITING_TESTS])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the clusters after the last test with clusters."""
+    if nextitem is None or not nextitem.nodeid.startswith(CLUSTER_TESTS):
+        running_clusters.close()
+
+
+def pytest_sessionfinish() -> None:
+    """End the clusters of tests that were interrupted."""
+    running_clusters.close()
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
     """A real SLURM cluster of four nodes."""
     need("slurmctld", "slurmd", "munged", "srun")
     cluster = LocalCluster(tmp_path_factory.mktemp("slurm") / "cluster", SystemClock())
+    running_clusters.callback(cluster.stop)
     cluster.start(CLUSTER_NODES, CLUSTER_CPUS)
-    yield cluster
-    cluster.stop()
+    return cluster
 
 
 @pytest.fixture
@@ -126,12 +143,12 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[RayNodes]:
+def ray_cluster() -> RayNodes:
     """A real Ray cluster of two nodes."""
-    with tempfile.TemporaryDirectory(prefix="aiperf-ray-") as folder:
-        nodes = start_ray(Path(folder), 2)
-        yield nodes
-        nodes.stop()
+    folder = running_clusters.enter_context(tempfile.TemporaryDirectory(prefix="aiperf-ray-"))
+    nodes = start_ray(Path(folder), 2)
+    running_clusters.callback(nodes.stop)
+    return nodes
 
 
 @pytest.fixture

@@ -56,12 +56,13 @@ def environment_in(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def live_run(*words: str) -> Iterator[LiveRun]:
+    """Its trials take some seconds: starting one after the other would take a core for minutes."""
     port = free_port()
     with open_folder() as folder:
         (folder / "tmp").mkdir()
         command = [
             sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "20m",
-            "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=0.5",
+            "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=4",
             "--set", "search.hpo=none", "--set", "training.max_epochs=2", *AT_RANDOM, *words,
         ]  # fmt: skip
         log = (folder / "output").open("wb")

@@ -67,7 +67,7 @@ class Ends:
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     """All runs of this module at once: they mostly wait.
 
-    But for the one whose replicas may be lost by mere silence: it begins when the others have begun.
+    But for the one whose replicas may be lost by mere silence: it begins when the others have.
     """
     need("gcc")
     folder = tmp_path_factory.mktemp("short")

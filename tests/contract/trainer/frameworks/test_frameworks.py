@@ -195,7 +195,7 @@ def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: TrainRequest) -> None:
     request = whole_request.model_copy(update={"learning_rate": 3e38})
-    with pytest.raises(TrialFailedError, match="nan: the loss is nan in epoch 1"):
+    with pytest.raises(TrialFailedError, match=r"nan: the loss is (nan|inf) in epoch 1"):
         run(trains_on, request, Begin(trial=1))
 
 
