@@ -37,9 +37,10 @@ CLUSTER_TESTS = (
     "tests/integration/clusters/",
     "tests/integration/verbs/test_doctor.py",
 )
-"""Tests with clusters: one worker runs them all, so that each cluster is started once and alone."""
+"""Tests with clusters, each of which is started once and alone."""
 
-CLUSTERS = "clusters"
+TOGETHER = {"clusters": CLUSTER_TESTS, "frameworks": ("tests/contract/trainer/frameworks/",)}
+"""Tests that one worker runs, by name: those of each other framework share a process."""
 
 WAITING_TESTS = (
     *CLUSTER_TESTS,
@@ -61,18 +62,19 @@ running_clusters = ExitStack()
 
 
 class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a worker whole files, whose tests share runs, and all tests with clusters to one.
+    """Gives a worker whole files, whose tests share runs, and all that belong together to one.
 
     One worker in three begins with tests that wait, the others with the rest. So of three workers
     two compute at a time, and the machine has work while the third one waits.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return CLUSTERS if nodeid.startswith(CLUSTER_TESTS) else nodeid.partition("::")[0]
+        names = (name for name, tests in TOGETHER.items() if nodeid.startswith(tests))
+        return next(names, nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
         waits = int(node.gateway.id.removeprefix("gw")) % 3 == 0
-        own = (scope for scope in self.workqueue if waits == (scope == CLUSTERS or scope.startswith(WAITING_TESTS)))
+        own = (scope for scope in self.workqueue if waits == (scope == "clusters" or scope.startswith(WAITING_TESTS)))
         if (first := next(own, None)) is not None:
             self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
