@@ -7,11 +7,11 @@ import random
 import re
 import struct
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from testing.places import until_the_end
 from tests.faults.attacked import Attacked
 from tests.faults.grounds.contract import missing_programs
 
@@ -68,7 +68,7 @@ class BootTime:
 @cache
 def library() -> Path:
     """The compiled library. Raises CalledProcessError if it cannot be compiled."""
-    made = Path(tempfile.mkdtemp(prefix="aiperf-step-")) / "step.so"
+    made = until_the_end("step") / "step.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", made, Path(__file__).with_name("step.c")], check=True)
     return made
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import random
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf.run_directory.paths import RunPaths
 from analysis.results.source import try_result
 from testing.forging import Change, rewrite, unchain
+from testing.places import until_the_end
 from tests.hardening.corpus.case import Case, complaint
 from tests.hardening.readers.test_run_directories import ABSURD, damage, honest_run, look
 
@@ -21,7 +21,7 @@ DAMAGED = 760
 @functools.cache
 def _honest() -> Path:
     """A run that all processes of the corpus copy."""
-    return honest_run(Path(tempfile.mkdtemp(prefix="aiperf-corpus-honest-")) / "run")
+    return honest_run(until_the_end("corpus-honest") / "run")
 
 
 def damaged() -> Iterator[Case]:

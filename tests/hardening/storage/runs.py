@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +21,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
 from testing.hand_made import SIMULATED
+from testing.places import until_the_end
 from testing.runs import AT_RANDOM
 
 SOURCE = Path(__file__).parent / "shim.c"
@@ -43,7 +43,7 @@ SETTINGS = ("--set", "simulated.epoch_seconds=0.2", "--set", "telemetry.interval
 @cache
 def shim() -> Path:
     """The compiled library. Raises CalledProcessError if there is no compiler."""
-    library = Path(tempfile.mkdtemp(prefix="aiperf-shim-")) / "shim.so"
+    library = until_the_end("shim") / "shim.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
     return library
 
