@@ -53,7 +53,7 @@ WAITING_TESTS = (
 )
 """Tests that mostly wait, for deadlines of runs that train nothing: the longest files first.
 
-They take about a third of the time of all tests, which is the share of their worker.
+They take about a third of the time of all tests.
 """
 
 
@@ -64,8 +64,8 @@ running_clusters = ExitStack()
 class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a worker whole files, whose tests share runs, and all that belong together to one.
 
-    One worker in three begins with tests that wait, the others with the rest. So of three workers
-    two compute at a time, and the machine has work while the third one waits.
+    The first worker begins with tests that wait, the others with the rest: the machine has work
+    while one waits.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -73,7 +73,7 @@ class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
         return next(names, nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
-        waits = int(node.gateway.id.removeprefix("gw")) % 3 == 0
+        waits = node.gateway.id == "gw0"
         own = (scope for scope in self.workqueue if waits == (scope == "clusters" or scope.startswith(WAITING_TESTS)))
         if (first := next(own, None)) is not None:
             self.workqueue.move_to_end(first, last=False)
