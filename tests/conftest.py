@@ -39,8 +39,8 @@ CLUSTER_TESTS = (
 )
 """Tests with clusters, each of which is started once and alone."""
 
-TOGETHER = {"clusters": CLUSTER_TESTS, "frameworks": ("tests/contract/trainer/frameworks/",)}
-"""Tests that one worker runs, by name: those of each other framework share a process."""
+TOGETHER = (CLUSTER_TESTS, ("tests/contract/trainer/frameworks/",))
+"""Tests of several files that one worker runs: those of each other framework share a process."""
 
 WAITING_TESTS = (
     *CLUSTER_TESTS,
@@ -56,7 +56,6 @@ WAITING_TESTS = (
 They take about a third of the time of all tests.
 """
 
-
 running_clusters = ExitStack()
 """Ends what runs: an idle cluster takes a tenth of a core from all tests that follow."""
 
@@ -69,12 +68,12 @@ class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        names = (name for name, tests in TOGETHER.items() if nodeid.startswith(tests))
-        return next(names, nodeid.partition("::")[0])
+        groups = (tests[0] for tests in TOGETHER if nodeid.startswith(tests))
+        return next(groups, nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
         waits = node.gateway.id == "gw0"
-        own = (scope for scope in self.workqueue if waits == (scope == "clusters" or scope.startswith(WAITING_TESTS)))
+        own = (scope for scope in self.workqueue if waits == scope.startswith(WAITING_TESTS))
         if (first := next(own, None)) is not None:
             self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)

@@ -110,9 +110,10 @@ class DistanceTable:
         )
 
     def _skips(self, one: str, others: list[str]) -> Floats:
-        return np.array([self._assignment(self._encodings[one], self._encodings[name]) for name in others])
+        own = self._encodings[one]
+        return np.array([self._assigned_once(own, self._encodings[name]) for name in others])
 
-    def _assignment(self, one: _Encoding, other: _Encoding) -> float:
+    def _assigned_once(self, one: _Encoding, other: _Encoding) -> float:
         key = one.kind, other.kind
         if key not in self._assigned:
             self._assigned[key] = _assignment(one.skips, other.skips)
@@ -176,7 +177,7 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
     padded = np.zeros((len(batch), lengths.max(initial=0)), np.intp)
     for row, tokens in zip(padded, batch, strict=True):
         row[: len(tokens)] = tokens
-    # Without the insertions up to each place, so that more of them are the least of earlier cells.
+    # Each cell is less the insertions up to it: further ones along a row are a running minimum.
     table = np.zeros((len(batch), padded.shape[1] + 1))
     for replaced in costs[sequence] - 1:
         reached = table[:, :-1] + replaced.take(padded)
