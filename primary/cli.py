@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, add_no_page, report_words
 from aiperf.cli.lines import warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import Clock, SystemClock
@@ -35,6 +35,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     _add_detach(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
+    add_no_page(parser)
     add_format(parser)
 
 
@@ -113,7 +114,7 @@ def _add_detach(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(arguments: argparse.Namespace, directory: Path) -> list[str]:
-    return ["report", str(directory), "--format", arguments.format] if arguments.report else []
+    return report_words(arguments, directory) if arguments.report else []
 
 
 RUN = Command(
@@ -130,6 +131,7 @@ def _configure_resume(parser: argparse.ArgumentParser) -> None:
     _add_detach(parser)
     parser.add_argument("--new-clock", action="store_true",
                         help="restart the clock: earlier work does not count, the result is unofficial")  # fmt: skip
+    add_no_page(parser)
     add_format(parser)
 
 

@@ -31,8 +31,8 @@ class Watched(subprocess.Popen[str]):
 
 def begin(output: Path, *words: object) -> subprocess.Popen[str]:
     """Start a run with the simulated trainer next to the test."""
-    program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), *map(str, words)]
-    return Watched(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), "--no-page"]
+    return Watched([*program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def report(output: Path) -> dict[str, Any]:

@@ -101,3 +101,17 @@ def write_output(file: Path, text: str) -> None:
 def add_format(parser: argparse.ArgumentParser, formats: tuple[str, ...] = FORMATS) -> None:
     """The option --format."""
     parser.add_argument("--format", choices=formats, default=formats[0], help="how to print (default: %(default)s)")
+
+
+def add_no_page(parser: argparse.ArgumentParser) -> None:
+    """The option --no-page of a verb that ends with a report."""
+    parser.add_argument("--no-page", action="store_true",
+                        help="write numbers and tables alone; aiperf report draws page and figures later")  # fmt: skip
+
+
+def report_words(arguments: argparse.Namespace, directory: Path) -> list[str]:
+    """What follows `aiperf` to print the report that a verb ends with.
+
+    The verb has the options of `add_format` and `add_no_page`.
+    """
+    return ["report", str(directory), "--format", arguments.format, *(["--no-page"] if arguments.no_page else [])]

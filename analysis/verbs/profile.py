@@ -13,10 +13,10 @@ from aiperf.cli.lines import say_json
 from aiperf.cli.units import percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from analysis.output.artifacts import save_drawing
 from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
 from analysis.output.figures.style import Drawing
 from analysis.output.pages import render
+from analysis.output.pictures import save_drawing
 from analysis.output.tables import make_table, print_line
 from analysis.reading.profile import MemorySweep, Profile, read_profile, read_sweep
 

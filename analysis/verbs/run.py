@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from aiperf.cli.command import Command, add_format, add_run
+from aiperf.cli.command import Command, add_format, add_no_page, add_run
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import count, number, si
@@ -45,6 +45,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _configure_report(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the files (default: DIR/report)")
+    add_no_page(parser)
     parser.add_argument("--micro", type=Path, metavar="FILE",
                         help="ceilings of such nodes, as 'aiperf micro --output FILE' writes them")  # fmt: skip
 
@@ -57,13 +58,16 @@ def _report(arguments: argparse.Namespace) -> int:
     with no_garbage_collection():
         data = read_run(paths)
         report = build_report(data, micro=micro)
-    # Draws figures: takes a second to import, and memory that processes that read can do without.
-    from analysis.output.artifacts import write_report  # noqa: PLC0415
+    # Tables take memory that processes that read can do without.
+    from analysis.output.artifacts import write_numbers, write_report  # noqa: PLC0415
 
-    page, problem = None, None
+    folder, page, problem = arguments.output or paths.report, None, None
     try:
         with PATIENCE.set(PATIENCE_S):
-            page = write_report(arguments.output or paths.report, data, report)
+            if arguments.no_page:
+                write_numbers(folder, data, report)
+            else:
+                page = write_report(folder, data, report)
     except EnvironmentNotReadyError as error:
         problem = error  # the result is printed all the same
     if arguments.format == "json":
@@ -71,13 +75,13 @@ def _report(arguments: argparse.Namespace) -> int:
         # Standard output is for the document alone.
         warn(report.final_line)
     else:
-        print_report(report, page, [] if page is None else _next_lines(paths, data, page))
+        print_report(report, page, [] if problem is not None else _next_lines(paths, data, page))
     if problem is not None:
         raise problem
     return EXIT_DONE
 
 
-def _next_lines(paths: RunPaths, data: RunData, page: Path) -> list[str]:
+def _next_lines(paths: RunPaths, data: RunData, page: Path | None) -> list[str]:
     """Suggestions for whoever has read the report, for standard error."""
     now_ms = SystemClock().utc_ms()
     state, _ = find_state(paths, data, now_ms)
@@ -89,6 +93,8 @@ def _next_lines(paths: RunPaths, data: RunData, page: Path) -> list[str]:
         "interrupted": f"resume the run{left}: {command}",
         "silent": f"resume the run if its primary is dead{left}: {command}",
     }.get(state, f"watch the run: {command}")
+    if page is None:
+        return [first, f"draw its page and figures: aiperf report {shlex.quote(str(paths.root))}"]
     return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
 
 

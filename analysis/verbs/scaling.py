@@ -13,10 +13,10 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
-from analysis.output.artifacts import save_drawing
 from analysis.output.figures.style import Drawing
 from analysis.output.frames import csv_text
 from analysis.output.pages import render
+from analysis.output.pictures import save_drawing
 from analysis.output.tables import make_table
 from analysis.results.scaling import ScalingRow, differences_in_words, scaling_chart, scaling_frame, scaling_rows
 from analysis.results.source import read_result

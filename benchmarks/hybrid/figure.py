@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from analysis.output.artifacts import save_drawing
 from analysis.output.figures.style import COLOURS, GRID, draw
+from analysis.output.pictures import save_drawing
 from benchmarks.hybrid.measures import Report, curves_of
 
 CAPTION = "Validation accuracy of hepcnn (rehearsal) against time and against images, by groups. Dotted: the quality."

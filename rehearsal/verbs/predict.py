@@ -13,7 +13,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.errors import EXIT_DONE
-from analysis.output.artifacts import save_drawing
+from analysis.output.pictures import save_drawing
 from analysis.output.tables import make_table
 from rehearsal.figure import prediction_chart
 from rehearsal.machine.measured import text_of

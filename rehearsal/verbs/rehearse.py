@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, add_no_page, report_words
 from aiperf.cli.lines import warn
 from aiperf.cli.units import count
 from aiperf.clock import SystemClock, format_utc
@@ -26,6 +26,7 @@ SPARSE_S = 60.0
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_rehearsal_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/rehearsal-TIME)")
+    add_no_page(parser)
     add_format(parser)
 
 
@@ -64,5 +65,5 @@ REHEARSE = Command(
     example="aiperf rehearse --machine examples/machines/h100-8x8.toml --replicas 8 --duration 12h --output runs/plan",
     configure=_configure,
     execute=_execute,
-    follow_up=lambda arguments: ["report", str(arguments.output), "--format", arguments.format],
+    follow_up=lambda arguments: report_words(arguments, arguments.output),
 )

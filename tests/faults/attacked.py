@@ -126,7 +126,7 @@ class Attacked(Watched):
         ours, theirs = pty.openpty()
         with shown.open("wb") as log:
             process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "aiperf", *words],
+                [*self.prefix, sys.executable, "-m", "aiperf", *words, "--no-page"],
                 stdin=theirs, stdout=log, stderr=log, env={**os.environ, **self.environment},
             )  # fmt: skip
         os.close(theirs)

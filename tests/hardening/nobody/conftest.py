@@ -63,7 +63,7 @@ def live_run(*words: str) -> Iterator[LiveRun]:
         command = [
             sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "20m",
             "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=4",
-            "--set", "search.hpo=none", "--set", "training.max_epochs=2", *AT_RANDOM, *words,
+            "--set", "search.hpo=none", "--set", "training.max_epochs=2", "--no-page", *AT_RANDOM, *words,
         ]  # fmt: skip
         log = (folder / "output").open("wb")
         with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment_in(folder), umask=0) as process:

@@ -21,7 +21,7 @@ from testing.hand_made import SIMULATED, aiperf
 from testing.processes import ask, family, lives
 from testing.runs import AT_RANDOM, history, nothing_is_left, report, wait_for, wait_for_epochs
 
-UNSEARCHED = (*SIMULATED, *AT_RANDOM)
+UNSEARCHED = (*SIMULATED, *AT_RANDOM, "--no-page")
 
 
 class Terminal:

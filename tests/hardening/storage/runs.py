@@ -135,7 +135,7 @@ class Shimmed:
     def start(self, *verb: str) -> subprocess.Popen[str]:
         """Begin the run, or another verb on it."""
         begin = ("run", *SIMULATED, "--replicas", str(self.replicas), "--duration", self.duration,
-                 "--output", str(self.output), *SETTINGS, *self.words)  # fmt: skip
+                 "--output", str(self.output), "--no-page", *SETTINGS, *self.words)  # fmt: skip
         program = ("-m", "aiperf") if self.reports else ("-c", WITHOUT_REPORT)
         command = [sys.executable, "-P", *program, *(verb or begin)]
         pipe = subprocess.PIPE

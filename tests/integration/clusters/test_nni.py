@@ -45,7 +45,8 @@ def under_nni(home: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def new_run(portal: Portal) -> tuple[object, ...]:
-    return ("run", "--manager", "nni", "--replicas", 2, "--output", portal.output, "--set", f"nni.port={portal.port}")
+    port = f"nni.port={portal.port}"
+    return ("run", "--manager", "nni", "--replicas", 2, "--output", portal.output, "--set", port, "--no-page")
 
 
 def nnictl(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -124,7 +125,7 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     # The working directories of NNI's trials and of its tuner.
     for folder in (output, *tmp_path.glob("run-nni/*/log")):
         fill(folder)
-    with under_nni(home, "resume", output) as process:
+    with under_nni(home, "resume", output, "--no-page") as process:
         portal.wait_for(lambda: portal.status == "RUNNING" and len(raw_records(output)) > before + 20)
         earlier = succeeded(portal)
         portal.wait_for(lambda: succeeded(portal) > earlier)
@@ -143,7 +144,7 @@ def test_a_run_whose_manager_did_not_start_is_resumed_in_a_new_experiment(tmp_pa
     home.mkdir()
     dies.write_text("process.exit(7)")
     portal = Portal(output, free_port())
-    words = (*new_run(portal), *SIMULATED, "--duration", "20s")
+    words = (*new_run(portal), *SIMULATED, "--duration", "15s", "--set", "simulated.epoch_seconds=1", *AT_RANDOM)
     failed = aiperf(*words, environment={"HOME": str(home), "NODE_OPTIONS": f"--require {dies}"})  # type: ignore[arg-type]
     assert failed.returncode == 3
     assert "NNI's manager did not start" in failed.stderr.splitlines()[-1]

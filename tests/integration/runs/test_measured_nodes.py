@@ -20,7 +20,7 @@ def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does
     nothing_is_left(output, 60)
     (file,) = (output / "micro").iterdir()
     content = file.read_bytes()
-    resumed = aiperf("resume", output, "--new-clock")
+    resumed = aiperf("resume", output, "--new-clock", page=True)
     assert resumed.returncode == 0, resumed.stderr
     assert file.read_bytes() == content
     assert [path.name for path in (output / "micro").iterdir()] == [file.name]
@@ -44,7 +44,7 @@ def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does
 def test_a_suite_that_cannot_run_costs_a_warning(tmp_path: Path) -> None:
     output = tmp_path / "run"
     done = aiperf("run", *SIMULATED, "--output", output, "--duration", "3s", *MICRO, "--set", "micro.stack=native",
-                  environment={"AIPERF_NATIVE": str(tmp_path / "none.so")})  # fmt: skip
+                  page=True, environment={"AIPERF_NATIVE": str(tmp_path / "none.so")})  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = (output / "logs" / "primary.log").read_text()
     assert "the micro suite (quick) measures every node before the release" in said

@@ -59,7 +59,7 @@ def test_a_second_primary_is_refused_and_the_first_one_named(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=240)
     assert re.search(rf"^next: resume the run, for the \S+ that are left: aiperf resume {output}$", err, re.MULTILINE)
-    assert err.splitlines()[-1].startswith("next: open the page in a browser: file:///")
+    assert err.splitlines()[-1] == f"next: draw its page and figures: aiperf report {output}"
     assert find_holder(output / "claims", 0) is None
 
 

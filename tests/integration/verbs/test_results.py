@@ -25,6 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = aiperf(
         "run", *SIMULATED, "--replicas", 2, "--duration", "12s", "--name", "first", "--set", "telemetry.interval=1",
         "--set", "search.hpo_first_round=2", "--set", "simulated.fail_trials=[2]", "--output", output,
+        page=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return output

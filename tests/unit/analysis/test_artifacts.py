@@ -17,7 +17,7 @@ from aiperf.history.bodies import PhaseBegan
 from aiperf.messages import Phase
 from aiperf.network.operations import count
 from aiperf.run_directory.paths import open_run
-from analysis.output.artifacts import write_report
+from analysis.output.artifacts import write_numbers, write_report
 from analysis.output.tables import print_report
 from analysis.reading.history import ProgressThinning, select_lines
 from analysis.reading.run_data import RunData, read_run
@@ -223,3 +223,16 @@ def test_names_and_reasons_are_shown_as_text_and_never_run(tmp_path: Path) -> No
     run = HandMadeRun(tmp_path, {"run.name": "<script>alert(1)</script>"}).at(0).release(10).at(1).start_trial(1)
     _, _, page = written(run.at(2).fail_trial(1).end(10))
     assert "<script>alert" not in page.read_text()
+
+
+def test_numbers_alone_are_those_of_the_whole_report_and_leave_no_older_picture(tmp_path: Path) -> None:
+    run = one_trial(tmp_path)
+    data, report, page = written(run)
+    whole = {file.relative_to(page.parent): file.read_bytes() for file in page.parent.rglob("*") if file.is_file()}
+    for name in ("report.json", "tables/trials.csv"):
+        (page.parent / name).unlink()
+    (page.parent / "notes.txt").write_text("an operator's own")
+    write_numbers(page.parent, data, report)
+    left = {file.relative_to(page.parent): file.read_bytes() for file in page.parent.rglob("*") if file.is_file()}
+    assert left.pop(Path("notes.txt")) == b"an operator's own"
+    assert left == {name: data for name, data in whole.items() if name.suffix not in (".html", ".svg", ".png")}
