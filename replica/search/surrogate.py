@@ -7,8 +7,9 @@ semi-definite for any distance. Landmarks are chosen by farthest-first traversal
 from the first architecture, so the same history gives the same kernel on any node.
 
 The exact process costs n^3 for n observations. `LocalSurrogate` is the exact process of a number
-of them, those nearest to the best (a local expert, Rasmussen and Ghahramani 2002). Candidates are
-a few morphs away from the best; what is far from them has next to no covariance with it.
+of them, those nearest to the best (a local expert, Rasmussen and Ghahramani 2002), with landmarks
+of their own: from those of the whole history, neighbours look alike. Candidates are a few morphs
+away from the best; what is far from them has next to no covariance with it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ UCB_BETA = 2.576
 
 
 NEAREST = 500
-"""Observations of a local process. Its landmarks are of this many first ones: they stay."""
+"""Observations of a local process, found by landmarks of this many first ones: those stay."""
 
 BEST = 5
 """The most accurate observations, which a local process is about: children of them follow."""
@@ -50,13 +51,17 @@ class Surrogate:
 
     def __init__(self, observations: Sequence[Observation], table: DistanceTable) -> None:
         self._table = table
-        architectures = [observation.architecture for observation in observations]
-        self._landmarks, distances = _farthest_first(architectures, table)
-        self._unit = _median_distance(distances)
         values = np.array([observation.accuracy for observation in observations])
         self._mean = float(values.mean())
         self._deviation = float(values.std()) or 1.0
-        self._process = _fit(distances / self._unit, (values - self._mean) / self._deviation)
+        near = self._near(observations, values)
+        self._landmarks, distances = _farthest_first([observations[place].architecture for place in near], table)
+        self._unit = _median_distance(distances)
+        self._process = _fit(distances / self._unit, (values[near] - self._mean) / self._deviation)
+
+    def _near(self, observations: Sequence[Observation], values: Floats) -> NDArray[np.intp]:
+        """Places of the observations that the process is of, in order."""
+        return np.arange(len(observations))
 
     def upper_confidence_bounds(self, candidates: Sequence[Known]) -> Floats:
         """Mean plus `UCB_BETA` deviations of the accuracy of every candidate, (n,)."""
@@ -79,22 +84,18 @@ class Surrogate:
 class LocalSurrogate(Surrogate):
     """The exact process of the observations near the best ones, for a long history.
 
-    Landmarks are of the first observations, and the unit, the mean and the deviation of all. Up to
-    `NEAREST` observations it is `Surrogate`. `columns` may know distances of an earlier history;
-    the model depends on `observations` alone.
+    Its mean and its deviation are of all. Up to `NEAREST` observations it is `Surrogate`. `columns`
+    may know distances of an earlier history; the model depends on `observations` alone.
     """
 
     def __init__(self, observations: Sequence[Observation], table: DistanceTable, columns: Columns) -> None:
-        self._table = table
+        self._columns = columns
+        super().__init__(observations, table)
+
+    def _near(self, observations: Sequence[Observation], values: Floats) -> NDArray[np.intp]:
         architectures = [observation.architecture for observation in observations]
-        self._landmarks, _ = _farthest_first(architectures[:NEAREST], table)
-        distances = columns.distances(architectures, self._landmarks)
-        self._unit = _median_distance(distances)
-        values = np.array([observation.accuracy for observation in observations])
-        self._mean = float(values.mean())
-        self._deviation = float(values.std()) or 1.0
-        near = _near_the_best(distances, values)
-        self._process = _fit(distances[near] / self._unit, (values[near] - self._mean) / self._deviation)
+        landmarks, _ = _farthest_first(architectures[:NEAREST], self._table)
+        return _near_the_best(self._columns.distances(architectures, landmarks), values)
 
 
 def _near_the_best(embedded: Floats, values: Floats) -> NDArray[np.intp]:

@@ -57,6 +57,21 @@ def test_it_predicts_near_the_best_as_the_exact_process_does(monkeypatch: pytest
     assert np.abs(deviation - exact_deviation).mean() < 0.2 * spread
 
 
+@pytest.mark.parametrize("objective", ["depth", "mixture"])
+def test_landmarks_of_its_own_tell_neighbours_apart(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "NEAREST", 100)
+    values = [evaluate(objective, architecture, INITIAL) for architecture in POOL]
+    known = tuple(map(Observation, OUTLINES, values))
+    best = sorted(known, key=lambda observation: -observation.accuracy)[: surrogate.BEST]
+    rng = random.Random(1)
+    children = [random_morph(whole(parent.architecture), rng)[1] for parent in best for _ in range(20)]
+    reached = np.array([evaluate(objective, child, INITIAL) for child in children])
+    exact, own = (np.abs(model.predict(children)[0] - reached).mean() for model in (
+        Surrogate(known, DistanceTable()), local(known),
+    ))  # fmt: skip
+    assert own < exact, "landmarks of the whole history are far from all of them"
+
+
 def test_its_deviation_does_not_collapse_away_from_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surrogate, "NEAREST", 100)
     best = max(HISTORY, key=lambda observation: observation.accuracy)
