@@ -7,11 +7,11 @@ from collections.abc import Callable
 from aiperf.clock import Clock
 from aiperf.messages import Alive, Message
 
-LOOKS_PER_SILENCE = 6
-"""Looks whether a heartbeat is due per `run.replica_silence`, after which the primary takes a
-replica for lost. None is due if anything was sent since the last look, so that less than a third of
-that time passes between two messages.
-"""
+PER_SILENCE = 4
+"""Messages in `run.replica_silence`, after which the primary takes a replica for lost, at least."""
+
+LEAST_S = 0.001
+"""Least time to sleep: less may be nothing to a clock."""
 
 
 class Heartbeats:
@@ -20,19 +20,20 @@ class Heartbeats:
     def __init__(self, send: Callable[[Message], None], clock: Clock, silence_s: float) -> None:
         self._send = send
         self._clock = clock
-        self._silence_s = silence_s
-        self._sent = False
+        self._longest_s = silence_s / PER_SILENCE
+        self._sent_s = clock.monotonic_s()
 
     def send(self, message: Message) -> None:
         """Send a message."""
-        self._sent = True
+        self._sent_s = self._clock.monotonic_s()
         self._send(message)
 
     async def beat(self, quiet: Callable[[], None]) -> None:
         """Send heartbeats for ever; `quiet` is called with each of them."""
         while True:
-            await self._clock.sleep(self._silence_s / LOOKS_PER_SILENCE)
-            if not self._sent:
-                self._send(Alive())
+            left_s = self._sent_s + self._longest_s - self._clock.monotonic_s()
+            if left_s > LEAST_S:
+                await self._clock.sleep(left_s)
+            else:
+                self.send(Alive())
                 quiet()
-            self._sent = False
