@@ -39,8 +39,10 @@ CLUSTER_TESTS = (
 )
 """Tests with clusters, each of which is started once and alone."""
 
-TOGETHER = (CLUSTER_TESTS, ("tests/contract/trainer/frameworks/",))
-"""Tests of several files that one worker runs: those of each other framework share a process."""
+TOGETHER = (CLUSTER_TESTS, ("tests/contract/trainer/frameworks/",), ("tests/forgeries/",))
+"""Tests of several files that one worker runs: those of each other framework share a process, and
+forgeries the runs that they begin with.
+"""
 
 WAITING_TESTS = (
     *CLUSTER_TESTS,

@@ -62,8 +62,8 @@ def live_run(*words: str) -> Iterator[LiveRun]:
         (folder / "tmp").mkdir()
         command = [
             sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, "--replicas", "2", "--duration", "20m",
-            "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=4",
-            "--set", "search.hpo=none", "--set", "training.max_epochs=2", "--no-page", *AT_RANDOM, *words,
+            "--output", str(folder / "run"), "--set", f"nni.port={port}", "--set", "simulated.epoch_seconds=5",
+            "--set", "search.hpo=none", "--set", "training.max_epochs=4", "--no-page", *AT_RANDOM, *words,
         ]  # fmt: skip
         log = (folder / "output").open("wb")
         with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment_in(folder), umask=0) as process:

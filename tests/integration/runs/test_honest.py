@@ -78,7 +78,7 @@ def test_an_honest_run_is_resumed_for_the_time_that_is_left_without_a_complaint(
 
 def play(output: Path, number: signal.Signals) -> None:
     """A run with faults is interrupted, resumed, and checked."""
-    settings = (*FAULTS[number], "simulated.epoch_seconds=0.5", f"simulated.clock_shifts_ms={list(SHIFTS_MS)}")
+    settings = (*FAULTS[number], "simulated.epoch_seconds=1", f"simulated.clock_shifts_ms={list(SHIFTS_MS)}")
     words = [word for setting in settings for word in ("--set", setting)]
     with begin(output, "--replicas", REPLICAS, "--duration", f"{DURATION_S}s", *words) as process:
         wait_for(lambda: replicas_that_trained(output) == set(range(REPLICAS)))
