@@ -25,6 +25,7 @@ from rehearsal.virtual.loop import VirtualLoop
 from rehearsal.virtual.processes import Send, VirtualProcess
 from rehearsal.virtual.storage import SharedStorage, VirtualWrites
 from replica.agent import Agent
+from replica.machine.node import NodeFacts, describe_node
 from replica.search.planner import Memory, Planner
 from replica.storage import StorageReports
 from replica.trial.context import ReplicaContext
@@ -57,6 +58,7 @@ class Cluster:
         self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
         self.dataset: Dataset = self.config.dataset
         self.files = KeptFiles()
+        self._software = describe_node()
         self.knowledge = SharedKnowledge(self.paths, self.files)
         """Of all replicas: each would read the same."""
         self.processes: dict[int, VirtualProcess] = {}
@@ -83,6 +85,19 @@ class Cluster:
         """How many times longer everything takes on a replica."""
         settings = self.machine.stragglers
         return settings.factor if self.drawn("straggler", replica).random() < settings.share else 1.0
+
+    def node_facts(self, replica: int) -> NodeFacts:
+        """The facts of a replica's node by the machine file, and the software that rehearses it."""
+        node = self.machine.node
+        planned: NodeFacts = {
+            "host": f"rehearsed-{replica:04d}",
+            "accelerators": node.accelerators,
+            "node_accelerators": node.accelerators,
+            "accelerator": node.accelerator,
+            "accelerator_memory_bytes": None if node.memory_gib is None else int(node.memory_gib * GIB),
+        }
+        unknown: NodeFacts = dict.fromkeys(("os", "cpu_model", "cpu_count", "node_cpu_count", "memory_bytes"))
+        return {**self._software, **unknown, **planned}
 
     def rank_failures(self, replica: int, start: int) -> Callable[[float], float | None]:
         """When a rank dies of some seconds of work; None: it does not."""
@@ -200,4 +215,5 @@ class _AgentProgram:
             replica=self._replica, config=cluster.config, paths=cluster.paths, writer=writer,
             search=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
             ranks=node.accelerators, start_trainer=start_trainer, precision=node.precision, send=send,
+            describe_node=partial(cluster.node_facts, self._replica),
         )  # fmt: skip

@@ -47,7 +47,6 @@ from replica.heartbeats import Heartbeats
 from replica.machine.accelerators import visible_devices
 from replica.machine.job import give_job_back
 from replica.machine.measured import Measured
-from replica.machine.node import describe_node
 from replica.machine.telemetry import telemetry
 from replica.micro.node_job import NodeJob
 from replica.search.planner import Planner
@@ -224,7 +223,7 @@ async def _open(own: ReplicaContext) -> None:
     """Measure the node if that is asked for, and report that the replica can work."""
     measured = await own.measure_node() if own.measure_node is not None else Measured()
     own.send(Ready(
-        writer=own.writer.name, version=__version__, accelerators=own.ranks, node=describe_node(),
+        writer=own.writer.name, version=__version__, accelerators=own.ranks, node=own.describe_node(),
         measured=measured.digest, unmeasured=measured.problem,
     ))  # fmt: skip
 

@@ -13,6 +13,7 @@ from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message
 from aiperf.run_directory.paths import RunPaths
 from replica.machine.measured import Measured
+from replica.machine.node import NodeFacts, describe_node
 from replica.search.planner import Planner
 from replica.trial.trainer import StartTrainer
 
@@ -35,6 +36,8 @@ class ReplicaContext:
     """Sends a message to the primary."""
     measure_node: Callable[[], Awaitable[Measured]] | None = None
     """Measures the node before this replica is ready; None: that is not asked for."""
+    describe_node: Callable[[], NodeFacts] = describe_node
+    """Facts of the node of this replica."""
 
     @property
     def planner(self) -> Planner:

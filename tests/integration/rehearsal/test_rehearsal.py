@@ -82,6 +82,15 @@ def test_every_verb_reads_it(rehearsed: Path, capsys: pytest.CaptureFixture[str]
     assert (row["rank"], row["status"]) == (None, "simulated")
 
 
+def test_its_nodes_are_those_of_the_machine_file(rehearsed: Path) -> None:
+    described = json.loads((rehearsed / "system.json").read_text())
+    nodes = [described[replica] for replica in ("0", "1")]
+    assert {node["host"] for node in nodes} == {"rehearsed-0000", "rehearsed-0001"}
+    assert {(node["accelerators"], node["accelerator"]) for node in nodes} == {(8, "NVIDIA H100 80GB HBM3")}
+    assert {(node["cpu_model"], node["memory_bytes"]) for node in nodes} == {(None, None)}, "those of this machine"
+    assert "2 replicas on 2 nodes" in (rehearsed / "report" / "report.html").read_text()
+
+
 def test_the_same_seed_gives_the_same_records_byte_for_byte(rehearsed: Path, tmp_path: Path) -> None:
     assert rehearse(tmp_path / "again") == 0
     assert rehearse(tmp_path / "other", "--seed", "2") == 0
