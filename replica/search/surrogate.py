@@ -29,6 +29,9 @@ from replica.search.outlines.outline import Known
 LANDMARKS = 24
 """Most landmarks. More of them give a finer prediction at a higher cost."""
 
+OWN_LANDMARKS = 48
+"""Most landmarks of a local process, whose observations are more alike."""
+
 LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
 """In units of the median distance to the landmarks; the likeliest one is taken."""
 
@@ -55,7 +58,8 @@ class Surrogate:
         self._mean = float(values.mean())
         self._deviation = float(values.std()) or 1.0
         near = self._near(observations, values)
-        self._landmarks, distances = _farthest_first([observations[place].architecture for place in near], table)
+        most = LANDMARKS if len(near) == len(observations) else OWN_LANDMARKS
+        self._landmarks, distances = _farthest_first([observations[place].architecture for place in near], table, most)
         self._unit = _median_distance(distances)
         self._process = _fit(distances / self._unit, (values[near] - self._mean) / self._deviation)
 
@@ -94,7 +98,7 @@ class LocalSurrogate(Surrogate):
 
     def _near(self, observations: Sequence[Observation], values: Floats) -> NDArray[np.intp]:
         architectures = [observation.architecture for observation in observations]
-        landmarks, _ = _farthest_first(architectures[:NEAREST], self._table)
+        landmarks, _ = _farthest_first(architectures[:NEAREST], self._table, LANDMARKS)
         return _near_the_best(self._columns.distances(architectures, landmarks), values)
 
 
@@ -105,12 +109,12 @@ def _near_the_best(embedded: Floats, values: Floats) -> NDArray[np.intp]:
     return np.sort(np.argsort(apart, kind="stable")[:NEAREST])
 
 
-def _farthest_first(architectures: Sequence[Known], table: DistanceTable) -> tuple[list[Known], Floats]:
+def _farthest_first(architectures: Sequence[Known], table: DistanceTable, most: int) -> tuple[list[Known], Floats]:
     """Landmarks, and the distances of every architecture to them as (architectures, landmarks)."""
     landmarks = [architectures[0]]
     columns = [table.distances(architectures[0], architectures)]
     nearest = columns[0]
-    while len(landmarks) < LANDMARKS and nearest.max() > 0:
+    while len(landmarks) < most and nearest.max() > 0:
         landmarks.append(architectures[int(nearest.argmax())])
         columns.append(table.distances(landmarks[-1], architectures))
         nearest = np.minimum(nearest, columns[-1])
