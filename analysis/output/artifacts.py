@@ -45,14 +45,16 @@ def write_report(folder: Path, data: RunData, report: Report) -> Path:
 def write_numbers(folder: Path, data: RunData, report: Report) -> None:
     """Write a report without page and figures. Raises EnvironmentNotReadyError.
 
-    Page and figures of an earlier report go: they show other numbers.
+    In the run directory those of an earlier report go, which show other numbers; in a folder that
+    somebody chose all files may be theirs, and stay.
     """
     with _named(folder):
         _write_json(folder, report)
-        for suffix in ("svg", "png"):
-            for figure in _figures(folder).glob(f"*.{suffix}"):
-                figure.unlink()
-        _page(folder).unlink(missing_ok=True)
+        if folder == data.paths.report:
+            for suffix in ("svg", "png"):
+                for figure in _figures(folder).glob(f"*.{suffix}"):
+                    figure.unlink()
+            _page(folder).unlink(missing_ok=True)
         _write_tables(folder, data, report)
 
 

@@ -236,3 +236,16 @@ def test_numbers_alone_are_those_of_the_whole_report_and_leave_no_older_picture(
     left = {file.relative_to(page.parent): file.read_bytes() for file in page.parent.rglob("*") if file.is_file()}
     assert left.pop(Path("notes.txt")) == b"an operator's own"
     assert left == {name: data for name, data in whole.items() if name.suffix not in (".html", ".svg", ".png")}
+
+
+def test_numbers_alone_remove_no_file_of_a_folder_that_somebody_chose(tmp_path: Path) -> None:
+    run = one_trial(tmp_path / "run")
+    data, report, _ = written(run)
+    theirs = tmp_path / "docs"
+    (theirs / "figures").mkdir(parents=True)
+    kept = [theirs / "report.html", theirs / "figures" / "logo.svg", theirs / "figures" / "photo.png"]
+    for file in kept:
+        file.write_text("somebody's own")
+    write_numbers(theirs, data, report)
+    assert (theirs / "report.json").exists()
+    assert {file.read_text() for file in kept} == {"somebody's own"}
