@@ -25,7 +25,7 @@ from rehearsal.virtual.loop import VirtualLoop
 from rehearsal.virtual.processes import Send, VirtualProcess
 from rehearsal.virtual.storage import SharedStorage, VirtualWrites
 from replica.agent import Agent
-from replica.machine.node import NodeFacts, describe_node
+from replica.machine.node import NodeFacts, software
 from replica.search.planner import Memory, Planner
 from replica.storage import StorageReports
 from replica.trial.context import ReplicaContext
@@ -58,7 +58,7 @@ class Cluster:
         self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
         self.dataset: Dataset = self.config.dataset
         self.files = KeptFiles()
-        self._software = describe_node()
+        self._software = software()
         self.knowledge = SharedKnowledge(self.paths, self.files)
         """Of all replicas: each would read the same."""
         self.processes: dict[int, VirtualProcess] = {}

@@ -41,11 +41,8 @@ def describe_node() -> NodeFacts:
         "cpu_count": shared_cpus(),
         "node_cpu_count": node_cpus(),
         "memory_bytes": node_memory(),
-        "python": platform.python_version(),
-        "aiperf": __version__,
+        **software(),
     }
-    for package in PACKAGES:
-        facts[package] = _version(package)
     if "SLURMD_NODENAME" in os.environ:
         facts["slurm_node"] = os.environ["SLURMD_NODENAME"]
     found = find_accelerators()
@@ -56,6 +53,12 @@ def describe_node() -> NodeFacts:
         facts["accelerator_memory_bytes"] = found[0].memory_bytes
         facts["accelerator_driver"] = found[0].driver
     return facts
+
+
+def software() -> NodeFacts:
+    """Versions of Python, of AIPerf and of what trains and searches; None: not installed."""
+    versions = {package: _version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), "aiperf": __version__, **versions}
 
 
 def node_memory() -> int:

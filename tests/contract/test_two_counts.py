@@ -65,7 +65,7 @@ def test_keras_own_resnets_count_like_ours(depth: int) -> None:
     assert count_model(theirs).parameters == theirs.count_params()
 
 
-@pytest.mark.parametrize("name", ["VGG16", "ResNet101"])
+@pytest.mark.parametrize("name", ["VGG16", "ResNet101", "ResNet152"])
 def test_models_from_file_count_like_models_in_memory(name: str, tmp_path: Path) -> None:
     model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=10)
     path = tmp_path / "model.keras"

@@ -209,7 +209,7 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     curves: dict[int, list[float]] = {}
     begun: set[int] = set()
     with under_nni(home, *new_run(portal, replicas=1), *settings) as process:
-        while process.poll() is None and (len(shown) < 2 or len(begun) < 3):
+        while process.poll() is None and (len(shown) < 2 or len(begun) < 4):
             with contextlib.suppress(*NOT_THERE):
                 begun = {*portal.trials()}
                 shown |= {n: trial for n, trial in portal.trials().items() if trial["status"] == "SUCCEEDED"}
@@ -229,7 +229,7 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     assert flaws == ["completion"], "it was stopped, and nothing else is wrong"
     assert {record["type"] for record in raw_records(output)} == RECORDED
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
-    assert len(trials) >= 3
+    assert len(trials) >= 4
     assert set(shown) <= {number for number, trial in trials.items() if trial["state"] in ("completed", "early_stop")}
     assert len(shown) >= 2
     for number, trial in shown.items():
