@@ -131,6 +131,8 @@ def devices_of(data: RunData, replica: int) -> int:
 
 
 def replicas_of_node(data: RunData) -> int:
-    """Replicas that share a node."""
+    """Replicas that share a node; none do in a rehearsal, whatever launcher is configured."""
     config = data.manifest.config
+    if data.manifest.rehearsed is not None:
+        return 1
     return config.run.replicas if config.run.launcher == "local" else config.replica.per_node

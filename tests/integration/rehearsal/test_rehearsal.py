@@ -89,7 +89,9 @@ def test_its_nodes_are_those_of_the_machine_file(rehearsed: Path) -> None:
     assert {(node["accelerators"], node["accelerator"]) for node in nodes} == {(8, "NVIDIA H100 80GB HBM3")}
     assert {(node["cpu_model"], node["memory_bytes"]) for node in nodes} == {(None, None)}, "those of this machine"
     assert not any({"slurm_node", "accelerator_driver"} & node.keys() for node in nodes), "of this machine, too"
-    assert "2 replicas on 2 nodes" in (rehearsed / "report" / "report.html").read_text()
+    page = (rehearsed / "report" / "report.html").read_text()
+    assert "2 replicas on 2 nodes" in page
+    assert "2 replicas with 8 accelerators each" in page
 
 
 def test_the_same_seed_gives_the_same_records_byte_for_byte(rehearsed: Path, tmp_path: Path) -> None:
