@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:  # takes as long to import as all else that a short process needs of this module
+    import asyncio
 
 T = TypeVar("T")
 
@@ -73,7 +75,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass; other tasks continue."""
-        await asyncio.sleep(seconds)
+        from asyncio import sleep  # noqa: PLC0415
+
+        await sleep(seconds)
 
     def pause(self, seconds: float) -> None:
         """Let time pass; the thread waits."""
@@ -99,6 +103,8 @@ class AwakeWaits(Generic[T]):
 
     async def next(self) -> T:
         """The result of one more wait. Raises TimeoutError."""
+        import asyncio  # noqa: PLC0415
+
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()

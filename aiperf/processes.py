@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import struct
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -145,13 +143,6 @@ async def spawn_silent(
             env={**os.environ, **SAFE_PATH, **(environment or {})},
             start_new_session=True,
         )
-
-
-def peer_user(connection: socket.socket) -> int:
-    """The user of the process at the other end of a local socket, as the kernel knows it."""
-    layout = struct.Struct("3i")  # struct ucred: process, user, group
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
-    return int(layout.unpack(data)[1])
 
 
 def end_processes_with(word: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.config.sections import EnvironmentSection
+from aiperf.config.sections.cluster import EnvironmentSection
 
 
 def on_node(settings: EnvironmentSection, command: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import cast, get_args
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.digest.places import primary_of
 from aiperf.errors import AiperfError

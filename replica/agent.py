@@ -19,7 +19,7 @@ from pathlib import Path
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import data_problems
-from aiperf.config.sections import StorageSection
+from aiperf.config.sections.cluster import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
 from aiperf.frameworks.installed import why_not_installed

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from aiperf.config.placement import GPUS_DIVIDED
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from replica.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
 from replica.machine.node import divided_among, node_memory, shared_cpus

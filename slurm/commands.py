@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from aiperf.config.sections import SlurmSection
+from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.run_directory.tenure import Tenure
 from slurm.resources import NODE_FORMAT, Request, StepPart

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.config.sections import SlurmSection
+from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.outside.text import shown

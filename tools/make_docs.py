@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 from aiperf.__main__ import parser_of
 from aiperf.cli.verbs import GROUPS
 from aiperf.config.duration import format_duration
-from aiperf.config.sections import Section
+from aiperf.config.sections.base import Section
 from aiperf.config.settings import RunConfig
 from aiperf.source_code import PACKAGES
 

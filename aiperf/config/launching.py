@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from aiperf.config.sections import Section
+from aiperf.config.sections.base import Section
 
 
 class LaunchSection(Section):

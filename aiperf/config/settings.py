@@ -14,20 +14,18 @@ from pydantic import ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
 from aiperf.config.launching import LaunchSection
-from aiperf.config.sections import (
+from aiperf.config.sections.base import Section
+from aiperf.config.sections.cluster import (
     EnvironmentSection,
     NniSection,
     RaySection,
-    ReplicaSection,
-    RunSection,
-    SearchSection,
-    Section,
-    SimulatedSection,
     SlurmSection,
     SshSection,
     StorageSection,
     TelemetrySection,
 )
+from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
+from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.config.space import read_space
 from aiperf.config.suites.micro import MicroSection
 from aiperf.config.suites.science import PriceSection, ScienceSection

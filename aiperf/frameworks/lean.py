@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +16,14 @@ UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")
 def import_lean(name: str) -> Any:
     """Import a framework, and spare half of the seconds and a quarter of the memory that it takes.
 
-    TensorFlow imports Keras, and JAX, for a converter. Nothing changes if they were imported
-    before. Raises ImportError if the framework is not installed.
+    TensorFlow imports Keras, and JAX, for a converter; Keras imports JAX to save checkpoints,
+    whatever its own framework is. Nothing changes if they were imported before. Raises ImportError
+    if the framework is not installed.
     """
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
-    with _hidden(*UNUSED, *(("jax",) if name == "tensorflow" else ())):
+    without_jax = name == "tensorflow" or (name == "keras" and os.environ.get("KERAS_BACKEND") != "jax")
+    with _hidden(*UNUSED, *(("jax",) if without_jax else ())):
         return importlib.import_module(name)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aiperf.config.sections import SearchSection
+from aiperf.config.sections.run import SearchSection
 from aiperf.config.settings import RunConfig
 from aiperf.seeds import fold_seed
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import pandas as pd
 
-from aiperf.config.sections import RunSection
+from aiperf.config.sections.run import RunSection
 from aiperf.run_directory.paths import RunPaths
 from analysis.output.page.machine import Hardware, hardware_of
 from analysis.report.estimates import IntervalPart

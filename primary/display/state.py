@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
 from aiperf.cli.quality import best_of_each
-from aiperf.config.sections import RunSection
+from aiperf.config.sections.run import RunSection
 from aiperf.facts import Measured
 from aiperf.messages import Progress
 

@@ -17,7 +17,7 @@ from aiperf.cli.console import PlainConsole
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import GIB
 from aiperf.clock import SystemClock
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from aiperf.config.texts import HOST
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from aiperf.outside.text import shown

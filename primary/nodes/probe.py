@@ -14,7 +14,7 @@ import paramiko
 from pydantic import ValidationError
 
 from aiperf.clock import Clock
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 from aiperf.outside.text import cut, shown
 from primary.nodes.answer import NodeAnswer

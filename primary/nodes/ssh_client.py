@@ -12,7 +12,7 @@ from typing import Any
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 
 DEFAULT_PORT = 22

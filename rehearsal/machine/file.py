@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from aiperf.config.sections import Precision, Section
+from aiperf.config.sections.base import Precision, Section
 from aiperf.config.texts import Line
 from aiperf.config.toml_text import read_toml
 from aiperf.config.wording import describe_problems

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from replica.machine.cpu import cpu_fields
 from replica.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
 

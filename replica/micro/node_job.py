@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE
 from aiperf.files import write_atomically

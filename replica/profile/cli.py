@@ -17,7 +17,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from aiperf.cli.command import Command, add_format, output_options, whole_number
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.installed import why_not_installed

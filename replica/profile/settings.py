@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 
 
 class ProfileSettings(BaseModel):

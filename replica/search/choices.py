@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from aiperf.cli.units import GIB
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters, Value, read_space
 from aiperf.errors import EnvironmentNotReadyError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ from aiperf.messages import (
     TrainerProgress,
     TrainerReady,
 )
-from aiperf.processes import peer_user
 
 ORPHANED_EXIT = 3
 """Exit code of a trainer whose agent is gone."""
@@ -57,6 +57,13 @@ class RankReporter(Reporter):
 
     def failed(self, kind: str, reason: str) -> None:
         """The training cannot continue."""
+
+
+def peer_user(connection: socket.socket) -> int:
+    """The user of the process at the other end of a local socket, as the kernel knows it."""
+    layout = struct.Struct("3i")  # struct ucred: process, user, group
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
+    return int(layout.unpack(data)[1])
 
 
 class Channel(RankReporter):

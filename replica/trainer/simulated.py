@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.clock import Clock, SystemClock
-from aiperf.config.sections import SimulatedSection
+from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts, ProgressFacts
 from aiperf.files import keep_others_from_writing, read, write_atomically

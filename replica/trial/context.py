@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aiperf.clock import Clock
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.history.files import HistoryWriter
 from aiperf.messages import Message

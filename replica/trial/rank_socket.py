@@ -12,7 +12,7 @@ from typing import Any
 from aiperf.errors import TrialFailedError
 from aiperf.message_lines import MAX_LINE_BYTES, encode
 from aiperf.messages import Message, TrainRequest
-from aiperf.processes import peer_user
+from replica.trainer.channel import peer_user
 
 
 class RankSocket:

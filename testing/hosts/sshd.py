@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from testing.hand_made import free_port
 from testing.needs import need
 from testing.processes import ask, family

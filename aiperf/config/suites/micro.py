@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aiperf.config.sections import Duration, Listed, Section
+from aiperf.config.sections.base import Duration, Listed, Section
 
 
 class MicroSection(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aiperf.config.sections import MOST, Listed, Section
+from aiperf.config.sections.base import MOST, Listed, Section
 from aiperf.config.texts import Line, PathText
 
 WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "climate-semi", "dcgan-cos"]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from aiperf.config.sections import MOST, Duration, Precision, Section
+from aiperf.config.sections.base import MOST, Duration, Precision, Section
 
 
 class TrainingSection(Section):

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from aiperf.config.sections import EnvironmentSection
+from aiperf.config.sections.cluster import EnvironmentSection
 from aiperf.processes import SAFE_PATH
 from primary.launchers.contract import ReplicaSpec
 from primary.launchers.relays import remote

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.cli.units import MIB
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from replica.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
 
 RUNTIME = "ROCR_VISIBLE_DEVICES"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 
 Fields = dict[str, Any]
 """A part of a telemetry sample, by the names that NVIDIA's DCGM gives to such fields."""

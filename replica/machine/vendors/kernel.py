@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiperf.cli.units import MIB
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from replica.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
 
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from aiperf.cli.units import MIB
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from replica.machine.vendors.contract import Accelerator, Fields, words
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

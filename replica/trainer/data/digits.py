@@ -1,28 +1,45 @@
 """The embedded data set: scikit-learn's 1,797 handwritten digits, scaled up to 32 x 32 RGB.
 
-NumPy only.
+NumPy only: scikit-learn itself, which has the file, takes more than a second to import.
 """
 
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
-from typing import Any, Self
+import json
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from aiperf.config.datasets import DIGITS, Dataset
 from aiperf.config.fingerprints import image_entry, overall_fingerprint
 from aiperf.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
-SPLIT_SEED = 0
-"""The split is part of the data set: the same for every run."""
+SPLIT = Path(__file__).with_name("digits_split.json")
+"""The numbers of the images that are trained, and of those that are evaluated, in their order.
+
+The split is part of the data set: the same for every run. It is that of scikit-learn's
+`train_test_split`, stratified, with the seed 0.
+"""
+
+SIDE = 8
+"""Pixels of a side."""
 
 Split = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+class Digits(NamedTuple):
+    """The digits as they are."""
+
+    images: NDArray[np.float64]
+    """Grey values of 0 to 16 (1797, 8, 8)."""
+    classes: NDArray[np.int64]
+    """The digit of each image (1797)."""
 
 
 class DigitsSource:
@@ -64,38 +81,45 @@ def fingerprint() -> str | None:
     An image's encoded bytes are its 8 x 8 grey values of 0 to 16, a byte each, row by row. Its
     label is the digit plus 1. None if the values are others.
     """
-    digits = _digits()
-    images, labels = digits.images.astype(np.uint8), digits.target + 1
+    digits = read_digits()
+    images, labels = digits.images.astype(np.uint8), digits.classes + 1
     if not (images == digits.images).all():
         return None
     splits = [
-        sorted(image_entry(images[index].tobytes(), int(labels[index])) for index in indices)
-        for indices in _indices(digits.target)
+        sorted(image_entry(images[index].tobytes(), int(labels[index])) for index in indices) for indices in split()
     ]
     train, validation = (hashlib.sha256(b"".join(entries)).hexdigest() for entries in splits)
     return overall_fingerprint(train, validation)
 
 
-@lru_cache(maxsize=1)
-def _digits() -> Any:
-    return load_digits()
+@cache
+def read_digits() -> Digits:
+    """The digits, from the file that scikit-learn brings along."""
+    package = find_spec("sklearn")
+    folders = package.submodule_search_locations if package is not None else None
+    try:
+        table = np.loadtxt(Path(*(folders or ())) / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    except FileNotFoundError:  # another version may have it elsewhere
+        from sklearn.datasets import load_digits  # noqa: PLC0415  (takes a second to load)
+
+        known = load_digits()
+        return Digits(known.images, known.target)
+    return Digits(table[:, :-1].reshape(-1, SIDE, SIDE), table[:, -1].astype(np.int64))
 
 
-def _indices(classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The images that are trained, and those that are evaluated."""
-    train, validation = train_test_split(
-        np.arange(len(classes)), test_size=DIGITS.validation_images, random_state=SPLIT_SEED, stratify=classes
-    )
-    return train, validation
+    parts = json.loads(SPLIT.read_text())
+    return np.array(parts["train"]), np.array(parts["validation"])
 
 
 def _load() -> tuple[Split, Split]:
-    digits = _digits()
-    resize = bilinear(digits.images.shape[1], DIGITS.image_size)
+    digits = read_digits()
+    resize = bilinear(SIDE, DIGITS.image_size)
     grey = (resize @ digits.images @ resize.T).astype(np.float32)
     images = np.repeat(grey[..., None], 3, axis=-1)
-    labels = np.eye(DIGITS.classes, dtype=np.float32)[digits.target]
-    chosen, held_out = _indices(digits.target)
+    labels = np.eye(DIGITS.classes, dtype=np.float32)[digits.classes]
+    chosen, held_out = split()
     train, validation = images[chosen], images[held_out]
     mean, deviation = train.mean(), train.std()
     return ((train - mean) / deviation, labels[chosen]), ((validation - mean) / deviation, labels[held_out])

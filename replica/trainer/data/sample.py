@@ -59,7 +59,7 @@ def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks
 
 
 def _digits() -> str:
-    from replica.trainer.data.digits import fingerprint  # noqa: PLC0415  (loads scikit-learn)
+    from replica.trainer.data.digits import fingerprint  # noqa: PLC0415  (loads NumPy)
 
     found = fingerprint()
     if found != REGISTERED[DIGITS.name]:

@@ -90,4 +90,4 @@ def _compiled(step: Callable[..., Any], model: Any, xla: bool) -> Any:
     """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors."""
     images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
     labels = tf.TensorSpec((None, model.output_shape[-1]), tf.float32)
-    return tf.function(step, input_signature=(images, labels), jit_compile=xla or None)
+    return tf.function(step, input_signature=(images, labels), autograph=False, jit_compile=xla or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -25,17 +26,15 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
         self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
-        inputs = tf.TensorSpec((None, *task.input_shape), tf.float32)
-        targets = tf.TensorSpec((None, *task.target_shape), tf.float32)
+        signature = tuple(tf.TensorSpec((None, *shape), tf.float32) for shape in (task.input_shape, task.target_shape))
         compiled = request.xla and self._update.compilable
         self._gradients = self._own_gradients
         if self._update.traceable:
-            self.train = tf.function(self._train, input_signature=(inputs, targets), jit_compile=compiled or None)
+            self.train = _graph(self._train, signature, compiled)
         else:
-            whole = request.xla or None
-            self._gradients = tf.function(self._own_gradients, input_signature=(inputs, targets), jit_compile=whole)
+            self._gradients = _graph(self._own_gradients, signature, request.xla)
             self.train = self._train
-        self._rows_of = tf.function(task.rows, input_signature=(inputs, targets), jit_compile=request.xla or None)
+        self._rows_of = _graph(task.rows, signature, request.xla)
         self.evaluate = self._evaluate_rows
 
     def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
@@ -55,3 +54,8 @@ class TensorFlowTaskSteps(TensorFlowSteps):
             self._kept.keep(self._rows_of(inputs, targets).numpy())
         own = tf.constant([0.0, float(len(inputs))])
         return own if self._collective.size == 1 else self._collective.sum_tensors([own], "examples")[0]
+
+
+def _graph(step: Callable[..., Any], signature: tuple[Any, ...], xla: bool) -> Any:
+    """The step as a graph, traced once for any batch size."""
+    return tf.function(step, input_signature=signature, autograph=False, jit_compile=xla or None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
 from testing.hand_made import SIMULATED, aiperf

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ for name in ("pandas", "sklearn", "csv"):
 LOADS = f"""
 import json, sys
 from aiperf.frameworks.lean import import_lean
-version = import_lean("tensorflow").__version__
+version = import_lean(sys.argv[1]).__version__
+import_lean("keras")
 loaded = sorted({{*{UNUSED}, "jax"}} & sys.modules.keys())
 import keras, matplotlib
 print(json.dumps([version, loaded, keras.backend.backend(), matplotlib.__name__]))
@@ -49,7 +51,13 @@ def test_a_framework_that_is_not_there_hides_nothing() -> None:
     assert set(sys.modules) == before
 
 
-def test_tensorflow_and_keras_work_without_them() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
+def test_frameworks_and_keras_work_without_them(framework: str) -> None:
+    if framework == "torch":
+        pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, framework], capture_output=True, text=True, check=True,
+        env={**os.environ, "KERAS_BACKEND": framework},
+    )  # fmt: skip
     version, loaded, backend, later = json.loads(done.stdout)
-    assert (version[:2], loaded, backend, later) == ("2.", [], "tensorflow", "matplotlib")
+    assert (version[:2], loaded, backend, later) == ("2.", [], framework, "matplotlib")

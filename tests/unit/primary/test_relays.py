@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.config.sections import EnvironmentSection
+from aiperf.config.sections.cluster import EnvironmentSection
 from aiperf.errors import LaunchError
 from primary.allocations import Allocation
 from primary.launchers.relays import remote

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.config.sections import SearchSection
+from aiperf.config.sections.run import SearchSection
 from aiperf.config.settings import load_config
 from aiperf.rules.schedule import Assignment, draws_at_random, next_assignment
 

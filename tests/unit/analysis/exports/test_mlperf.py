@@ -12,7 +12,7 @@ from mlperf_logging.compliance_checker.mlp_parser import parse_file
 from mlperf_logging.mllog import constants
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from aiperf.config.sections import Availability
+from aiperf.config.sections.run import Availability
 from analysis.output.mllog import mllog_lines
 from analysis.output.systems import STATUSES, mlperf_system
 from analysis.reading.nodes import NodeFacts

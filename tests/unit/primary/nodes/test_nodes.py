@@ -7,7 +7,7 @@ import socket
 import pytest
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from aiperf.config.sections import SshSection
+from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import UsageError
 from primary.nodes.cli import _shown_offset
 from primary.nodes.ssh_client import _explained, find_target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.config.sections import Precision
+from aiperf.config.sections.base import Precision
 from replica.machine.accelerators import best_precision, share_of, why_unseen
 from replica.machine.vendors import Accelerator
 from replica.machine.vendors.nvidia import Nvidia

@@ -1,0 +1,1 @@
+"""The sections of a run's configuration: every setting with its type, default and meaning."""

@@ -1,0 +1,34 @@
+"""The section of the simulated trainer, which reads it in each of thousands of short processes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from aiperf.config.duration import LONGEST_S
+from aiperf.config.sections.base import Listed, Section
+from aiperf.config.texts import MOST_ENTRIES
+
+MOST_MILLISECONDS = 10**12
+
+_Number = Annotated[int, Field(ge=-MOST_MILLISECONDS, le=MOST_MILLISECONDS)]
+
+Numbers = Annotated[tuple[_Number, ...], Listed, Field(max_length=MOST_ENTRIES)]
+
+
+class SimulatedSection(Section):
+    """The simulated trainer: no training, made-up accuracies, never official."""
+
+    epoch_seconds: float = Field(0.2, gt=0, le=LONGEST_S)
+    """Duration of a simulated epoch."""
+    fail_trials: Numbers = ()
+    """Trials that fail to build."""
+    crash_trials: Numbers = ()
+    """Trials whose trainer dies in its second epoch."""
+    hang_trials: Numbers = ()
+    """Trials whose trainer stops reporting."""
+    clock_shifts_ms: Numbers = ()
+    """Errors of the clocks of replicas 0, 1, ..., to rehearse nodes that disagree."""
+    broken_replicas: Numbers = ()
+    """Replicas that cannot start."""
