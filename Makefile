@@ -65,10 +65,14 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
 	touch $@
 
+# Needs no Python package: it is installed while they are.
+.venv/debian.stamp: tools/debian_packages.sh | .venv/bin/pip
+	tools/debian_packages.sh
+	touch $@
+
 # Where the stack `native` cannot be built, its tests say that they are skipped.
 .venv/compiled.stamp: requirements/native.txt tools/build_horovod.py tools/build_native.py \
-  native/micro.h native/micro.cpp native/micro_cudnn.cpp tools/debian_packages.sh .venv/$(BUILD).stamp
-	tools/debian_packages.sh
+  native/micro.h native/micro.cpp native/micro_cudnn.cpp .venv/debian.stamp .venv/$(BUILD).stamp
 	$(HOROVOD_WHEEL)
 	-$(MAKE) native
 	touch $@

@@ -1,6 +1,6 @@
 """Temporary files of ranks, each in a folder named after the socket of its training.
 
-TensorFlow writes dozens of files per training. It removes them at an orderly exit of the
+TensorFlow writes dozens of files for an input pipeline. It removes them at an orderly exit of the
 interpreter, for which ranks do not wait.
 """
 

@@ -171,11 +171,6 @@ def test_the_real_trainer_learns_in_every_setting(
     assert quality_of(epochs[-1]) > 0.5
 
 
-def modules_below(folder: Path) -> int:
-    """The Python files below a folder from which a rank may be removing them."""
-    return sum(name.endswith(".py") for _, _, names in os.walk(folder) for name in names)
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_training_leaves_no_temporary_files(
     make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
@@ -184,27 +179,23 @@ def test_a_training_leaves_no_temporary_files(
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    seen = 0
 
     async def scenario() -> None:
-        nonlocal seen
         config = load_config(overrides={"run.dataset": "digits"})
         request = make_request(epochs=1000, max_epochs=1000, patience=1000) if killed else make_request()
         trainer = await TrainerProcess.start(RankSetup(config, cpu_threads=2), request, tmp_path / "log")
         await trainer.until_ready(120)
-        seen = modules_below(folder)
+        (own,) = folder.iterdir()
+        (own / "autograph.py").write_text("")  # such as TensorFlow writes for some pipelines
         await trainer.begin(BEGIN)
         async for message in trainer.messages(120):
-            if isinstance(message, TrainerEpoch):
-                seen = max(seen, modules_below(folder))
-                if killed:
-                    break
+            if isinstance(message, TrainerEpoch) and killed:
+                break
         left = list(folder.iterdir())
         await trainer.end()
         assert bool(left) == killed, "a rank that ends in order has removed its files itself"
 
     asyncio.run(scenario())
-    assert seen > 0, "TensorFlow has made some"
     assert list(folder.iterdir()) == []
 
 

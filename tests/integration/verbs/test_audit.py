@@ -26,6 +26,9 @@ from testing.hand_made import HandMadeRun, aiperf
 
 pytestmark = pytest.mark.timeout(900)
 
+STEPS = 8
+"""That an audit repeats, of 23."""
+
 QUICK = {"training.max_epochs": 1, "replica.cpu_threads": 2}
 
 
@@ -77,7 +80,8 @@ def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun
 
 
 def audited(run: HandMadeRun) -> dict[str, Any]:
-    done = aiperf("audit", run.paths.root, "--nonce", "word", "--draws", "1", "--format", "json", timeout_s=800)
+    words = ("--nonce", "word", "--draws", "1", "--steps", STEPS, "--format", "json")
+    done = aiperf("audit", run.paths.root, *words, timeout_s=800)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if found["verdict"] == "passed" else 1)
     return found
