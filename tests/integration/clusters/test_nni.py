@@ -24,6 +24,7 @@ from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf, free_port
 from testing.hostile import ENTRY_POINT, environment, fill
 from testing.hosts.sshd import Hosts
+from testing.images import make_shards
 from testing.portal import NOT_THERE, Portal, final_of
 from testing.processes import ask, command, family, processes_with
 from testing.runs import AT_RANDOM, nothing_is_left, raw_records, report
@@ -204,7 +205,9 @@ RECORDED = {
 def test_real_training_under_nni(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
-    settings = ("--dataset", "digits", "--duration", "20m", "--set", "training.max_epochs=1", "--format", "json")
+    make_shards(tmp_path / "images")
+    data = ("--dataset", "images", "--data-dir", tmp_path / "images")
+    settings = (*data, "--duration", "20m", "--set", "training.max_epochs=1", "--format", "json")
     shown: dict[int, dict[str, Any]] = {}
     curves: dict[int, list[float]] = {}
     begun: set[int] = set()

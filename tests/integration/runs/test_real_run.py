@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import datetime
 from math import log
 from pathlib import Path
@@ -12,9 +14,9 @@ import pytest
 from aiperf.network.json_files import read_architecture
 from replica.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model
-from testing.hand_made import aiperf
 from testing.places import GOLDEN
-from testing.runs import raw_records, report
+from testing.processes import ask
+from testing.runs import Watched, agents, raw_records, report, wait_for
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 
@@ -24,15 +26,31 @@ SECONDS = 120
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = tmp_path_factory.mktemp("real") / "run"
-    # Enough for two trials of one epoch each on however busy a machine. On one thread: the trials
-    # after them show nothing else, and other tests have use for the other cores.
-    finished = aiperf(
-        "run", "--dataset", "digits", "--replicas", 1, "--duration", f"{SECONDS}s", "--output", result,
-        "--set", "training.max_epochs=1", "--set", "search.initial_weights=inherit",
-        "--set", "replica.cpu_threads=1", timeout_s=SECONDS + 200,
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
+    # Enough for two trials of one epoch each on however busy a machine. The trial after them has
+    # something to count when it is frozen: more of it shows nothing else, and slows other tests.
+    words = [
+        "run", "--dataset", "digits", "--replicas", 1, "--duration", f"{SECONDS}s", "--output", result, "--no-page",
+        "--set", "training.max_epochs=1", "--set", "search.initial_weights=inherit", "--set", "replica.cpu_threads=1",
+    ]  # fmt: skip
+    with Watched(
+        [sys.executable, "-m", "aiperf", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(lambda: process.poll() is not None or reports_of_a_third_trial(result), SECONDS + 200)
+        for rank in [child for agent in agents(result) for child in agent.children(recursive=True)]:
+            ask(rank.suspend, None)
+        _, stderr = process.communicate(timeout=SECONDS + 200)
+    assert process.returncode == 0, stderr
     return result
+
+
+def reports_of_a_third_trial(output: Path) -> bool:
+    """True if two trials are over, and another one has reported images."""
+    try:
+        records = raw_records(output)
+    except (OSError, ValueError):  # there is no directory yet, or half a line
+        return False
+    over = {record["trial"] for record in records if record["type"] == "epoch"}
+    return len(over) >= 2 and any(r["type"] == "progress" and r["trial"] not in over for r in records)
 
 
 def milliseconds(text: str) -> int:
