@@ -23,18 +23,18 @@ def import_lean(name: str) -> Any:
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
     without_jax = name == "tensorflow" or (name == "keras" and os.environ.get("KERAS_BACKEND") != "jax")
-    with _hidden(*UNUSED, *(("jax",) if without_jax else ())):
+    with hidden(*UNUSED, *(("jax",) if without_jax else ())):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _hidden(*names: str) -> Iterator[None]:
+def hidden(*names: str) -> Iterator[None]:
     """Meanwhile these packages look as if they were not installed, unless they are imported."""
-    hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None stops an import
     try:
         yield
     finally:
-        for name in hidden:
+        for name in absent:
             if sys.modules.get(name) is None:
                 sys.modules.pop(name, None)

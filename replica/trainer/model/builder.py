@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from aiperf.errors import TrialFailedError
+from aiperf.frameworks.lean import hidden
 from aiperf.network.architecture import INPUTS, Architecture, Node
 from aiperf.network.layers import (
     BATCHNORM_EPSILON,
@@ -149,7 +150,9 @@ _BUILDERS: dict[str, Build] = {
 def set_up(precision: str, seed: int) -> None:
     """Set the precision and the seed of the layers that are built from now on."""
     keras.mixed_precision.set_global_policy(precision)
-    keras.utils.set_random_seed(seed)
+    # For the seed of `tf.data` Keras would import TensorFlow beside another framework.
+    with hidden(*(("tensorflow",) if keras.backend.backend() != "tensorflow" else ())):
+        keras.utils.set_random_seed(seed)
 
 
 def build_model(architecture: Architecture, kept: Mapping[str, Any] = MappingProxyType({})) -> Any:

@@ -1,24 +1,42 @@
-"""Ranks started by `horovodrun` with Gloo, which reaches other nodes by ssh."""
+"""Ranks started by `horovodrun` with Gloo, which reaches other nodes by ssh.
+
+Before its first rank it imports TensorFlow to see whether Horovod has Gloo: five seconds of every
+training. `python -m replica.trainer.starters.horovodrun WORDS` is the same without that. Ranks of a
+Horovod without Gloo end with its own words, and `aiperf doctor` says it before a run.
+"""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+from aiperf.processes import python_module
 from replica.trainer.starters.contract import RankRequest, refuse_servers
 
 
 def start_with_horovodrun(request: RankRequest) -> list[str]:
-    """Start with Horovod's own launcher, from the environment of the running Python."""
+    """Start with Horovod's own launcher, of the environment of the running Python."""
     refuse_servers("horovodrun", request)
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
     slots = ",".join(f"{host}:{request.ranks_per_host}" for host in hosts)
     return [
-        str(Path(sys.executable).parent / "horovodrun"),
+        *python_module("replica.trainer.starters.horovodrun"),
         "--gloo",
         "-np", str(request.ranks),
         "-H", slots,
         *(("--network-interfaces", interface) if interface else ()),
         *request.command,
     ]  # fmt: skip
+
+
+def main() -> int:
+    """Be `horovodrun`."""
+    from horovod.runner import launch  # noqa: PLC0415  (may not be installed, and loads no framework)
+
+    launch.gloo_built = lambda verbose=False: True
+    launch.run_commandline()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

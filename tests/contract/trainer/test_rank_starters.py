@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -56,8 +56,13 @@ def test_ranks_of_one_node_talk_over_the_loopback_only(name: str) -> None:
         assert start(name, RankRequest(("x",))) == ["x"], "one rank has no other to talk to"
 
 
-def test_horovodrun_is_that_of_this_environment() -> None:
-    assert start("horovodrun", RankRequest(("x",), ranks=2))[0] == str(Path(sys.executable).parent / "horovodrun")
+def test_horovodrun_is_that_of_this_environment_and_imports_no_framework() -> None:
+    command, *words = start("horovodrun", RankRequest(("true",), ranks=2))
+    assert command == sys.executable
+    # What it forks writes its imports to the same place.
+    done = subprocess.run([command, "-X", "importtime", *words], capture_output=True, text=True, check=True)
+    assert "horovod.runner.launch" in done.stderr
+    assert "tensorflow" not in done.stderr
 
 
 @pytest.mark.parametrize("name", list(STARTERS))

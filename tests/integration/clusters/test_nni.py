@@ -230,7 +230,8 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     assert checked["replayed"]["checked"] == checked["replayed"]["equal"] > 0
     flaws = [rule["rule"] for rule in checked["rules"] if rule["group"] == "integrity" and not rule["passed"]]
     assert flaws == ["completion"], "it was stopped, and nothing else is wrong"
-    assert {record["type"] for record in raw_records(output)} == RECORDED
+    # An epoch of 46 images may end before a report of its progress is due.
+    assert {record["type"] for record in raw_records(output)} | {"progress"} == RECORDED
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
     assert len(trials) >= 4
     assert set(shown) <= {number for number, trial in trials.items() if trial["state"] in ("completed", "early_stop")}

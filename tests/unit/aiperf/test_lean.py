@@ -24,7 +24,9 @@ import json, sys
 from aiperf.frameworks.lean import import_lean
 version = import_lean(sys.argv[1]).__version__
 import_lean("keras")
-loaded = sorted({{*{UNUSED}, "jax"}} & sys.modules.keys())
+from replica.trainer.model.builder import set_up
+set_up("float32", 1)
+loaded = sorted({{*{UNUSED}, "jax", "tensorflow"}} & sys.modules.keys() - {{sys.argv[1]}})
 import keras, matplotlib
 print(json.dumps([version, loaded, keras.backend.backend(), matplotlib.__name__]))
 """
