@@ -96,17 +96,17 @@ def fingerprint() -> str | None:
 def read_digits() -> Digits:
     """The digits, from the file that scikit-learn brings along."""
     package = find_spec("sklearn")
-    folders = package.submodule_search_locations if package is not None else None
-    try:
-        table = np.loadtxt(Path(*(folders or ())) / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    except FileNotFoundError:  # another version may have it elsewhere
+    file = Path(package.origin).parent / "datasets/data/digits.csv.gz" if package and package.origin else None
+    if file is None or not file.exists():  # another version may have it elsewhere
         from sklearn.datasets import load_digits  # noqa: PLC0415  (takes a second to load)
 
         known = load_digits()
         return Digits(known.images, known.target)
+    table = np.loadtxt(file, delimiter=",")
     return Digits(table[:, :-1].reshape(-1, SIDE, SIDE), table[:, -1].astype(np.int64))
 
 
+@cache
 def split() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The images that are trained, and those that are evaluated."""
     parts = json.loads(SPLIT.read_text())

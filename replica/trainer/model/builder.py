@@ -151,7 +151,7 @@ def set_up(precision: str, seed: int) -> None:
     """Set the precision and the seed of the layers that are built from now on."""
     keras.mixed_precision.set_global_policy(precision)
     # For the seed of `tf.data` Keras would import TensorFlow beside another framework.
-    with hidden(*(("tensorflow",) if keras.backend.backend() != "tensorflow" else ())):
+    with hidden("tensorflow"):
         keras.utils.set_random_seed(seed)
 
 

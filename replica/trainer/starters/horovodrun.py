@@ -7,8 +7,6 @@ Horovod without Gloo end with its own words, and `aiperf doctor` says it before 
 
 from __future__ import annotations
 
-import sys
-
 from aiperf.processes import python_module
 from replica.trainer.starters.contract import RankRequest, refuse_servers
 
@@ -29,14 +27,13 @@ def start_with_horovodrun(request: RankRequest) -> list[str]:
     ]  # fmt: skip
 
 
-def main() -> int:
+def main() -> None:
     """Be `horovodrun`."""
     from horovod.runner import launch  # noqa: PLC0415  (may not be installed, and loads no framework)
 
     launch.gloo_built = lambda verbose=False: True
     launch.run_commandline()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,7 +5,7 @@ Results are over all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ class TensorFlowSteps(KerasState):
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
-        whole = self._update.compilable
-        self._gradients = self._own_gradients if whole else _compiled(self._own_gradients, model, request.xla)
-        self.train = _compiled(self._train, model, request.xla and whole) if self._update.traceable else self._train
-        self._score = _compiled(self._evaluate, model, request.xla)
-        self.evaluate = self._score if collective.size == 1 else _compiled(self._evaluate_together, model, False)
+        whole, shapes = self._update.compilable, (model.input_shape[1:], model.output_shape[-1:])
+        self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, request.xla)
+        self.train = compiled(self._train, shapes, request.xla and whole) if self._update.traceable else self._train
+        self._score = compiled(self._evaluate, shapes, request.xla)
+        self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
 
     def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
         """Sums of this rank, and gradients of its mean loss."""
@@ -86,8 +86,10 @@ class TensorFlowSteps(KerasState):
         return np.stack([each.numpy() for each in results])
 
 
-def _compiled(step: Callable[..., Any], model: Any, xla: bool) -> Any:
-    """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors."""
-    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
-    labels = tf.TensorSpec((None, model.output_shape[-1]), tf.float32)
-    return tf.function(step, input_signature=(images, labels), autograph=False, jit_compile=xla or None)
+def compiled(step: Callable[..., Any], shapes: Iterable[Sequence[int]], xla: bool) -> Any:
+    """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors.
+
+    `shapes`: of an example of each argument.
+    """
+    signature = tuple(tf.TensorSpec((None, *shape), tf.float32) for shape in shapes)
+    return tf.function(step, input_signature=signature, autograph=False, jit_compile=xla or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +11,7 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.contract import Task, trained_variables
 from replica.trainer.tasks.rows import KeptRows
-from replica.trainer.tensorflow.steps import TensorFlowSteps
+from replica.trainer.tensorflow.steps import TensorFlowSteps, compiled
 from replica.trainer.updates import UPDATES, choose_update
 
 
@@ -26,15 +25,14 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
         self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
-        signature = tuple(tf.TensorSpec((None, *shape), tf.float32) for shape in (task.input_shape, task.target_shape))
-        compiled = request.xla and self._update.compilable
+        shapes = (task.input_shape, task.target_shape)
         self._gradients = self._own_gradients
         if self._update.traceable:
-            self.train = _graph(self._train, signature, compiled)
+            self.train = compiled(self._train, shapes, request.xla and self._update.compilable)
         else:
-            self._gradients = _graph(self._own_gradients, signature, request.xla)
+            self._gradients = compiled(self._own_gradients, shapes, request.xla)
             self.train = self._train
-        self._rows_of = _graph(task.rows, signature, request.xla)
+        self._rows_of = compiled(task.rows, shapes, request.xla)
         self.evaluate = self._evaluate_rows
 
     def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
@@ -54,8 +52,3 @@ class TensorFlowTaskSteps(TensorFlowSteps):
             self._kept.keep(self._rows_of(inputs, targets).numpy())
         own = tf.constant([0.0, float(len(inputs))])
         return own if self._collective.size == 1 else self._collective.sum_tensors([own], "examples")[0]
-
-
-def _graph(step: Callable[..., Any], signature: tuple[Any, ...], xla: bool) -> Any:
-    """The step as a graph, traced once for any batch size."""
-    return tf.function(step, input_signature=signature, autograph=False, jit_compile=xla or None)
