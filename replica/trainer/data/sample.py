@@ -63,7 +63,7 @@ def _digits() -> str:
 
     found = fingerprint()
     if found != REGISTERED[DIGITS.name]:
-        raise DatasetError(f"the digits of the installed scikit-learn are others: fingerprint {found}")
+        raise DatasetError(f"the digits of the installed scikit-learn are others, or their split: fingerprint {found}")
     return found
 
 
