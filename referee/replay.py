@@ -2,20 +2,23 @@
 
 A plan is a pure function of the records up to its cursor, the configuration, the round, the
 replica, and the memory and arithmetic of an accelerator. So architecture, parent, morphs and
-hyperparameters must come out exactly as recorded. The run directory is only read.
+hyperparameters must come out as recorded, exactly but for the last digits of a number. The run
+directory is only read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import isclose
 from typing import cast, get_args
 
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
+from aiperf.config.space import Hyperparameters
 from aiperf.digest.places import primary_of
 from aiperf.errors import AiperfError
 from aiperf.history.bodies import TrialStarted
@@ -32,6 +35,11 @@ from search_space.morph_json import morph_data
 
 SAMPLE = 8
 """Plans that are replayed unless another number is asked for."""
+
+ROUNDING = 1e-12
+"""Relative deviation of a hyperparameter: NumPy's exponential has another last bit on processors
+with AVX-512, and a learning rate is drawn by it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +219,18 @@ def _unequal(body: TrialStarted, plan: Plan) -> Iterator[Difference]:
         ("architecture", body.architecture, proposal.architecture.hash),
         ("parent", body.parent, proposal.parent),
         ("morphs", body.morphs, morphs),
-        ("hyperparameters", body.hyperparameters, plan.hyperparameters),
+        ("hyperparameters", body.hyperparameters, _as_recorded(plan.hyperparameters, body.hyperparameters)),
     ):
         if recorded != replayed:
             yield Difference(body.trial, field, json.dumps(recorded), json.dumps(replayed))
+
+
+def _as_recorded(replayed: Hyperparameters, recorded: Mapping[str, object]) -> dict[str, object]:
+    """The replayed ones, in the recorded rounding."""
+
+    def rounded(name: str, value: object) -> object:
+        was = recorded.get(name)
+        near = isinstance(value, float) and isinstance(was, float) and isclose(value, was, rel_tol=ROUNDING)
+        return was if near else value
+
+    return {name: rounded(name, value) for name, value in replayed.items()}

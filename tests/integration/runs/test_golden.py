@@ -22,6 +22,7 @@ from aiperf.history.records import decode_record, encode_record
 from aiperf.messages import Job
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
+from referee.replay import ROUNDING
 from replica.search.planner import Memory, Planner
 from search_space.morph_json import morph_data
 from testing.hand_made import aiperf
@@ -114,21 +115,27 @@ def suggested(strategy: str) -> list[dict[str, Any]]:
     return found
 
 
+def near(golden: dict[str, Any]) -> dict[str, Any]:
+    """But for the last digits of numbers, which depend on the processor."""
+    numbers = (dict, float)
+    return {k: pytest.approx(v, rel=ROUNDING) if isinstance(v, numbers) else v for k, v in golden.items()}
+
+
 @pytest.mark.parametrize("strategy", ["bayesian", "random"])
 def test_plans_of_an_old_history_are_the_same(old_run: RunPaths, strategy: str) -> None:
     expected = [plan for plan in PROPOSALS["plans"] if plan["strategy"] == strategy]
     for plan, golden in zip(planned(old_run, expected), expected, strict=True):
-        assert plan == golden
+        assert plan == {**near(golden), "job": golden["job"]}
 
 
 @pytest.mark.parametrize("strategy", ["bayesian", "random"])
 def test_the_search_proposes_the_same(strategy: str) -> None:
-    assert searched(strategy) == PROPOSALS[f"search_{strategy}"]
+    assert searched(strategy) == [near(golden) for golden in PROPOSALS[f"search_{strategy}"]]
 
 
 @pytest.mark.parametrize("strategy", ["tpe", "random"])
 def test_the_tuner_suggests_the_same(strategy: str) -> None:
-    assert suggested(strategy) == PROPOSALS[f"hpo_{strategy}"]
+    assert suggested(strategy) == [near(golden) for golden in PROPOSALS[f"hpo_{strategy}"]]
 
 
 def write_again(names: list[str]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from math import nextafter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +108,20 @@ def test_forged_hyperparameters_are_found(run: RunPaths, own_round: bool) -> Non
     body = last(run, own_round).body
     rewrite(run, of_trial(body.trial, hyperparameters={**body.hyperparameters, "batch_size": 128}))
     assert differing(run, body.trial)[body.trial] == {"hyperparameters"}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [(lambda rate: nextafter(rate, 1), set()), (lambda rate: rate * (1 + 1e-9), {"hyperparameters"})],
+    ids=["the last bit", "a billionth"],
+)
+def test_only_the_last_digits_of_a_number_may_differ(
+    run: RunPaths, change: Callable[[Any], float], found: set[str]
+) -> None:
+    body = last(run, own_round=False).body
+    rate = change(body.hyperparameters["learning_rate"])
+    rewrite(run, of_trial(body.trial, hyperparameters={**body.hyperparameters, "learning_rate": rate}))
+    assert differing(run, body.trial).get(body.trial, set()) == found
 
 
 @pytest.mark.parametrize("own_round", [True, False])
