@@ -20,10 +20,6 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 
-import nni
-from nni.experiment import Experiment, ExperimentConfig
-from nni.experiment.config import CustomAlgorithmConfig
-
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
@@ -42,6 +38,7 @@ from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
+from primary.nni.light import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import nni
+from primary.nni.light import nni
 
 
 def load(text: str) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import psutil
 import requests
-from nni.experiment import Experiment, launcher, rest
 
 from aiperf.clock import Clock
+from primary.nni.light import Experiment, launcher, rest
 
 START_TIMEOUT_S = 120.0
 """From the start of NNI's manager to its first answer; then to the start of the primary."""

@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nni
 import requests
-from nni.experiment import rest
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
@@ -25,6 +23,7 @@ from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.paths import RunPaths
 from primary.background.outputs import ignore_hangups
 from primary.nni.follower import End, Follower
+from primary.nni.light import nni, rest
 from primary.nni.plain import read_plainly
 from primary.nni.portal import port_of
 

@@ -19,12 +19,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
+from aiperf.frameworks.lean import hidden
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.observations import Observation
 from replica.search.outlines.outline import Known
+
+with hidden("pandas"):  # scikit-learn imports it for tables, which takes as long as all else of this
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 LANDMARKS = 24
 """Most landmarks. More of them give a finer prediction at a higher cost."""

@@ -1,0 +1,40 @@
+"""NNI, imported without what takes three quarters of its import.
+
+By itself it imports SciPy's distributions, to sample from ranges, and pandas, to write tables into
+JSON. No run lets it do either, and each of its trials is a process. The tuner's process is NNI's
+own, which has imported all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from aiperf.frameworks.lean import hidden
+
+_DISTRIBUTIONS = "scipy.stats"
+
+
+@contextmanager
+def _without_distributions() -> Iterator[None]:
+    """Meanwhile SciPy's distributions are names of nothing, unless they are imported."""
+    if _DISTRIBUTIONS in sys.modules:
+        yield
+        return
+    empty = ModuleType(_DISTRIBUTIONS)
+    vars(empty).update(dict.fromkeys(("norm", "lognorm", "uniform", "loguniform")))
+    sys.modules[_DISTRIBUTIONS] = empty
+    try:
+        yield
+    finally:
+        del sys.modules[_DISTRIBUTIONS]
+
+
+with hidden("pandas"), _without_distributions():
+    import nni
+    from nni.experiment import Experiment, ExperimentConfig, launcher, rest
+    from nni.experiment.config import CustomAlgorithmConfig
+
+__all__ = ["CustomAlgorithmConfig", "Experiment", "ExperimentConfig", "launcher", "nni", "rest"]
