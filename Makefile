@@ -32,6 +32,9 @@ NCCL := $(if $(filter 1,$(GPU)),$(and $(wildcard /usr/local/cuda/bin/nvcc)$(HORO
 
 env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 
+# To bytecode, by all cores: pip does it by one. Some packages have files for other versions of Python.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib || true
+
 .venv/bin/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "AIPerf needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv .venv
@@ -40,7 +43,8 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 .venv/$(BUILD).stamp: requirements/$(BUILD).txt requirements/build.txt setup.cfg pyproject.toml | .venv/bin/pip
 	rm -f .venv/$(OTHER).stamp .venv/horovod.stamp
 	$(BIN)/pip uninstall -qq --yes $(OTHER_TENSORFLOW)
-	$(BIN)/pip install --quiet --require-hashes -r requirements/$(BUILD).txt -r requirements/build.txt
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements/$(BUILD).txt -r requirements/build.txt
+	$(COMPILE)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -55,14 +59,15 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# All that tests need. Its two parts need nothing of each other: packages can be unpacked while compilers work.
-.venv/test.stamp: .venv/packages.stamp .venv/compiled.stamp
+# All that tests need. Its parts need nothing of each other: packages can be unpacked while compilers work.
+.venv/test.stamp: .venv/native.stamp .venv/packages.stamp .venv/compiled.stamp
 	$(MAKE) horovod
 	touch $@
 
 .venv/packages.stamp: requirements/test.txt .venv/$(BUILD).stamp
-	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
-	$(BIN)/pip install --quiet $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements/test.txt
+	$(BIN)/pip install --quiet --no-compile $(TORCH_CPU) || echo 'Tests of PyTorch are skipped: it cannot be installed.'
+	$(COMPILE)
 	touch $@
 
 # Needs no Python package: it is installed while they are.
@@ -71,10 +76,13 @@ env: .venv/$(BUILD).stamp $(if $(SEVERAL),.venv/horovod.stamp)
 	touch $@
 
 # Where the stack `native` cannot be built, its tests say that they are skipped.
-.venv/compiled.stamp: requirements/native.txt tools/build_horovod.py tools/build_native.py \
-  native/micro.h native/micro.cpp native/micro_cudnn.cpp .venv/debian.stamp .venv/$(BUILD).stamp
-	$(HOROVOD_WHEEL)
+.venv/native.stamp: requirements/native.txt tools/build_native.py native/micro.h native/micro.cpp native/micro_cudnn.cpp \
+  | .venv/bin/pip
 	-$(MAKE) native
+	touch $@
+
+.venv/compiled.stamp: tools/build_horovod.py .venv/debian.stamp .venv/$(BUILD).stamp
+	$(HOROVOD_WHEEL)
 	touch $@
 
 # The main job: real training on the embedded data set, two replicas, a few minutes.
