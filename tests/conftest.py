@@ -28,6 +28,9 @@ from testing.needs import need
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ, max_examples=examples(100))
 settings.load_profile("shared")
 
+# Of each program that JAX compiles, tests take a few steps: most of their time is compiling.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 CLUSTER_NODES = 4
 CLUSTER_CPUS = 16
 

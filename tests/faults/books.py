@@ -114,7 +114,7 @@ def overlaps(output: Path) -> int:
 
 def wrong_ends(output: Path) -> list[str]:
     """Complaints if report, raw records and `aiperf verify` disagree, or about the status."""
-    shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output), "--format", "json"],
+    shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output), "--no-page", "--format", "json"],
                            capture_output=True, text=True, check=False)  # fmt: skip
     if shown.returncode:
         return [f"aiperf report: exit code {shown.returncode}: {shown.stderr[-1000:]}"]

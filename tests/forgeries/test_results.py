@@ -166,6 +166,6 @@ def test_invented_trainings_are_found_by_the_audit_alone(
     bases: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By their steps, which no clock changes: an audit of the slow clock would repeat the same."""
-    code, audited = said(capsys, "audit", bases["official"], "--nonce", "a word", "--draws", 1, "--steps", 8)
+    code, audited = said(capsys, "audit", bases["official"], "--nonce", "a word", "--draws", 1, "--steps", 3)
     assert (code, audited["verdict"]) == (EXIT_FAILED, "failed")
     assert "steps" in {finding["check"] for finding in audited["draws"] if not finding["passed"]}

@@ -18,6 +18,7 @@ from replica.share import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
 from testing.hand_made import SIMULATED, aiperf
+from testing.images import TRAIN, VALIDATION, make_shards
 from testing.needs import need
 from testing.nodes.measured import MICRO, check_measured_node
 from testing.processes import all_end, ask, listening, processes_with, words_of
@@ -46,10 +47,14 @@ def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, re
 
 def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
     need("mpirun")
-    output = tmp_path / "run"
-    words = ["run", "--dataset", "digits", *SLURM, "--replicas", "1", "--duration", "10m", "--output", str(output)]
-    settings = ["replica.nodes=2", "replica.cpu_threads=1", "training.max_epochs=4", "replica.warm_up=false"]
-    command = [sys.executable, "-m", "aiperf", *words, *(word for each in settings for word in ("--set", each))]
+    output, images = tmp_path / "run", tmp_path / "images"
+    make_shards(images)
+    words = [
+        *SLURM, "--replicas", 1, "--duration", "10m", "--output", output, "--dataset", "images", "--data-dir", images,
+        "--set", "replica.nodes=2", "--set", "replica.cpu_threads=1", "--set", "training.max_epochs=4",
+        "--set", "replica.warm_up=false",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "aiperf", "run", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_epochs(output, timeout_s=240)
         process.send_signal(signal.SIGINT)
@@ -57,7 +62,7 @@ def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
     found = report(output)
     assert found["ranks"] == 2, out
     (trial,) = found["trials"]
-    assert (trial["images_trained"], trial["images_evaluated"]) == (1437, 360)
+    assert (trial["images_trained"], trial["images_evaluated"]) == (TRAIN, VALIDATION)
     assert steps(allocation) == []
 
 

@@ -49,7 +49,7 @@ def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) 
     ]  # fmt: skip
     assert {row["score_ops"] for row in ranked["rows"]} == {found["score_ops"]}
     assert [item["kept"] for item in ranked["same"]] == [str(run)] * 2, "a run has one row"
-    again = json.loads(aiperf("report", run, "--format", "json").stdout)
+    again = json.loads(aiperf("report", run, "--format", "json", page=True).stdout)
     assert again["timeline"] == found["timeline"]
 
 
@@ -215,7 +215,7 @@ def test_a_directory_that_cannot_be_written_is_reported_and_another_can_be_named
     refused = aiperf("report", copy)
     assert refused.returncode == 3
     assert "choose another with --output" in refused.stderr
-    assert aiperf("report", copy, "--output", tmp_path / "elsewhere").returncode == 0
+    assert aiperf("report", copy, "--output", tmp_path / "elsewhere", page=True).returncode == 0
     assert (tmp_path / "elsewhere" / "report.html").exists()
 
 

@@ -122,7 +122,7 @@ def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path
 
 def test_after_a_report_standard_error_says_what_is_next(tmp_path: Path) -> None:
     run = in_progress(tmp_path / "over")
-    shown = aiperf("report", run.paths.root)
+    shown = aiperf("report", run.paths.root, page=True)
     assert shown.stdout.splitlines()[-1].startswith("AIPerf: score=")
     page = f"next: open the page in a browser: {(run.paths.report / 'report.html').as_uri()}"
     over = f"next: check it against every rule: aiperf check {run.paths.root}"

@@ -21,9 +21,6 @@ from testing.trainings.installed import need_frameworks
 OWN = "AIPERF_TEST_FRAMEWORK"
 """Variable with the framework of this process."""
 
-QUICKLY_COMPILED = "--xla_backend_optimization_level=0"
-"""For JAX: tests take a few steps of each of many programs, most of whose time is compiling."""
-
 
 def framework_of(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
@@ -53,7 +50,7 @@ class Elsewhere:
         report = self._folder / f"{framework}.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
                    f"--basetemp={self._folder / framework}"]  # fmt: skip
-        environment = {**os.environ, OWN: framework, "KERAS_BACKEND": framework, "XLA_FLAGS": QUICKLY_COMPILED}
+        environment = {**os.environ, OWN: framework, "KERAS_BACKEND": framework}
         done = subprocess.run(
             [*command, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
