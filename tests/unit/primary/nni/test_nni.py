@@ -78,6 +78,15 @@ def test_a_trial_that_the_end_of_the_run_interrupted_has_no_result(run: HandMade
     assert end == End(0.25)
 
 
+def test_a_trial_imports_no_distributions_and_no_tables() -> None:
+    program = (
+        "import sys, primary.nni.trial; print({'pandas', 'scipy.stats'} & sys.modules.keys());"
+        "import scipy.stats; print(scipy.stats.norm.cdf(0))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.split("\n") == ["set()", "0.5", ""], "afterwards all can be imported"
+
+
 def test_without_nni_the_command_that_installs_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nni", None)
     config = load_config(overrides={"run.dataset": "digits", "run.manager": "nni", "training.trainer": "simulated"})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 
@@ -49,3 +51,10 @@ def test_a_pending_trial_lowers_the_bound_around_it() -> None:
     alone = Surrogate(data, free).upper_confidence_bounds([near])[0]
     lied = Surrogate((*data, Observation(near, 0.5)), free).upper_confidence_bounds([near])[0]
     assert lied < alone
+
+
+def test_it_imports_no_tables() -> None:
+    """It takes a third of a second of each agent."""
+    program = "import sys, replica.search.surrogate; print('pandas' in sys.modules, 'sklearn' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["False", "True"]
