@@ -17,19 +17,24 @@ import pytest
 
 from aiperf.history.bodies import EpochCompleted
 from aiperf.messages import Begin
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from benchmarks.audit_power import PATCHES, patched_tree
 from referee.audit.recorded import Recorded
 from referee.audit.repetition import ranks_here, repeat
+from search_space.resnet import resnet
 from testing.hand_made import HandMadeRun, aiperf
+from testing.images import CLASSES, SIDE, make_shards
 
 pytestmark = pytest.mark.timeout(900)
 
-STEPS = 8
-"""That an audit repeats, of 23."""
+STEPS = 4
+"""That an audit repeats, of six."""
 
-QUICK = {"training.max_epochs": 1, "replica.cpu_threads": 2}
+BATCH = 8
+
+QUICK = {"training.max_epochs": 1, "training.batch_size": BATCH, "replica.cpu_threads": 2}
 
 
 @dataclass(frozen=True)
@@ -38,18 +43,21 @@ class Training:
 
     facts: dict[str, Any]
     paths: RunPaths
+    images: Path
 
 
-def begun_run(root: Path) -> HandMadeRun:
+def begun_run(root: Path, images: Path) -> HandMadeRun:
     """A run whose only trial has begun: the same one wherever it is made."""
-    run = HandMadeRun(root / "run", QUICK)
-    run.hyperparameters = {"batch_size": 64, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
+    run = HandMadeRun(root / "run", {**QUICK, "run.dataset": "images", "run.data_dir": str(images)})
+    run.architecture = resnet(50, SIDE, CLASSES)
+    ArchitectureStore(run.paths).save(run.architecture)
+    run.hyperparameters = {"batch_size": BATCH, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
     return run.release(3600).at(1).start_trial(1, **run.planned()).built(1)
 
 
-def trained(root: Path, patch: str) -> Training:
+def trained(root: Path, images: Path, patch: str) -> Training:
     """Train the only epoch with a patched trainer."""
-    run = begun_run(root / "training")
+    run = begun_run(root / "training", images)
     recorded = Recorded(run.paths, read_run(run.paths))
     tree = patched_tree(PATCHES[patch], root / "tree")
     setup = replace(ranks_here(run.config, 1), environment={"PYTHONPATH": str(tree)})
@@ -61,12 +69,12 @@ def trained(root: Path, patch: str) -> Training:
     assert outcome.trained is not None
     run.paths.evidence(1).parent.mkdir()
     shutil.move(scratch / run.paths.evidence(1).name, run.paths.evidence(1))
-    return Training(asdict(outcome.trained), run.paths)
+    return Training(asdict(outcome.trained), run.paths, images)
 
 
 def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun:
     """A run of one trial, whose only epoch was this training."""
-    run = begun_run(root)
+    run = begun_run(root, training.images)
     weights = run.paths.weights(run.architecture.hash, 1)
     for file, source in (
         (run.paths.evidence(1), training.paths.evidence(1)),
@@ -92,8 +100,15 @@ def failed(found: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    return trained(tmp_path_factory.mktemp("honest"), "none")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images") / "data"
+    make_shards(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Training:
+    return trained(tmp_path_factory.mktemp("honest"), images, "none")
 
 
 def test_an_honest_training_passes_and_nothing_is_written(honest: Training, tmp_path: Path) -> None:
@@ -106,9 +121,9 @@ def test_an_honest_training_passes_and_nothing_is_written(honest: Training, tmp_
 
 
 @pytest.mark.parametrize("patch", ["no backward pass", "half of the images"])
-def test_a_patched_trainer_is_found_by_its_steps(tmp_path: Path, patch: str) -> None:
-    assert "steps" in failed(audited(run_of(trained(tmp_path, patch), tmp_path)))
+def test_a_patched_trainer_is_found_by_its_steps(tmp_path: Path, images: Path, patch: str) -> None:
+    assert "steps" in failed(audited(run_of(trained(tmp_path, images, patch), tmp_path)))
 
 
 def test_invented_accuracies_are_found_by_the_kept_weights(honest: Training, tmp_path: Path) -> None:
-    assert failed(audited(run_of(honest, tmp_path, more_correct=8))) == {"weights"}
+    assert failed(audited(run_of(honest, tmp_path, more_correct=3))) == {"weights"}
