@@ -341,7 +341,7 @@ def aiperf(
 
     Reports lack page and figures, which take two seconds of CPU, unless a test looks at them.
     """
-    without = ["--no-page"] if arguments[0] in ("run", "resume", "report") and not page else []
+    without = ["--no-page"] if {*arguments[:1]} & {"run", "resume", "report"} and not page else []
     command = [sys.executable, "-m", "aiperf", *map(str, arguments), *without]
     variables = {**os.environ, **(environment or {})}
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=variables)

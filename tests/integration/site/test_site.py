@@ -83,6 +83,7 @@ def test_every_page_is_in_the_contents(site: Path, pages: dict[Path, Page]) -> N
 def test_the_search_finds_pages_without_a_network(site: Path) -> None:
     with open_page(site / "index.html", DESKTOP) as browser:
         _wait(browser, lambda: browser.current_url.endswith("/docs/index.html"))
+        _wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".sidebar-search"))
         field = browser.find_element(By.CSS_SELECTOR, ".sidebar-search")
         field.send_keys("morphism", Keys.ENTER)
         link = "#search-results a[href*='docs/search.html']"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,14 @@ from search_space.resnet import resnet
 from testing.hand_made import HandMadeRun, aiperf
 from testing.places import ROOT
 from workloads.networks import NETWORKS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recording() -> Iterator[None]:
+    """TensorFlow's allocator records with oneDNN alone, which is the default with AVX-512."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+        yield
 
 
 @pytest.fixture(scope="module")
