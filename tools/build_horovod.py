@@ -47,7 +47,6 @@ UNITY = (
 )
 """Eight files in one compilation: headers are most of the work, which it lessens by a quarter."""
 
-
 FRAMEWORKS = {
     "HOROVOD_WITH_TENSORFLOW": "1",
     "HOROVOD_WITHOUT_PYTORCH": "1",

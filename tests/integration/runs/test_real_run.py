@@ -36,7 +36,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result, images = folder / "run", folder / "images"
     recipe = Recipe({"train": TRAIN, "validation": VALIDATION}, {"train": 2, "validation": 1}, CLASSES, 40, 56, SIDE, 1)
     synthesize(recipe, images, silent, workers=1)
-    # Enough for two trials of one epoch each on however busy a machine. The trial after them has
+    # Time for several times the two trials of one epoch that it needs. The trial after them has
     # something to count when it is frozen: more of it shows nothing else, and slows other tests.
     words = [
         "run", "--dataset", "images", "--data-dir", images, "--replicas", 1, "--duration", f"{SECONDS}s",
