@@ -3,7 +3,10 @@
 import sys
 
 from aiperf.files import keep_others_from_writing
-from replica.agent import main
+from aiperf.registry import uncollected
+
+with uncollected():
+    from replica.agent import main
 
 keep_others_from_writing()
 sys.exit(main())

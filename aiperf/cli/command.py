@@ -12,6 +12,7 @@ from aiperf.cli.lines import warn
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
+from aiperf.registry import uncollected
 
 FORMATS = ("table", "json")
 
@@ -34,7 +35,8 @@ class Command:
 def load_command(verb: str) -> Command:
     """The command of a verb, imported now. Raises KeyError if there is no such verb."""
     module, _, name = (FOLLOW_UPS.get(verb) or VERBS[verb][0]).partition(":")
-    command: Command = getattr(importlib.import_module(module), name)
+    with uncollected():
+        command: Command = getattr(importlib.import_module(module), name)
     return command
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from aiperf.registry import uncollected
+
 UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")
 """What Keras imports if it is installed: for charts, for tables, for a wrapper."""
 
@@ -23,7 +25,7 @@ def import_lean(name: str) -> Any:
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
     without_jax = name == "tensorflow" or (name == "keras" and os.environ.get("KERAS_BACKEND") != "jax")
-    with hidden(*UNUSED, *(("jax",) if without_jax else ())):
+    with uncollected(), hidden(*UNUSED, *(("jax",) if without_jax else ())):
         return importlib.import_module(name)
 
 

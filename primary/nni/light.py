@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from aiperf.frameworks.lean import hidden
+from aiperf.registry import uncollected
 
 _DISTRIBUTIONS = "scipy.stats"
 
@@ -32,7 +33,7 @@ def _without_distributions() -> Iterator[None]:
         del sys.modules[_DISTRIBUTIONS]
 
 
-with hidden("pandas"), _without_distributions():
+with uncollected(), hidden("pandas"), _without_distributions():
     import nni
     from nni.experiment import Experiment, ExperimentConfig, launcher, rest
     from nni.experiment.config import CustomAlgorithmConfig

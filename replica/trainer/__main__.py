@@ -5,6 +5,7 @@ Everything that the framework prints goes to the log of the trial.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -116,6 +117,8 @@ class Rank:
         self._channel.ready(training.built)
         begin = decode_begin(receive())
         yield_to_warm_up()
+        gc.freeze()  # what a framework and a model are made of: it need not be visited ever again
+        gc.enable()
         early = training.run(begin, self._channel)
         collective.close()
         return early
@@ -161,4 +164,5 @@ def end(code: int) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # until the first step: what is made before stays
     end(main())

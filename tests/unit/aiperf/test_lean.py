@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.frameworks.lean import UNUSED, import_lean
+from aiperf.registry import Registry
 
 TOY = """
 found = []
@@ -63,3 +65,20 @@ def test_frameworks_and_keras_work_without_them(framework: str) -> None:
     )  # fmt: skip
     version, loaded, backend, later = json.loads(done.stdout)
     assert (version[:2], loaded, backend, later) == ("2.", [], framework, "matplotlib")
+
+
+def test_an_import_is_not_interrupted_by_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_implementation.py").write_text("import gc\nfound = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry: Registry[bool] = Registry("toy", {"toy": "toy_implementation:found", "broken": "no_such_module:found"})
+    assert registry.load("toy") is False
+    with pytest.raises(ModuleNotFoundError):
+        registry.load("broken")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        registry.load("toy")
+        assert not gc.isenabled(), "who has switched it off wants it to stay so"
+    finally:
+        gc.enable()
+    del sys.modules["toy_implementation"]
