@@ -14,7 +14,7 @@ from itertools import count
 from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, BatchNorm, Conv, ReLU
-from search_space.streams import Stream, streams
+from search_space.streams import Stream, stream_of
 
 MAX_MORPHS = 4
 """Most morphs between a proposal and its trained parent, so that inherited weights help."""
@@ -171,9 +171,9 @@ def find_stream(architecture: Architecture, name: str) -> Stream:
 
     Raises ArchitectureError if there is none to widen.
     """
-    for stream in streams(architecture):
-        if stream.producers[0] == name:
-            return stream
+    stream = stream_of(architecture, name)
+    if stream is not None and stream.producers[0] == name:
+        return stream
     raise ArchitectureError(f"cannot widen {name!r}: it is not the first convolution of a stream that can grow")
 
 

@@ -31,6 +31,9 @@ settings.load_profile("shared")
 # Of each program that JAX compiles, tests take a few steps: most of their time is compiling.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+# Nor does each of their processes look for plugins of pydantic among all installed distributions.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
 CLUSTER_NODES = 4
 CLUSTER_CPUS = 16
 

@@ -44,6 +44,9 @@ class Node:
     network's input, operations forward and backward, and weights.
     """
 
+    line: str | None = field(default=None, init=False, repr=False, compare=False)
+    """The node in an architecture's file, once it was written (`aiperf.network.json_files`)."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _layer_text(self.layer))
 

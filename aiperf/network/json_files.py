@@ -35,14 +35,20 @@ _ADAPTERS: dict[str, TypeAdapter[Layer]] = {kind: TypeAdapter(layer) for kind, l
 
 def to_json(architecture: Architecture) -> str:
     """The architecture as JSON text, one node a line."""
-    nodes = list(map(_line_of_node, architecture.nodes))
+    nodes = [node.line or _line_of_node(node) for node in architecture.nodes]
     heads = f'"heads": {json.dumps(list(architecture.heads))}, ' if architecture.heads else ""
     head = f'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "{architecture.hash}", {heads}"nodes": [\n'
     return head + ",\n".join(nodes) + "\n]}\n"
 
 
-@lru_cache(maxsize=65536)
 def _line_of_node(node: Node) -> str:
+    line = _line_of_equal(node)
+    object.__setattr__(node, "line", line)
+    return line
+
+
+@lru_cache(maxsize=65536)
+def _line_of_equal(node: Node) -> str:
     """A node as JSON. Architectures of one run share most of them."""
     shares = {"shares": node.shares} if node.shares else {}
     head = {"name": node.name, "kind": node.layer.kind, "inputs": list(node.inputs)}
@@ -84,11 +90,13 @@ def _from_json(text: str, source: str) -> Architecture:
 def read_architecture(path: Path, expected: Architecture | None = None) -> Architecture:
     """Read an architecture file. Raises ArchitectureError naming file and place.
 
-    If it holds the `expected` architecture, node by node, that is returned: it is checked and
-    hashed already.
+    If it holds the `expected` architecture, as it would be written, that is returned: it is checked
+    and hashed already.
     """
     data = read_bounded(path, SMALL.size, ArchitectureError)
-    usual = _as_written(data, expected)
+    if expected is not None and data == to_json(expected).encode():
+        return expected
+    usual = _as_written(data)
     if usual is not None:
         return usual
     text = parse_outside(data, str(path), bytes.decode, error=ArchitectureError, what="text")
@@ -98,7 +106,7 @@ def read_architecture(path: Path, expected: Architecture | None = None) -> Archi
 _HEAD = re.compile(rf'{{"schema": "{SCHEMA}", "version": {VERSION}, "hash": "([0-9a-f]+)", "nodes": \['.encode())
 
 
-def _as_written(data: bytes, expected: Architecture | None = None) -> Architecture | None:
+def _as_written(data: bytes) -> Architecture | None:
     """The architecture of a file that is as `to_json` writes it, a node a line; None of any other.
 
     Architectures of one run share most of their lines.
@@ -108,9 +116,7 @@ def _as_written(data: bytes, expected: Architecture | None = None) -> Architectu
     if found is None or (end, rest) != (b"]}", b""):
         return None
     try:
-        nodes = (*map(_node_of_line, lines[:-1]), _node_of_line(lines[-1] + b","))
-        is_expected = expected is not None and not expected.heads and nodes == expected.nodes
-        architecture = expected if expected is not None and is_expected else Architecture(nodes)
+        architecture = Architecture((*map(_node_of_line, lines[:-1]), _node_of_line(lines[-1] + b",")))
     except (ArchitectureError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None  # for the reader of any file, which names the place
     return architecture if architecture.hash == found[1].decode() else None

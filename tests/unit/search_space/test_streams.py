@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Concat, Conv, Dense, Flatten, Input
+from search_space.morph_json import apply_all
+from search_space.morphisms import AddSkip, Deepen
 from search_space.resnet import resnet
-from search_space.streams import streams
+from search_space.streams import stream_of, streams
 
 INITIAL = resnet(50, 32, 10)
 
@@ -28,3 +30,13 @@ def test_streams_through_a_concatenation_or_a_flattening_cannot_be_widened() -> 
         Node("fc", Dense(2), ("flat",)),
     )  # fmt: skip
     assert streams(Architecture(nodes)) == ()
+
+
+def test_the_stream_of_a_node_is_that_of_all_streams() -> None:
+    grown = apply_all(INITIAL, (Deepen("relu1"), AddSkip("s2b1_arelu", "s3b1_arelu"), Deepen("s4b2_relu")))
+    for architecture in (INITIAL, grown):
+        found = {name: stream for stream in streams(architecture) for name in stream.members}
+        assert {node.name: stream_of(architecture, node.name) for node in architecture.nodes} == {
+            node.name: found.get(node.name) for node in architecture.nodes
+        }
+    assert stream_of(INITIAL, "nowhere") is None
