@@ -40,6 +40,11 @@ RUN = (
 
 def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
     """Tables by name. Nested values are JSON; times are seconds after the start of the run."""
+    return {**tables_of(report), "epochs": epoch_table(data)}
+
+
+def tables_of(report: Report) -> dict[str, pd.DataFrame]:
+    """All tables but that of epochs, which a report does not hold."""
     return {
         "run": pd.DataFrame([{name: getattr(report, name) for name in RUN}]),
         "replicas": _replicas(report),
@@ -47,7 +52,6 @@ def csv_tables(data: RunData, report: Report) -> dict[str, pd.DataFrame]:
         "failures": _table(FailurePart, report.failures),
         "rules": _table(RulePart, report.rules),
         "usage": _table(UsagePart, report.usage),
-        "epochs": _epochs(data),
         **_roofline(report.roofline),
         **_hybrid(report.hybrid),
         **(_science(report.workloads) if report.is_science else _automl(report)),
@@ -148,7 +152,7 @@ def _replicas(report: Report) -> pd.DataFrame:
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(ReplicaPart.model_fields))
 
 
-def _epochs(data: RunData) -> pd.DataFrame:
+def epoch_table(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
     names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
              "learning_rate")  # fmt: skip

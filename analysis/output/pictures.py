@@ -1,4 +1,4 @@
-"""What a report draws: its page, and its figures as SVG and PNG."""
+"""The figures of a run, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from analysis.output.figures.hybrid import hybrid_chart
 from analysis.output.figures.quality import quality_drawings
 from analysis.output.figures.roofline import roofline_chart
 from analysis.output.figures.style import Drawing
-from analysis.output.page.view import report_page
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
@@ -45,8 +44,3 @@ def save_drawing(folder: Path, drawing: Drawing) -> None:
     """Write a figure as SVG and PNG. Raises OSError."""
     write_atomically(folder / f"{drawing.name}.svg", drawing.svg.encode())
     write_atomically(folder / f"{drawing.name}.png", drawing.png)
-
-
-def write_page(file: Path, data: RunData, report: Report) -> None:
-    """Write the page of a run. Raises OSError."""
-    write_atomically(file, report_page(data, report).encode())

@@ -5,17 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from aiperf.errors import EnvironmentNotReadyError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
+
+MANY_TRIALS = 1000
+"""Of a run: from here on, copying the process for a part of its report pays off."""
 
 KILLED = "a process of the report was killed, perhaps for want of memory; nothing of the run is lost: try again"
 
@@ -55,38 +59,34 @@ class Workers:
             raise EnvironmentNotReadyError([KILLED]) from error
 
 
-def do_together(works: Sequence[Callable[[], None]], several: bool) -> None:
-    """Do some works: the first here, each other one in a copy of this process if `several`.
+def do_both(here: Callable[[], T], there: Callable[[], U], several: bool) -> tuple[T, U]:
+    """Do two works, the second in a copy of this process if `several`; give both results.
 
-    A copy has all that is in memory; what it makes there is lost. Raises the first of their errors,
-    and EnvironmentNotReadyError if a copy was killed.
+    A copy has all that is in memory; what it makes there is lost, but for the result. Raises the
+    first of their errors, and EnvironmentNotReadyError if the copy was killed.
     """
     if not several or not _can_be_copied():
-        for work in works:
-            work()
-        return
-    gc.freeze()  # the copies share all pages that no collection writes to
-    context = get_context("fork")
-    with ProcessPoolExecutor(len(works) - 1, context, initializer=_take, initargs=(works,)) as pool:
-        others = [pool.submit(_do, place) for place in range(1, len(works))]
-        works[0]()
+        return here(), there()
+    gc.freeze()  # the copy shares all pages that no collection writes to
+    with ProcessPoolExecutor(1, get_context("fork"), initializer=_take, initargs=(there,)) as pool:
+        other = pool.submit(_do)
+        found = here()
         try:
-            for other in others:
-                other.result()
+            return found, other.result()
         except BrokenProcessPool as error:
             raise EnvironmentNotReadyError([KILLED]) from error
 
 
-_taken: list[Callable[[], None]] = []
-"""In a copy, the works of which it does some."""
+_taken: list[Callable[[], Any]] = []
+"""In a copy, its work."""
 
 
-def _take(works: Sequence[Callable[[], None]]) -> None:
-    _taken[:] = works
+def _take(work: Callable[[], Any]) -> None:
+    _taken[:] = [work]
 
 
-def _do(place: int) -> None:
-    _taken[place]()
+def _do() -> Any:
+    return _taken[0]()
 
 
 @contextmanager

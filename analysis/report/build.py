@@ -6,9 +6,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
-
-import numpy as np
+from functools import partial
+from typing import Any, NamedTuple
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
@@ -19,6 +18,7 @@ from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, check, status
 from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
+from analysis.reading.workers import MANY_TRIALS, do_both
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
@@ -38,7 +38,7 @@ from analysis.report.moments.spans import Spans
 from analysis.report.phases import all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.rates.peak import peak_ops
-from analysis.report.rates.stretches import sustained_ops
+from analysis.report.rates.stretches import stretches, sustained_ops
 from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
@@ -53,15 +53,13 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
     A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
     same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
     """
-    trials = trial_parts(data)
-    total = sum(trial.operations for trial in trials)
     # Errors of classification belong to AutoML; workloads have qualities of their own.
     classified = None if data.is_science else data.work.columns
+    several = len(data.ledger.trials) > MANY_TRIALS and not data.is_science
+    told, (physics, rates) = do_both(partial(_told, data), partial(_examined, data), several)
+    trials, replicas = told.trials, told.replicas
+    total = sum(trial.operations for trial in trials)
     error = 1.0 if classified is None else classified.best_error(data.end_ms)
-    phases = all_spans(data)
-    replicas = _replicas(data, trials, phases)
-    evidence = Evidence(data)
-    physics = physics_part(evidence, findings_of(evidence))
     verdict = _verdict(data, trials, error, physics)
     scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
     score = operations_per_second(total, data.duration_ms) if scored else None
@@ -73,7 +71,7 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         ranks=sum(replica.ranks or 0 for replica in replicas),
         operations_total=total,
         **_images(trials),
-        timeline=_timeline(data),
+        timeline=told.timeline,
         replica_details=replicas,
         failures=_failures(data, trials),
         phases_s=_sum_of_phases(replicas),
@@ -83,9 +81,9 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         hybrid=hybrid_part(data),
         **verdict,
         **_surroundings(data),
-        **(_rates(data, evidence) if scored else {}),
-        **(_science(data, trials, evidence, roofline) if data.is_science
-           else _automl(data, trials, score, error, phases)),
+        **(rates if scored else {}),
+        **(_science(data, trials, roofline) if data.is_science
+           else _automl(data, trials, score, error, told.phases)),
     )  # fmt: skip
 
 
@@ -93,8 +91,25 @@ def _images(trials: tuple[TrialPart, ...]) -> dict[str, int]:
     return {name: sum(getattr(trial, name) for trial in trials) for name in ("images_trained", "images_evaluated")}
 
 
-def _rates(data: RunData, evidence: Evidence) -> dict[str, float | None]:
-    return {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
+class _Told(NamedTuple):
+    """What the records tell of each trial, of each replica and its phases, and of all over time."""
+
+    trials: tuple[TrialPart, ...]
+    phases: dict[int, Spans]
+    replicas: tuple[ReplicaPart, ...]
+    timeline: tuple[TimelinePart, ...]
+
+
+def _told(data: RunData) -> _Told:
+    trials, phases = trial_parts(data), all_spans(data)
+    return _Told(trials, phases, _replicas(data, trials, phases), _timeline(data))
+
+
+def _examined(data: RunData) -> tuple[PhysicsPart, dict[str, float | None]]:
+    """Whether physics allows the work of the run, and its peak and sustained rates."""
+    evidence = Evidence(data)
+    rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
+    return physics_part(evidence, findings_of(evidence)), rates
 
 
 def _automl(
@@ -109,15 +124,13 @@ def _automl(
     }
 
 
-def _science(
-    data: RunData, trials: tuple[TrialPart, ...], evidence: Evidence, roofline: RooflinePart
-) -> dict[str, Any]:
+def _science(data: RunData, trials: tuple[TrialPart, ...], roofline: RooflinePart) -> dict[str, Any]:
     """What only a run of scientific workloads has, and the parts of AutoML, which are empty."""
     return {
         "regulated_score_ops": None,
         "trials": (),
         "hyperparameters": (),
-        "workloads": workload_parts(data, trials, evidence.work, roofline),
+        "workloads": workload_parts(data, trials, stretches(data), roofline),
     }
 
 
@@ -246,7 +259,7 @@ def _versions(data: RunData) -> dict[str, str | None]:
 
 
 def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> RunFacts:
-    epochs = np.unique(data.work.columns.epochs[:, 3:5], axis=0).tolist()
+    trained, evaluated = data.work.columns.epochs[:, 3:5].T.tolist()
     initial = initial_trial(trials)
     return RunFacts(
         config=data.manifest.config,
@@ -259,7 +272,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         chained=data.chained,
         segments=data.ledger.segments,
         released=len(data.ledger.released.body.ready) if data.ledger.released else 0,
-        epoch_images=tuple((trained, evaluated) for trained, evaluated in epochs),
+        epoch_images=tuple(sorted({*zip(trained, evaluated, strict=True)})),
         own_space=data.own_space,
         initial_operations=initial.image_operations if initial is not None else None,
         implausible=tuple(f"{item.where}: {item.found} (limit: {item.limit})" for item in physics.findings),

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from analysis.reading.workers import do_together
+from analysis.reading.workers import do_both
 
 
-def note(folder: Path, name: str) -> None:
+def note(folder: Path, name: str) -> str:
     """Leave the id of the process that did this."""
     (folder / name).write_text(str(os.getpid()))
+    return name
 
 
-def fail(message: str) -> None:
+def fail(message: str) -> str:
     """Raise an error."""
     raise OSError(message)
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_every_work_is_done_the_first_by_this_process(tmp_path: Path, several: bool) -> None:
-    do_together([partial(note, tmp_path, name) for name in "abc"], several)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c"]
+def test_both_works_are_done_the_first_by_this_process(tmp_path: Path, several: bool) -> None:
+    assert do_both(partial(note, tmp_path, "a"), partial(note, tmp_path, "b"), several) == ("a", "b")
     assert (tmp_path / "a").read_text() == str(os.getpid())
 
 
@@ -35,14 +35,15 @@ def test_every_work_is_done_the_first_by_this_process(tmp_path: Path, several: b
 def test_the_error_of_a_work_is_raised_here(tmp_path: Path, failing: int, several: bool) -> None:
     works = [partial(note, tmp_path, "a"), partial(note, tmp_path, "b")]
     works[failing] = partial(fail, "full")
+    here, there = works
     with pytest.raises(OSError, match="full"):
-        do_together(works, several)
+        do_both(here, there, several)
 
 
 KILLS = """
 import os, signal, sys
 from aiperf.errors import EnvironmentNotReadyError
-from analysis.reading.workers import Workers, do_together
+from analysis.reading.workers import Workers, do_both
 
 own = os.getpid()
 
@@ -55,7 +56,7 @@ try:
         with Workers(several=True) as workers:
             workers.submit(die).result()
     else:
-        do_together([int, die], several=True)
+        do_both(int, die, several=True)
 except EnvironmentNotReadyError as error:
     print(*error.lines, sep="\\n")
 """
