@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     paths.create()
     facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search, report_s=rehearsal.report_s)
     write_manifest(paths, rehearsal.config, facts)
-    with volatile(), _few_collections():
+    with volatile(), _few_collections(), _logged(paths.primary_log):
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
 
 
@@ -138,6 +139,24 @@ def _few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+@contextlib.contextmanager
+def _logged(file: Path) -> Iterator[None]:
+    """Keep what primary and agents complain of in the run's log, as those of a run do.
+
+    Without times: they would not be those of the rehearsal.
+    """
+    handler = logging.FileHandler(file, delay=True)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 class _Conductor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,18 @@ def test_a_machine_that_cannot_train_is_said_to_be_one(tmp_path: Path, capsys: p
     words = ["--machine", str(small), "--replicas", "1", "--duration", "20m", "--seeds", "1"]
     assert main(["predict", *words]) == 2
     assert "too large for the memory" in capsys.readouterr().err
+
+
+def test_what_breaks_is_in_the_log_and_not_on_the_terminal(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.toml"
+    machine.write_text(MACHINE.read_text().replace("rank_mtbf_h = 50000.0", "rank_mtbf_h = 1.0"))
+    words = ["--replicas", "2", "--duration", "10m", "--search", "modelled", "--no-page"]
+    done = subprocess.run(
+        [sys.executable, "-m", "aiperf", "rehearse", "--machine", machine, *words, "--output", tmp_path / "run"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "a rank of the rehearsal died" in RunPaths(tmp_path / "run").primary_log.read_text()
+    assert "a rank of the rehearsal died" not in done.stderr
 
 
 def test_a_training_is_resumed_from_its_checkpoint_by_whichever_replica_is_free(tmp_path: Path) -> None:
