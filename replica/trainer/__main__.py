@@ -95,6 +95,7 @@ class Rank:
         if self._rank >= settings.ranks:
             from replica.trainer.servers.server import serve  # noqa: PLC0415  (without a framework)
 
+            gc.enable()
             serve(settings.groups, self._clock)
             return False
         self._channel.phase("start")
