@@ -21,6 +21,7 @@ from aiperf.run_directory.holder import Holder, Machine
 from aiperf.run_directory.manifest import Rehearsed, write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.durable import volatile
+from aiperf.storage.logs import QuietHandler
 from primary.context import RunContext
 from primary.digest.keeper import open_digest
 from primary.dispatcher import Dispatcher
@@ -147,7 +148,7 @@ def _logged(file: Path) -> Iterator[None]:
 
     Without times: they would not be those of the rehearsal.
     """
-    handler = logging.FileHandler(file, delay=True)
+    handler = QuietHandler(file)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

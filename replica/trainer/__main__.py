@@ -118,6 +118,8 @@ class Rank:
         self._channel.ready(training.built)
         begin = decode_begin(receive())
         yield_to_warm_up()
+        if framework.accelerators():
+            gc.collect()  # what was left of warming up may hold memory of a device
         gc.freeze()  # what a framework and a model are made of: it need not be visited ever again
         gc.enable()
         early = training.run(begin, self._channel)
