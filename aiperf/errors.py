@@ -103,12 +103,12 @@ class UncountedLayerError(UsageError):
 class RecordDamagedError(AiperfError):
     """A line of the history list is not what was written.
 
-    Raised by `aiperf.history.records`; readers report it.
+    Raised by `aiperf.records.record`; readers report it.
     """
 
 
 class DigestDamagedError(AiperfError):
-    """A digest is not as its primary wrote it. Raised by `aiperf.digest`.
+    """A digest is not as its primary wrote it. Raised by `aiperf.records.digest`.
 
     The raw records say the same, so that nothing is lost.
     """
@@ -149,7 +149,7 @@ class DatasetError(UsageError):
 
 
 class MessageError(AiperfError):
-    """A line from another process is not a message of the protocol. Raised by `aiperf.messages`."""
+    """Another process sent a line that is no message. Raised by `aiperf.wire.messages`."""
 
 
 class LaunchError(AiperfError):

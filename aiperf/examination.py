@@ -11,8 +11,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError
-from aiperf.message_lines import decode
-from aiperf.messages import ClockRequest, Message
+from aiperf.wire.lines import decode
+from aiperf.wire.messages import ClockRequest, Message
 
 NO_PROBE = "no probe was asked for"
 """Why no steps were trained, if the request has none."""

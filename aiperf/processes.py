@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from aiperf.message_lines import MAX_LINE_BYTES, encode
-from aiperf.messages import Message
 from aiperf.storage.logs import open_log
+from aiperf.wire.lines import MAX_LINE_BYTES, encode
+from aiperf.wire.messages import Message
 
 LOG_TAIL_BYTES = 4000
 

@@ -46,7 +46,7 @@ class Patch:
 
 
 GRADIENTS = "return sums, tape.gradient(loss, self._trained)"
-STEPS = "replica/trainer/tensorflow/steps.py"
+STEPS = "replica/trainer/frameworks/tensorflow/steps.py"
 
 PATCHES: dict[str, Patch | None] = {
     "none": None,

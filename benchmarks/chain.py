@@ -21,12 +21,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 from aiperf.clock import SystemClock
-from aiperf.history.bodies import AnyBody, EpochCompleted, ProgressMade
-from aiperf.history.files import HistoryWriter
-from aiperf.history.records import Record, encode_record
-from aiperf.message_lines import decode_to_primary, encode
-from aiperf.messages import Finished, Recorded
+from aiperf.records.bodies import AnyBody, EpochCompleted, ProgressMade
+from aiperf.records.files import HistoryWriter
+from aiperf.records.record import Record, encode_record
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.lines import decode_to_primary, encode
+from aiperf.wire.messages import Finished, Recorded
 from benchmarks.measure import median_values
 from primary.witness import Witness
 

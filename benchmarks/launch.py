@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 
 from aiperf.clock import SystemClock
-from aiperf.history.bodies import PhaseBegan, RunReleased
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import PhaseBegan, RunReleased
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from slurm.local_cluster import LocalCluster
-from testing.hosts.sshd import start_hosts
+from tests.support.hosts.sshd import start_hosts
 
 
 def first_steps(output: Path) -> tuple[int | None, dict[int, int]]:

@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aiperf.history.bodies import PhaseBegan, TrialEnded
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import PhaseBegan, TrialEnded
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
-from testing.hand_made import free_port
-from testing.processes import ask, command, family
+from tests.support.hand_made import free_port
+from tests.support.processes import ask, command, family
 
 MIB = 2**20
 DURATION_S = 60

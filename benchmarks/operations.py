@@ -31,7 +31,7 @@ def _children(parent: Architecture) -> Callable[[], Architecture]:
 def measure() -> dict[str, float]:
     """Milliseconds by way of counting, and ratios to the cold count."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from replica.counting.profilers import tensorflow_forward  # noqa: PLC0415
+    from replica.measure.counting.profilers import tensorflow_forward  # noqa: PLC0415
     from replica.trainer.model.builder import build_model  # noqa: PLC0415
 
     network = resnet(50, 224, 1000)

@@ -22,12 +22,12 @@ import h5py
 import numpy as np
 
 from benchmarks.measure import median_values
-from replica.datasets.science.synthesize import ScienceRecipe, synthesize
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads.data import find_set
 from workloads.data.manifest import ScienceManifest, read_science_manifest
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 RECIPES = {
     "ewa_96": ScienceRecipe("ewa", {"train": 256, "validation": 16}, 96, 1),

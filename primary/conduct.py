@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
-from aiperf.history.files import LAST_RECORDS_S, HistoryWriter
+from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
 from aiperf.run_directory.tenure import tenure_of

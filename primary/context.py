@@ -13,7 +13,7 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write
-from aiperf.history.files import HistoryWriter
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed

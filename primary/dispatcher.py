@@ -13,7 +13,7 @@ from typing import Any
 from aiperf.clock import wait_awake
 from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
-from aiperf.history.bodies import PrimaryPaused, RunEnded, RunReleased
+from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.messages import Job, Started
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.tenure import tenure_of
+from aiperf.wire.messages import Job, Started
 from primary.conduct import conduct
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason

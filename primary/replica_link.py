@@ -10,8 +10,9 @@ from typing import TypeVar, cast, get_args
 from aiperf import __version__
 from aiperf.clock import AwakeWaits, Clock
 from aiperf.errors import AiperfError, MessageError
-from aiperf.message_lines import decode_to_primary, encode
-from aiperf.messages import (
+from aiperf.processes import last_lines
+from aiperf.wire.lines import decode_to_primary, encode
+from aiperf.wire.messages import (
     Alive,
     ClockReply,
     ClockRequest,
@@ -26,7 +27,6 @@ from aiperf.messages import (
     ToPrimary,
     Unable,
 )
-from aiperf.processes import last_lines
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.contract import HandsOver
 

@@ -7,8 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aiperf.errors import LaunchError, StorageError
-from aiperf.history.bodies import JobIssued, NodeMeasured, ReplicaLost, ReplicaReady
-from aiperf.messages import (
+from aiperf.processes import python_module
+from aiperf.records.bodies import JobIssued, NodeMeasured, ReplicaLost, ReplicaReady
+from aiperf.run_directory.measured import file_name
+from aiperf.wire.messages import (
     CANCELLED,
     UNFIT,
     Cancel,
@@ -19,8 +21,6 @@ from aiperf.messages import (
     Started,
     Stop,
 )
-from aiperf.processes import python_module
-from aiperf.run_directory.measured import file_name
 from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
 from primary.display.state import ReplicaView
 from primary.environment import on_node

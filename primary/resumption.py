@@ -8,17 +8,17 @@ from typing import Self
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.digest.compiled import compile_entries
-from aiperf.digest.entries import Entry
 from aiperf.errors import StorageError, UsageError
 from aiperf.files import remove_temporaries
-from aiperf.history.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
-from aiperf.history.cursor import Cursor
-from aiperf.history.damage import Damage
-from aiperf.history.entries import TrialLedger
-from aiperf.history.files import Batch, HistoryReader
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record
+from aiperf.records.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
+from aiperf.records.cursor import Cursor
+from aiperf.records.damage import Damage
+from aiperf.records.digest.compiled import compile_entries
+from aiperf.records.digest.entries import Entry
+from aiperf.records.entries import TrialLedger
+from aiperf.records.files import Batch, HistoryReader
+from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths

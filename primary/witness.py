@@ -12,9 +12,9 @@ import re
 from typing import Literal
 
 from aiperf.errors import MessageError, StorageError
-from aiperf.history.bodies import EpochWitnessed, TrialClosed
-from aiperf.history.files import HistoryWriter
-from aiperf.messages import CANCELLED, Closing, Finished, Recorded
+from aiperf.records.bodies import EpochWitnessed, TrialClosed
+from aiperf.records.files import HistoryWriter
+from aiperf.wire.messages import CANCELLED, Closing, Finished, Recorded
 from primary.digest.keeper import DigestKeeper
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf.digest.places import cursor_at, head_name
-from aiperf.digest.reader import DigestReader, Line
 from aiperf.errors import DigestDamagedError
-from aiperf.history.cursor import Cursor
+from aiperf.records.cursor import Cursor
+from aiperf.records.digest.places import cursor_at, head_name
+from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.run_directory.paths import RunPaths
 
 

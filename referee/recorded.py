@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.digest.places import is_primary, primary_of
 from aiperf.errors import RecordDamagedError
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.chain import hash_of
-from aiperf.history.cursor import Cursor, parse_cursor
-from aiperf.history.fencing import Fences, reading_order
-from aiperf.history.files import Batch, decode_lines, read_from
-from aiperf.history.records import Record
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.chain import hash_of
+from aiperf.records.cursor import Cursor, parse_cursor
+from aiperf.records.digest.places import is_primary, primary_of
+from aiperf.records.fencing import Fences, reading_order
+from aiperf.records.files import Batch, decode_lines, read_from
+from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from referee.digested import RecordedDigest
 

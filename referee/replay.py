@@ -19,13 +19,13 @@ from typing import cast, get_args
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
-from aiperf.digest.places import primary_of
 from aiperf.errors import AiperfError
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.cursor import Cursor
-from aiperf.messages import Job
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.cursor import Cursor
+from aiperf.records.digest.places import primary_of
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Job
 from referee.digested import EntriesUpTo
 from referee.recorded import RecordedHistory, RecordsUpTo, Start
 from replica.search.choices import Choices, Memory, Plan

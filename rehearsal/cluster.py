@@ -12,9 +12,10 @@ from pathlib import Path
 from aiperf.config.datasets import Dataset
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, StorageError
-from aiperf.history.files import HistoryWriter
-from aiperf.messages import Message, TrainRequest, Unable
+from aiperf.machine.node import NodeFacts, software
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Message, TrainRequest, Unable
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
 from rehearsal.knowledge import SharedKnowledge
 from rehearsal.machine.file import MachineFile
@@ -24,12 +25,11 @@ from rehearsal.virtual.files import KeptFiles
 from rehearsal.virtual.loop import VirtualLoop
 from rehearsal.virtual.processes import Send, VirtualProcess
 from rehearsal.virtual.storage import SharedStorage, VirtualWrites
-from replica.agent import Agent
-from replica.machine.node import NodeFacts, software
+from replica.agent.agent import Agent
+from replica.agent.storage import StorageReports
+from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory, Planner
-from replica.storage import StorageReports
-from replica.trial.context import ReplicaContext
-from replica.trial.trainer import Trainer
 
 GIB = 1 << 30
 HOUR_S = 3600.0

@@ -15,7 +15,7 @@ from typing import Literal
 from aiperf.clock import format_utc
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.history.files import HistoryWriter
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.holder import Holder, Machine
 from aiperf.run_directory.manifest import Rehearsed, write_manifest

@@ -13,15 +13,23 @@ from aiperf.clock import Clock
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
-from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerPhase, TrainerProgress, TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import totals
 from aiperf.rules.rounds import out_of_patience
 from aiperf.source_code import source_hash
+from aiperf.wire.messages import (
+    Begin,
+    FromTrainer,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerPhase,
+    TrainerProgress,
+    TrainRequest,
+)
 from rehearsal.machine.curve import Curve
 from rehearsal.machine.file import MachineFile
 from rehearsal.machine.pace import Pace, pace_of
-from replica.trial.trainer import Trainer
+from replica.agent.trial.trainer import Trainer
 
 FRAMEWORK = "simulated"
 

@@ -6,7 +6,7 @@ from aiperf.files import keep_others_from_writing
 from aiperf.registry import uncollected
 
 with uncollected():
-    from replica.agent import main
+    from replica.agent.agent import main
 
 keep_others_from_writing()
 sys.exit(main())

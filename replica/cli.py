@@ -16,8 +16,8 @@ from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import RULE_SETS
 from aiperf.run_directory.measured import read_peaks
-from replica.counting.source import ARCHITECTURES, CountSource, file_source, named_source
-from replica.counting.view import (
+from replica.measure.counting.source import ARCHITECTURES, CountSource, file_source, named_source
+from replica.measure.counting.view import (
     Amounts,
     Comparison,
     add_roofline,
@@ -98,7 +98,7 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
     model = source.model()  # before the profilers' module: it reports if TensorFlow is missing
-    from replica.counting.profilers import verify  # noqa: PLC0415
+    from replica.measure.counting.profilers import verify  # noqa: PLC0415
 
     with source.file() as path:
         found = [

@@ -18,10 +18,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
-from testing.fuzz import examples
-from testing.hosts.ray_cluster import RayNodes, start_ray
-from testing.hosts.sshd import Hosts, start_hosts
-from testing.needs import need
+from tests.support.fuzz import examples
+from tests.support.hosts.ray_cluster import RayNodes, start_ray
+from tests.support.hosts.sshd import Hosts, start_hosts
+from tests.support.needs import need
 
 # No deadlines: machines are shared. In CI the same examples every time, so that a red run is about
 # the change.

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MAX_MODULE_LINES = 350
-MAX_CLASS_LINES = 160
-MAX_FUNCTION_LINES = 40
-MAX_FOLDER_MODULES = 12
+MAX_MODULE_LINES = 500
+MAX_CLASS_LINES = 200
+MAX_FUNCTION_LINES = 50
+MAX_FOLDER_MODULES = 15
 NOT_OURS = frozenset({"build", "dist", "runs"})
 
 

@@ -59,7 +59,7 @@ echo "frameworks:$frameworks"
 step devices 60 "$PYTHON" -c "
 import json
 from dataclasses import asdict
-from replica.machine.accelerators import AcceleratorSamples, find_accelerators
+from aiperf.machine.accelerators import AcceleratorSamples, find_accelerators
 print(json.dumps([asdict(each) for each in find_accelerators()], indent=2))
 print(json.dumps(AcceleratorSamples()(), indent=2))"
 

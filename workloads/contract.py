@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from aiperf.config.datasets import Dataset
 from aiperf.facts import EpochFacts
-from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
+from aiperf.wire.messages import TrainRequest
 
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Inputs and labels."""

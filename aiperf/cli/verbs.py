@@ -28,12 +28,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "cluster": {
         "nodes": ("primary.nodes.cli:NODES", "list hardware and software of a cluster's nodes"),
         "slurm": ("slurm.cli:SLURM", "write job scripts and cluster configuration, start a test cluster"),
-        "dataset": ("replica.datasets.cli:DATASET", "prepare, check or synthesize the images of a data set"),
+        "dataset": ("workloads.datasets.cli:DATASET", "prepare, check or synthesize the images of a data set"),
     },
     "look inside": {
         "ops": ("replica.cli:OPS", "count the operations of a network"),
-        "micro": ("replica.micro.cli:MICRO", "measure single operators and the ceilings of this device"),
-        "profile": ("replica.profile.cli:PROFILE", "show where the time and memory of a training step go"),
+        "micro": ("replica.measure.micro.cli:MICRO", "measure single operators and the ceilings of this device"),
+        "profile": ("replica.measure.profile.cli:PROFILE", "show where the time and memory of a training step go"),
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
         "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),

@@ -6,7 +6,7 @@ All counts are integers.
 
 A rule is one small function from the shapes of a layer to its operations, registered under the
 layer's kind. The source of the shapes does not matter: `count` takes them from an `Architecture`,
-`replica.counting.keras_operations` from the weights and tensors of a built Keras model.
+`replica.measure.counting.keras_operations` from the weights and tensors of a built Keras model.
 """
 
 from __future__ import annotations

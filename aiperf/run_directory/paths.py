@@ -193,7 +193,7 @@ def measured_file(paths: RunPaths, name: str) -> Path:
 
 
 def digests_of(paths: RunPaths) -> Path:
-    """Directory of digests (`aiperf.digest`): a folder for each primary."""
+    """Directory of digests (`aiperf.records.digest`): a folder for each primary."""
     return paths.root / "digest"
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aiperf.errors import ArchitectureError, UncountedLayerError
-from aiperf.history.damage import Damage
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import Operations, totals
+from aiperf.records.damage import Damage
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from aiperf.clock import parse_utc
-from aiperf.history.decoding.scan import PHASES
+from aiperf.records.decoding.scan import PHASES
 
 Numbers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -27,7 +27,7 @@ PIECE_BYTES = 1 << 22
 """Of a file, that are looked at together: what is found takes several times as much memory."""
 
 _DIGITS, _REPLICA_DIGITS, _TRIAL_DIGITS = 15, 6, 9
-"""Most digits of a number, and of some in a phase (as `aiperf.history.decoding.scan` has them)."""
+"""Most digits of a number, and of some in a phase (as `aiperf.records.decoding.scan` has them)."""
 
 _TIME = b'"0000-00-00T00:00:00.000Z"'
 TIME_BYTES = len(_TIME)

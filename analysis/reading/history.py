@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.history.chain import first_link
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
-from aiperf.history.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
-from aiperf.history.decoding.typed import decode_body
-from aiperf.history.fencing import PRIMARY
-from aiperf.history.files import Batch, decode_lines, read_from
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record, checked_record
+from aiperf.records.chain import first_link
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
+from aiperf.records.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
+from aiperf.records.decoding.typed import decode_body
+from aiperf.records.fencing import PRIMARY
+from aiperf.records.files import Batch, decode_lines, read_from
+from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record, checked_record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.columns import Marks, Numbers, data_of, link_of

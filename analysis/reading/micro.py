@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.chain import hash_of
-from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger
 from aiperf.outside.reading import SMALL, read_bounded
+from aiperf.records.chain import hash_of
+from aiperf.records.damage import Damage
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.measured import NodeResult, decoded_node
 from aiperf.run_directory.paths import RunPaths, measured_file
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.chain import hash_of
-from aiperf.history.damage import Damage
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger, close_writer
 from aiperf.network.operations import NOTHING, Operations
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.chain import hash_of
+from aiperf.records.damage import Damage
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger, close_writer
 from aiperf.rules.course import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from aiperf.history.bodies import EpochCompleted, EpochWitnessed, JobIssued, RunReleased
-from aiperf.history.damage import Damage
-from aiperf.history.fencing import Fences
+from aiperf.records.bodies import EpochCompleted, EpochWitnessed, JobIssued, RunReleased
+from aiperf.records.damage import Damage
+from aiperf.records.fencing import Fences
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.view import WriterRecords
 

@@ -16,9 +16,9 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.history.decoding.ranges import LAST_MS
-from aiperf.history.decoding.scan import PhaseColumns
-from aiperf.history.fencing import PRIMARY
+from aiperf.records.decoding.ranges import LAST_MS
+from aiperf.records.decoding.scan import PhaseColumns
+from aiperf.records.fencing import PRIMARY
 from analysis.reading.columns import Bytes, Numbers, columns_of
 from analysis.reading.integrity.heard.columns import WitnessColumns
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
-from aiperf.history.entries import ReplicaLedger, when
+from aiperf.records.entries import ReplicaLedger, when
 from aiperf.rules import science
 from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, check, status

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.history.entries import ReplicaLedger
+from aiperf.records.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
 from analysis.report.moments.columns import DOWN, Moments, code, joined, moments_of
 from analysis.report.moments.spans import Span, Spans

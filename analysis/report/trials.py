@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aiperf.history.entries import TrialLedger, when
+from aiperf.records.entries import TrialLedger, when
 from aiperf.rules.work import NEVER, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart

@@ -7,7 +7,7 @@ from math import isclose
 from pathlib import Path
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.damage import Damage
+from aiperf.records.damage import Damage
 from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
 from analysis.results.source import RunResult, opened_run, read_report_file, read_result

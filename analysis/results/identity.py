@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aiperf.history.chain import hash_of
+from aiperf.records.chain import hash_of
 from aiperf.run_directory.paths import RunPaths
 
 _RELEASED = b'"type":"run_released"'

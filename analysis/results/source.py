@@ -13,9 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
-from aiperf.history.damage import Damage
 from aiperf.outside.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.outside.text import cut
+from aiperf.records.damage import Damage
 from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run

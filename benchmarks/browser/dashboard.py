@@ -27,12 +27,12 @@ from pathlib import Path
 
 from selenium.webdriver import Chrome
 
-from aiperf.history.bodies import EpochCompleted
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import EpochCompleted
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths, open_run
 from benchmarks.scale.made.records import generate
-from testing.browser import DESKTOP, open_page, show
-from testing.runs import begin, wait_for_epochs
+from tests.support.browser import DESKTOP, open_page, show
+from tests.support.runs import begin, wait_for_epochs
 
 LOOK_S = 0.02
 

@@ -14,9 +14,9 @@ from statistics import median
 
 import numpy as np
 
-from replica.micro.measure import FULL, measure
-from replica.micro.operands import make_operands
-from replica.micro.stacks import STACKS
+from replica.measure.micro.measure import FULL, measure
+from replica.measure.micro.operands import make_operands
+from replica.measure.micro.stacks import STACKS
 from workloads.micro.suite import SUITE
 from workloads.micro.work import Work
 

@@ -39,8 +39,8 @@ def _pass(names: list[str], turns: int, number: int, place: int) -> float:
     """Print the rates of one pass; the first stack's over the best of the others."""
     import numpy as np  # noqa: PLC0415
 
-    from replica.micro.operands import make_operands  # noqa: PLC0415
-    from replica.micro.stacks import STACKS  # noqa: PLC0415
+    from replica.measure.micro.operands import make_operands  # noqa: PLC0415
+    from replica.measure.micro.stacks import STACKS  # noqa: PLC0415
     from workloads.micro.suite import KINDS, selected  # noqa: PLC0415
     from workloads.micro.work import Work  # noqa: PLC0415
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf.config.settings import load_config
-from aiperf.digest.entries import Began, Entry, Over
-from aiperf.digest.writer import DigestWriter
 from aiperf.network.architecture import Architecture
+from aiperf.records.digest.entries import Began, Entry, Over
+from aiperf.records.digest.writer import DigestWriter
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths, open_run

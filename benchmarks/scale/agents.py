@@ -21,12 +21,12 @@ from pathlib import Path
 
 import psutil
 
-from aiperf.history.bodies import RunReleased
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import RunReleased
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
-from testing.processes import command
 from tests.faults.books import Books, recorded, reported, wrong_ends
 from tests.faults.watched import Watched
+from tests.support.processes import command
 
 SETTINGS = (
     "training.trainer=simulated", "simulated.epoch_seconds=40", "training.max_epochs=8", "replica.warm_up=false",

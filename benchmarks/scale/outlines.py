@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from aiperf.history.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
-from aiperf.history.cursor import Cursor
-from aiperf.history.files import Batch
-from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
+from aiperf.records.cursor import Cursor
+from aiperf.records.files import Batch
+from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.knowledge import Knowledge

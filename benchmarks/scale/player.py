@@ -18,8 +18,8 @@ import sys
 import time
 
 from aiperf import __version__
-from aiperf.message_lines import MAX_LINE_BYTES, decode_to_agent, encode
-from aiperf.messages import (
+from aiperf.wire.lines import MAX_LINE_BYTES, decode_to_agent, encode
+from aiperf.wire.messages import (
     Alive,
     ClockReply,
     ClockRequest,

@@ -24,12 +24,12 @@ from pathlib import Path
 
 from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
-from aiperf.history.files import HistoryWriter
-from aiperf.message_lines import MAX_LINE_BYTES
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import Patience
+from aiperf.wire.lines import MAX_LINE_BYTES
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import FailSafeDisplay, PatientDisplay

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.history.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
-from aiperf.history.cursor import Cursor
-from aiperf.history.files import Batch
-from aiperf.history.records import Record
 from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
+from aiperf.records.cursor import Cursor
+from aiperf.records.files import Batch
+from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.hyperparameters import SPACE
 from replica.search.demo.objectives import OBJECTIVES, evaluate

@@ -18,16 +18,16 @@ import tensorflow as tf
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import find_dataset
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from benchmarks.measure import median_values
 from benchmarks.trainings.training import trainer
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.portable.images import decoded
-from replica.trainer.data.records import read_images
 from replica.trainer.data.synthetic import SyntheticSource
 from replica.trainer.framework import Pipeline
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from workloads.data.records import read_images
 
 BATCH = 32
 

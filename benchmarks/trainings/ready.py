@@ -17,9 +17,9 @@ import psutil
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.network.json_files import to_json
-from replica.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from search_space.resnet import resnet
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 
 LONGEST_S = 300.0
 

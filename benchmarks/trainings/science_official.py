@@ -26,13 +26,13 @@ from typing import Any
 
 from aiperf.clock import SystemClock
 from aiperf.facts import EpochFacts, ProgressFacts
-from aiperf.messages import Begin, Phase, TrainRequest
-from replica.datasets.science.ready import recipe_of
-from replica.datasets.science.synthesize import synthesize
+from aiperf.wire.messages import Begin, Phase, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.frameworks import FRAMEWORKS
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads.data.sets import CUBES_A_CUBE
+from workloads.datasets.science.ready import recipe_of
+from workloads.datasets.science.synthesize import synthesize
 from workloads.science import SCIENCE
 
 STEPS = 4

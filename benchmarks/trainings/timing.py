@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from aiperf.messages import Phase, TrainRequest
+from aiperf.wire.messages import Phase, TrainRequest
 from replica.trainer.channel import Reporter
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from aiperf.clock import SystemClock
-from aiperf.messages import Begin
+from aiperf.wire.messages import Begin
 from benchmarks.trainings.timing import TrainClock, request_for
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.contract import DataSource

@@ -1,1 +1,1 @@
-"""The digest that the primary publishes while a run works (`aiperf.digest`)."""
+"""The digest that the primary publishes while a run works (`aiperf.records.digest`)."""

@@ -11,15 +11,15 @@ import contextlib
 import logging
 from collections.abc import Iterable
 
-from aiperf.digest.compiled import over
-from aiperf.digest.entries import Began, Entry, How
-from aiperf.digest.writer import DigestWriter
 from aiperf.errors import StorageError
-from aiperf.history.files import HistoryWriter
-from aiperf.messages import Job, Started
+from aiperf.records.digest.compiled import over
+from aiperf.records.digest.entries import Began, Entry, How
+from aiperf.records.digest.writer import DigestWriter
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.in_order import InOrder, MakeOrdered
 from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.wire.messages import Job, Started
 
 log = logging.getLogger(__name__)
 

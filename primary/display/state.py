@@ -13,7 +13,7 @@ from typing import Literal, Protocol, Self
 from aiperf.cli.quality import best_of_each
 from aiperf.config.sections.run import RunSection
 from aiperf.facts import Measured
-from aiperf.messages import Progress
+from aiperf.wire.messages import Progress
 
 log = logging.getLogger(__name__)
 

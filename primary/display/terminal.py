@@ -23,8 +23,8 @@ from aiperf.cli.quality import qualities_text, target_text
 from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
-from aiperf.messages import Progress
 from aiperf.storage.patience import PASSING
+from aiperf.wire.messages import Progress
 from primary.display.state import Display, ReplicaState, ReplicaView, RunView
 
 LINE_INTERVAL_S = 15.0

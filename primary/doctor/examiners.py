@@ -11,9 +11,9 @@ from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
 from aiperf.examination import BeginExamination, ExamineRequest, read_examination
-from aiperf.message_lines import decode_to_primary, encode
-from aiperf.messages import ClockReply, ClockRequest
 from aiperf.processes import last_lines, python_module
+from aiperf.wire.lines import decode_to_primary, encode
+from aiperf.wire.messages import ClockReply, ClockRequest
 from primary.doctor.evidence import Answer
 from primary.environment import on_node
 from primary.launchers import Launcher, ReplicaProcess, ReplicaSpec
@@ -47,7 +47,7 @@ async def examine_nodes(visit: Visit) -> tuple[dict[int, Answer], dict[int, str]
 
 async def _examine(visit: Visit, replica: int) -> Answer | str:
     module = python_module(
-        "replica.examine",
+        "replica.agent.examine",
         "--replica", str(replica),
         "--share", str(visit.launcher.per_node),
         python=visit.config.environment.python,

@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.messages import ToPrimary
 from aiperf.processes import describe_exit
 from aiperf.run_directory.tenure import Tenure
+from aiperf.wire.messages import ToPrimary
 
 
 @dataclass(frozen=True, slots=True)

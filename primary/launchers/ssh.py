@@ -18,7 +18,7 @@ from aiperf.clock import Clock
 from aiperf.config.placement import nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
-from aiperf.message_lines import MAX_LINE_BYTES
+from aiperf.wire.lines import MAX_LINE_BYTES
 from primary.allocations import allocation_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.nodes.ssh_client import connect

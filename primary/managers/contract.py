@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.messages import Job, Started
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Job, Started
 
 EndReason = Literal["deadline", "interrupted", "no_replicas", "completed"]
 """The reason of the end of a run."""

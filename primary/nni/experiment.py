@@ -24,9 +24,9 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import why_unwritable, write_atomically
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
 from aiperf.processes import SAFE_PATH, last_lines, python_module
+from aiperf.records.files import HistoryReader
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
-from aiperf.history.entries import TrialLedger
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.records.entries import TrialLedger
+from aiperf.records.files import HistoryReader
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 
 

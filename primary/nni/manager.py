@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aiperf.messages import Job, Message, Started
+from aiperf.wire.messages import Job, Message, Started
 from primary.managers.contract import EndReason
 from primary.nni.messages import Clock, Closed, Offer, Value, Wanted
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from aiperf.message_lines import decode
-from aiperf.messages import Message
+from aiperf.wire.lines import decode
+from aiperf.wire.messages import Message
 from primary.managers.contract import EndReason
 
 Value = int | float | str

@@ -19,11 +19,11 @@ import requests
 from nni.runtime.msg_dispatcher_base import MsgDispatcherBase
 from nni.runtime.tuner_command_channel import CommandType
 
-from aiperf.message_lines import encode
-from aiperf.messages import Message
 from aiperf.processes import python_module
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.logs import open_log
+from aiperf.wire.lines import encode
+from aiperf.wire.messages import Message
 from primary.background.outputs import ignore_hangups
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.plain import load, read_plainly

@@ -10,8 +10,8 @@ from typing import TextIO
 
 from aiperf.errors import EXIT_DONE, EXIT_USAGE, RunFailedError, UsageError
 from aiperf.files import write_atomically
-from aiperf.history.reading import read_ledger
 from aiperf.processes import python_module
+from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths, open_run
 
 SERIES = "series.json"

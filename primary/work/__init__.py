@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiperf.config.settings import RunConfig
-from aiperf.history.ledger import Ledger
+from aiperf.records.ledger import Ledger
 from aiperf.registry import Registry
 from primary.work.contract import OpenWorkList, WorkList
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiperf.config.settings import RunConfig
-from aiperf.history.ledger import Ledger
-from aiperf.messages import Finished, Job
+from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import Assignment, next_assignment
+from aiperf.wire.messages import Finished, Job
 from primary.work.resumable import RESUMABLE, Interrupted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from aiperf.config.settings import RunConfig
-from aiperf.history.ledger import Ledger
-from aiperf.messages import Finished, Job
+from aiperf.records.ledger import Ledger
+from aiperf.wire.messages import Finished, Job
 
 
 class WorkList(Protocol):

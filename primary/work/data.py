@@ -26,7 +26,7 @@ def with_data(config: RunConfig) -> RunConfig:
     makes = "make" if science.data_dir is None else "look"
     if makes == "make" or folder.is_dir():
         done = subprocess.run(
-            python_module("replica.datasets.science.ready", str(folder), science.size, makes, *science.workloads),
+            python_module("workloads.datasets.science.ready", str(folder), science.size, makes, *science.workloads),
             stderr=subprocess.PIPE, text=True, errors="replace", check=False,
         )  # fmt: skip
         if done.returncode:

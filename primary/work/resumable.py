@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from aiperf.history.bodies import JobIssued
-from aiperf.messages import Job
+from aiperf.records.bodies import JobIssued
+from aiperf.wire.messages import Job
 
 MAX_RESUMPTIONS = 2
 """A training that is interrupted once more after this many resumptions is given up."""

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 
 from aiperf.config.settings import RunConfig
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
-from aiperf.messages import Finished, Job
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
 from aiperf.seeds import fold_seed
+from aiperf.wire.messages import Finished, Job
 from primary.work.resumable import RESUMABLE, Interrupted
 
 Model = tuple[str, int]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.history.entries import TrialLedger
+from aiperf.records.entries import TrialLedger
 from referee.audit.comparison import (
     Tolerance,
     first_difference,

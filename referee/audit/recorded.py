@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts, Stamped
-from aiperf.history.bodies import JobIssued, TrialStarted
-from aiperf.history.entries import TrialLedger
-from aiperf.messages import InheritedWeights, TrainRequest
+from aiperf.records.bodies import JobIssued, TrialStarted
+from aiperf.records.entries import TrialLedger
 from aiperf.rules.score import errors_of
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import InheritedWeights, TrainRequest
 from analysis.reading.run_data import RunData
 from referee.audit.draws import Claim
+from replica.agent.trial.requests import TrialTraining, train_request
 from replica.trainer.model.weights import epoch_of
-from replica.trial.requests import TrialTraining, train_request
 
 
 @dataclass(frozen=True, slots=True)

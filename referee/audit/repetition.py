@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, TrainerEpoch, TrainRequest
+from aiperf.machine.accelerators import find_accelerators, visible_devices
+from aiperf.machine.node import available_cpus
 from aiperf.run_directory.evidence import read_rows
-from replica.machine.accelerators import find_accelerators, visible_devices
-from replica.machine.node import available_cpus
-from replica.trial.trainer_process import RankSetup, TrainerProcess
+from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
 
 @dataclass(frozen=True, slots=True)

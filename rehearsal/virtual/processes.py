@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import cast
 
-from aiperf.message_lines import encode
-from aiperf.messages import Message, ToPrimary
+from aiperf.wire.lines import encode
+from aiperf.wire.messages import Message, ToPrimary
 from primary.launchers.contract import Exit, ReplicaProcess
 
 Send = Callable[[Message], None]

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
 from aiperf.files import remove, write_atomically
-from aiperf.history.cursor import Cursor
 from aiperf.outside.reading import read_bounded
+from aiperf.records.cursor import Cursor
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import sealed
 from aiperf.storage.patience import is_there

@@ -15,12 +15,12 @@ from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters, Value, read_space
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.history.cursor import Cursor
-from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
+from aiperf.records.cursor import Cursor
 from aiperf.run_directory.paths import RunPaths
 from aiperf.seeds import fold_seed
 from aiperf.storage.patience import is_there
+from aiperf.wire.messages import Job
 from replica.search.knowledge import Knowledge, Training, training_of
 from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations

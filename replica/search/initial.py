@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
 
 
 def is_due(ledger: Ledger, architecture: str, trial: int) -> bool:

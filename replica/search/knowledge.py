@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 from aiperf.config.space import Hyperparameters, Space
 from aiperf.errors import TrialFailedError
-from aiperf.history.cursor import Cursor
 from aiperf.network.architecture import Architecture
+from aiperf.records.cursor import Cursor
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.evidence.contract import Evidence

@@ -10,7 +10,7 @@ from math import inf, isnan
 from typing import Protocol
 
 from aiperf.config.space import Value
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     ReplicaLost,
     ReplicaReady,
@@ -19,10 +19,10 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
-from aiperf.history.lineage import best_quality
-from aiperf.history.records import Record
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import best_quality
+from aiperf.records.record import Record
 
 
 class Start(Protocol):

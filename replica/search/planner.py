@@ -10,8 +10,8 @@ from functools import partial
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import TrialFailedError
-from aiperf.messages import Job
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Job
 from replica.search.candidates import Candidates
 from replica.search.choices import (
     Choices,

@@ -17,13 +17,13 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.frameworks.lean import import_lean
-from aiperf.message_lines import decode_begin, decode_train_request
-from aiperf.messages import UNFIT, TrainRequest
+from aiperf.machine.accelerators import why_unseen
+from aiperf.machine.memory import die_first
+from aiperf.machine.telemetry import start_telemetry
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE
-from replica.machine.accelerators import why_unseen
-from replica.machine.memory import die_first
-from replica.machine.telemetry import start_telemetry
+from aiperf.wire.lines import decode_begin, decode_train_request
+from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import Framework

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from aiperf.clock import Clock
 from aiperf.errors import MessageError
 from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
-from aiperf.message_lines import MAX_LINE_BYTES, encode
-from aiperf.messages import (
+from aiperf.wire.lines import MAX_LINE_BYTES, encode
+from aiperf.wire.messages import (
     Message,
     Phase,
     TrainerDone,

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Batch, Workload

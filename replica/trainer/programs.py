@@ -23,7 +23,7 @@ class RankProgram:
 MakeRankProgram = Callable[[RankSettings, RunConfig], RankProgram]
 """Gives the program of a rank with these settings in this run.
 
-It speaks `aiperf.messages` over a socket.
+It speaks `aiperf.wire.messages` over a socket.
 """
 
 

@@ -19,11 +19,11 @@ from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts, ProgressFacts
 from aiperf.files import keep_others_from_writing, read, write_atomically
-from aiperf.message_lines import decode_begin, decode_train_request
-from aiperf.messages import Begin, TrainRequest
 from aiperf.rules.rounds import out_of_patience
 from aiperf.source_code import source_hash
 from aiperf.storage.patience import PATIENCE
+from aiperf.wire.lines import decode_begin, decode_train_request
+from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel
 from replica.trainer.courses import Course, course_of
 from replica.trainer.settings import RankSettings, framework_variables, read_settings

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ProgressFacts
-from aiperf.messages import Begin, TrainRequest
 from aiperf.rules.rounds import out_of_patience
 from aiperf.run_directory.evidence import hash_weights
+from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.contract import Collective

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replica.micro.operands import make_operands, without_ties
-from replica.micro.reference import reference, relative_error
-from replica.micro.stacks import STACKS, missing
-from replica.micro.stacks.contract import TOLERANCES, Stack, UnsupportedError
-from testing.places import ROOT
+from replica.measure.micro.operands import make_operands, without_ties
+from replica.measure.micro.reference import reference, relative_error
+from replica.measure.micro.stacks import STACKS, missing
+from replica.measure.micro.stacks.contract import TOLERANCES, Stack, UnsupportedError
+from tests.support.places import ROOT
 from workloads.micro.work import Case, Work, gemm, triad
 
 CASES = (

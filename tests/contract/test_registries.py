@@ -19,7 +19,7 @@ from replica.search.tuners import TUNERS
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.programs import TRAINERS
 from replica.trainer.starters import STARTERS
-from testing.places import ROOT
+from tests.support.places import ROOT
 
 TOY = "toy-implementation"
 

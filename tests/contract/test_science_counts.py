@@ -32,11 +32,11 @@ from aiperf.network.layers import (
 from aiperf.network.operations import AIPERF_1, LayerFacts, Operations, count
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
-from replica.counting.keras_operations import count_model
-from replica.counting.profilers import xla
+from replica.measure.counting.keras_operations import count_model
+from replica.measure.counting.profilers import xla
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
-from testing.places import GOLDEN
+from tests.support.places import GOLDEN
 from workloads.networks import NETWORKS, REHEARSAL
 from workloads.science.generation import DCGAN_COS
 from workloads.science.weather import FRCNN_EWA

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from aiperf.errors import UncountedLayerError, UsageError
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import Operations, count
-from replica.counting.keras_operations import count_model
+from replica.measure.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.model_files import load_keras_file
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
-from testing.architectures import architectures
+from tests.support.architectures import architectures
 
 
 def both(architecture: Architecture) -> None:

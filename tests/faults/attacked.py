@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE
-from testing.processes import ask, family
 from tests.faults.grounds.contract import Place
 from tests.faults.watched import Watched
+from tests.support.processes import ask, family
 
 SILENCE_S = 12.0
 """`run.replica_silence` and `replica.trial_silence`: a busy machine is silent for less."""

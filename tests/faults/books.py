@@ -15,9 +15,9 @@ from typing import Any
 
 from aiperf.run_directory.paths import open_run
 from analysis.results.verify import verify
-from testing.processes import words_of
 from tests.faults.attacked import LOOK_S, PATIENCE_S, Attacked
 from tests.faults.recount import operations_total
+from tests.support.processes import words_of
 
 REPORTED = re.compile(r"trial (\d+) completed epoch (\d+)$")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from primary.work.resumable import MAX_RESUMPTIONS
-from replica.datasets.science.synthesize import ScienceRecipe, synthesize
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 Body = Mapping[str, Any]
 """What a record says."""

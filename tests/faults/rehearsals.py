@@ -18,8 +18,8 @@ from pathlib import Path
 from aiperf.cli.lines import say
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import JobIssued, TrialClosed, TrialEnded
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import JobIssued, TrialClosed, TrialEnded
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

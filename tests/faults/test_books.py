@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import HandMadeRun
 from tests.faults.books import overlaps, recorded, reported, unclosed, wrong_ends
 from tests.faults.campaign import parse
 from tests.faults.loads import LOADS
 from tests.faults.recount import operations_total
 from tests.faults.soak import LEAST_SAMPLES, Growth, Sample
+from tests.support.hand_made import HandMadeRun
 from tests.unit.analysis.science.runs import run_of_four
 
 

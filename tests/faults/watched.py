@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from testing.processes import ask, family, lives, processes_with, words_of
 from tests.faults.loads import LOADS, Load
+from tests.support.processes import ask, family, lives, processes_with, words_of
 
 KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 

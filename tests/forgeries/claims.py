@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from aiperf.history.bodies import (
+from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import (
     EpochCompleted,
     JobIssued,
     ProgressMade,
@@ -19,8 +20,7 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialStarted,
 )
-from aiperf.history.records import Record, decode_record, encode_record
-from aiperf.network.architecture import Architecture
+from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.manifest import read_manifest
@@ -28,8 +28,6 @@ from aiperf.run_directory.paths import RunPaths
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen, Morph, Widen, deepen_sites
 from search_space.streams import streams
-from testing.forging import rewrite
-from testing.forging.changes import both, moved, of
 from tests.forgeries.table import (
     Forge,
     Forgery,
@@ -41,6 +39,8 @@ from tests.forgeries.table import (
     same,
     strongly,
 )
+from tests.support.forging import rewrite
+from tests.support.forging.changes import both, moved, of
 
 FIRST, SECOND, PRIMARY, CLONE = "replica-0000-1", "replica-0001-1", "primary-1", "replica-0002-1"
 AN_EPOCH = (EpochCompleted, 3, 7)

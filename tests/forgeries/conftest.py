@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.results.source import RunResult, read_result
-from testing.virtual.official_run import official_run
 from tests.integration.runs.test_virtual_time import run_for_hours
+from tests.support.virtual.official_run import official_run
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     EpochWitnessed,
     ReplicaReady,
@@ -16,11 +16,9 @@ from aiperf.history.bodies import (
     TrialClosed,
     TrialStarted,
 )
-from aiperf.history.records import Record
+from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import without_seal
-from testing.forging import Change, rewrite, unchain
-from testing.forging.changes import both, of
 from tests.forgeries.claims import AN_EPOCH, FIRST, OF_SECOND, PRIMARY, SECOND
 from tests.forgeries.table import (
     Forge,
@@ -33,6 +31,8 @@ from tests.forgeries.table import (
     strongly,
     unheard,
 )
+from tests.support.forging import Change, rewrite, unchain
+from tests.support.forging.changes import both, of
 
 TRIAL = 3
 ROW_BYTES = 16

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.history.bodies import EpochCompleted, EpochWitnessed
-from aiperf.history.records import Record
+from aiperf.records.bodies import EpochCompleted, EpochWitnessed
+from aiperf.records.record import Record
 from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
-from testing.forging import Change, rewrite
+from tests.support.forging import Change, rewrite
 
 STEPS = 358
 """Steps of an epoch of the official run: 1,281,167 images, 8 times 448 a step."""

@@ -12,18 +12,18 @@ import pytest
 
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.history.bodies import RunEnded, RunReleased, RunResumed, TrialClosed, TrialFailed
-from aiperf.history.files import HistoryWriter
-from aiperf.history.records import Record
+from aiperf.records.bodies import RunEnded, RunReleased, RunResumed, TrialClosed, TrialFailed
+from aiperf.records.files import HistoryWriter
+from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.results.source import RunResult
-from testing.forging import rewrite
-from testing.forging.changes import both, of
-from testing.hand_made import HandMadeRun
 from tests.forgeries.claims import CLAIMS, pressed
 from tests.forgeries.files import FILES
 from tests.forgeries.table import Forgery, configure
+from tests.support.forging import rewrite
+from tests.support.forging.changes import both, of
+from tests.support.hand_made import HandMadeRun
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:

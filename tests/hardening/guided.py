@@ -25,7 +25,7 @@ Reader = Callable[[bytes, Path], object]
 
 
 def _records() -> Reader:
-    from aiperf.history.files import decode_lines
+    from aiperf.records.files import decode_lines
 
     return lambda data, _: decode_lines("replica-0000-1.jsonl", enumerate(data.split(b"\n"), start=1))
 
@@ -58,7 +58,7 @@ READERS = {"records": _records, "archives": _archives, "manifests": _manifests}
 def write_seeds(name: str, folder: Path) -> None:
     """Honest input of a reader, which the search changes."""
     from analysis.results.archive import write_archive
-    from testing.hand_made import HandMadeRun
+    from tests.support.hand_made import HandMadeRun
 
     run = HandMadeRun(folder / "run").at(0).release(60).at(1).start_trial(1).at(30).epoch(1, 1).support(60).end(60)
     write_archive(run.paths, folder / "run.tar.gz", {"name": "system"})

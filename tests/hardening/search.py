@@ -15,8 +15,8 @@ from collections import defaultdict
 
 PARSERS = (
     "tests/hardening/archives", "tests/hardening/readers", "tests/hardening/test_documents.py",
-    "tests/hardening/test_settings.py", "tests/unit/aiperf/history", "tests/unit/aiperf/network",
-    "tests/unit/aiperf/test_fuzz.py", "tests/unit/aiperf/test_messages.py",
+    "tests/hardening/test_settings.py", "tests/unit/aiperf/records", "tests/unit/aiperf/network",
+    "tests/unit/aiperf/test_fuzz.py", "tests/unit/aiperf/wire/test_messages.py",
 )  # fmt: skip
 
 EXAMPLES, MOST_EXAMPLES = 1000, 100_000

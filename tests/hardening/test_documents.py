@@ -21,8 +21,8 @@ from primary.importing.yaml_text import MOST_NODES, parse_yaml
 from primary.nodes.answer import NodeAnswer
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.hostlists import expand
-from testing.fuzz import examples
 from tests.hardening.hostile import VALUES, answer, refused
+from tests.support.fuzz import examples
 
 EXAMPLES = examples(60)
 

@@ -17,8 +17,8 @@ from aiperf.config.wording import keys_of
 from aiperf.errors import ConfigError, UsageError
 from aiperf.outside.text import MESSAGE_BYTES, as_message, has_control
 from slurm.script import ScriptRequest, job_script
-from testing.fuzz import examples
 from tests.hardening.hostile import CORPUS, VALUES, answer, refused
+from tests.support.fuzz import examples
 
 EXAMPLES = examples(60)
 

@@ -18,9 +18,9 @@ from aiperf.outside.text import MESSAGE_BYTES, as_message, for_cell, for_json, f
 from analysis.output.frames import csv_text
 from analysis.results.ranking import Row
 from analysis.verbs.results import COLUMNS
-from testing.hand_made import HandMadeRun
-from testing.places import ROOT
 from tests.hardening.hostile import VALUES, answer, harmless
+from tests.support.hand_made import HandMadeRun
+from tests.support.places import ROOT
 
 EVIL = "[/bold]\x1b[2J\n=1+1\u202e"
 SEEN = r"[/bold]\x1b[2J\n=1+1\u202e"

@@ -19,8 +19,8 @@ from aiperf.cli.run_options import read_run_options
 from aiperf.cli.verbs import VERBS
 from aiperf.config.settings import load_config
 from aiperf.errors import ConfigError
-from testing.documentation.commands import Written, commands_in, commands_of, documents, fenced_blocks
-from testing.places import ROOT
+from tests.support.documentation.commands import Written, commands_in, commands_of, documents, fenced_blocks
+from tests.support.places import ROOT
 
 DOCUMENTS = documents()
 CHEAP = (("slurm", "script"), ("config", "show"))

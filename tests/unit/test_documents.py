@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testing.documentation.commands import documents
-from testing.places import ROOT
+from tests.support.documentation.commands import documents
+from tests.support.places import ROOT
 from tools.make_docs import stale
 
 

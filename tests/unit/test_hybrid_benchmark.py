@@ -14,8 +14,8 @@ from analysis.report.build import build_report
 from benchmarks.hybrid import measures
 from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
-from testing.science.hand_made import ScienceRun
-from testing.science.hybrid import whole_training
+from tests.support.science.hand_made import ScienceRun
+from tests.support.science.hybrid import whole_training
 
 
 def report_of(run: ScienceRun) -> measures.Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from testing.places import ROOT
+from tests.support.places import ROOT
 
 
 def git(*words: str) -> list[str]:

@@ -9,10 +9,10 @@ import numpy as np
 from aiperf.config.datasets import Dataset, find_dataset
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_requested
 from aiperf.rules.table import MAXIMUM_ERROR
+from aiperf.wire.messages import TrainRequest
 from workloads.contract import Batch, PerExample, Sums
 
 TOP_1 = PerExample("categorical_accuracy")

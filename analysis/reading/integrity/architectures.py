@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from aiperf.cli.units import GIB
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.damage import Damage
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.damage import Damage
 from analysis.reading.architectures import ArchitectureFacts, Claim
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialIndex
 from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits

@@ -11,10 +11,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from aiperf.config.datasets import IMAGENET, IMAGES
-from aiperf.history.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import EPOCH
-from aiperf.history.lineage import epochs_of_training, qualities_of_training
+from aiperf.records.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import EPOCH
+from aiperf.records.lineage import epochs_of_training, qualities_of_training
 from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, out_of_patience, plan_round
 from analysis.reading.integrity.heard.placed import Placed

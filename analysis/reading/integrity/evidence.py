@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import EpochCompleted, TrialStarted
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
+from aiperf.records.bodies import EpochCompleted, TrialStarted
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.heard.placed import Placed

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from aiperf.config.datasets import IMAGENET
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value, read_space
 from aiperf.errors import ConfigError
-from aiperf.history.bodies import TrialBuilt, TrialStarted
-from aiperf.history.damage import Damage
+from aiperf.records.bodies import TrialBuilt, TrialStarted
+from aiperf.records.damage import Damage
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from aiperf.digest.places import PREFIX
 from aiperf.errors import RecordDamagedError
-from aiperf.history.bodies import JobIssued, RunResumed, TrialStarted
-from aiperf.history.chain import hash_of
-from aiperf.history.cursor import Cursor, parse_cursor
-from aiperf.history.damage import Damage
-from aiperf.history.files import read_from
+from aiperf.records.bodies import JobIssued, RunResumed, TrialStarted
+from aiperf.records.chain import hash_of
+from aiperf.records.cursor import Cursor, parse_cursor
+from aiperf.records.damage import Damage
+from aiperf.records.digest.places import PREFIX
+from aiperf.records.files import read_from
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.digests.check import hashes_in_digest
 from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex

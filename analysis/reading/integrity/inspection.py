@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.damage import Damage
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.manifest import Manifest
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import Architectures, Claim

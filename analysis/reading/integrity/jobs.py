@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiperf.history.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialStarted
-from aiperf.history.damage import Damage
+from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialStarted
+from aiperf.records.damage import Damage
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment, next_assignment
 from analysis.reading.integrity.heard.placed import Placed

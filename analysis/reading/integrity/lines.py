@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aiperf.errors import RecordDamagedError
-from aiperf.history.chain import broken_links, hash_of, link_of
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.scan import Head, Scanner
-from aiperf.history.records import decode_record
+from aiperf.records.chain import broken_links, hash_of, link_of
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.scan import Head, Scanner
+from aiperf.records.record import decode_record
 
 DRIFT_MS = 1
 """Largest difference between two values of UTC minus monotonic clock of one writer.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     AnyBody,
     EpochCompleted,
     GroupExchanged,
@@ -19,8 +19,8 @@ from aiperf.history.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import TRIAL, EpochColumns, blocks_of
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import TRIAL, EpochColumns, blocks_of
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords, placed_epochs
 

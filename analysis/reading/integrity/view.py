@@ -13,7 +13,8 @@ from aiperf.config.datasets import IMAGENET, IMAGES
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
-from aiperf.history.bodies import (
+from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import (
     AnyBody,
     EpochCompleted,
     EpochWitnessed,
@@ -27,12 +28,11 @@ from aiperf.history.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import EPOCH, PLACE, TIME, EpochColumns
-from aiperf.history.decoding.scan import PhaseColumns
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record
-from aiperf.network.architecture import Architecture
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import EPOCH, PLACE, TIME, EpochColumns
+from aiperf.records.decoding.scan import PhaseColumns
+from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record
 from aiperf.run_directory.manifest import Manifest
 from analysis.reading.columns import Numbers
 from analysis.reading.integrity.heard.columns import WitnessColumns

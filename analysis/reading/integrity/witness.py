@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.history.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
-from aiperf.history.damage import Damage
-from aiperf.history.decoding.epochs import EPOCH, PLACE, TIME, TRIAL
-from aiperf.messages import CANCELLED
+from aiperf.records.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
+from aiperf.records.damage import Damage
+from aiperf.records.decoding.epochs import EPOCH, PLACE, TIME, TRIAL
+from aiperf.wire.messages import CANCELLED
 from analysis.reading.columns import Numbers
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.heard.witnesses import Witnessed

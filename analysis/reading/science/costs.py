@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aiperf.errors import AiperfError, UncountedLayerError
-from aiperf.history.bodies import WorkloadStarted
-from aiperf.history.damage import Damage
-from aiperf.history.ledger import Ledger
 from aiperf.network.operations import KERNEL_KINDS, LayerCount, NetworkCount, Operations, count
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
+from aiperf.records.bodies import WorkloadStarted
+from aiperf.records.damage import Damage
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aiperf.facts import EpochFacts
-from aiperf.history.bodies import WorkloadStarted
+from aiperf.records.bodies import WorkloadStarted
 
 
 def measured_of(facts: EpochFacts, body: WorkloadStarted) -> dict[str, float | None]:

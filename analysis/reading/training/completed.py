@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.history.bodies import EpochCompleted, TrialEnded, TrialFailed, TrialStarted
-from aiperf.history.decoding.epochs import (
+from aiperf.records.bodies import EpochCompleted, TrialEnded, TrialFailed, TrialStarted
+from aiperf.records.decoding.epochs import (
     CORRECT,
     EPOCH,
     EVALUATED,

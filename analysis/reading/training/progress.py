@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from aiperf.facts import ProgressFacts, Stamped
-from aiperf.history.bodies import ProgressMade
-from aiperf.history.decoding.epochs import EpochColumns
-from aiperf.history.decoding.ranges import OF_FIELD
-from aiperf.history.records import Record, checked_record
+from aiperf.records.bodies import ProgressMade
+from aiperf.records.decoding.epochs import EpochColumns
+from aiperf.records.decoding.ranges import OF_FIELD
+from aiperf.records.record import Record, checked_record
 from analysis.reading.columns import Marks, Numbers
 from analysis.reading.integrity.bounds import images_of_epoch
 from analysis.reading.integrity.heard.columns import WitnessColumns

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.facts import UNCLASSIFIED
-from aiperf.history.decoding.epochs import CORRECT, EPOCH, EVALUATED, TIME, TRAINED
-from aiperf.history.entries import TrialLedger
-from aiperf.history.ledger import Ledger
 from aiperf.network.operations import Operations
+from aiperf.records.decoding.epochs import CORRECT, EPOCH, EVALUATED, TIME, TRAINED
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
 from aiperf.rules.score import TrialWork
 from aiperf.rules.work import NEVER, WorkColumns
 from analysis.reading.columns import Numbers

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
-from aiperf.history.bodies import GroupExchanged, ServerServed
-from aiperf.history.entries import TrialLedger
+from aiperf.records.bodies import GroupExchanged, ServerServed
+from aiperf.records.entries import TrialLedger
 from analysis.reading.run_data import RunData
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart, StalenessPart
 

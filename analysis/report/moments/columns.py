@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.history.decoding.scan import PHASES
-from aiperf.history.entries import ReplicaLedger
+from aiperf.records.decoding.scan import PHASES
+from aiperf.records.entries import ReplicaLedger
 
 DOWN = "down"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from aiperf.history.bodies import TrialStarted, WorkloadStarted
+from aiperf.records.bodies import TrialStarted, WorkloadStarted
 from aiperf.rules.work import cumulative
 from analysis.report.rates.stretches import Pieces, Stretch, Stretches
 

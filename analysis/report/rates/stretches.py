@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.history.decoding.epochs import blocks_of
+from aiperf.records.decoding.epochs import blocks_of
 from aiperf.rules.work import Exact, Numbers, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.moments.columns import code, moments_of

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aiperf.errors import AiperfError
-from aiperf.history.bodies import TrialStarted, WorkloadStarted
 from aiperf.network.operations import LayerCount, NetworkCount, count
 from aiperf.network.roofline import Bound, ImageTimes, Peaks, bound_of, image_times
+from aiperf.records.bodies import TrialStarted, WorkloadStarted
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData

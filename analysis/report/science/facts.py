@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aiperf.history.entries import TrialLedger
+from aiperf.records.entries import TrialLedger
 from aiperf.rules.science import Cost, ScienceFacts, WorkloadFacts
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import PhysicsPart

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 
 from aiperf.facts import EpochFacts
-from aiperf.history.bodies import WorkloadStarted
-from aiperf.history.entries import TrialLedger
+from aiperf.records.bodies import WorkloadStarted
+from aiperf.records.entries import TrialLedger
 from analysis.reading.run_data import RunData
 from analysis.reading.science.quality import known_of, measured_of, reaches_target
 

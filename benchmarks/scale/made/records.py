@@ -11,11 +11,7 @@ from pathlib import Path
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import load_config
-from aiperf.digest.compiled import over
-from aiperf.digest.entries import Began, Entry, Opened, encode_entry, next_hash
-from aiperf.digest.places import cursor_at
-from aiperf.digest.writer import DigestWriter
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     AnyBody,
     EpochCompleted,
     EpochWitnessed,
@@ -29,9 +25,13 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialStarted,
 )
-from aiperf.history.chain import first_link, hash_of
-from aiperf.history.cursor import Cursor
-from aiperf.history.records import Record, encode_record
+from aiperf.records.chain import first_link, hash_of
+from aiperf.records.cursor import Cursor
+from aiperf.records.digest.compiled import over
+from aiperf.records.digest.entries import Began, Entry, Opened, encode_entry, next_hash
+from aiperf.records.digest.places import cursor_at
+from aiperf.records.digest.writer import DigestWriter
+from aiperf.records.record import Record, encode_record
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment

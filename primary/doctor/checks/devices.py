@@ -20,7 +20,7 @@ def check_devices(evidence: Evidence) -> list[Finding]:
 
 
 def _said(facts: Examination, chosen: str) -> Said:
-    title, again = TITLES[chosen], f"python -m replica.examine.framework {chosen} (on the node, for its messages)"
+    title, again = TITLES[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
         return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:

@@ -11,8 +11,8 @@ from aiperf.clock import Clock
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
-from aiperf.message_lines import MAX_LINE_BYTES
 from aiperf.processes import last_lines, python_module
+from aiperf.wire.lines import MAX_LINE_BYTES
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.ray.calls import CHUNK_BYTES, Callee
 

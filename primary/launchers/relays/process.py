@@ -7,8 +7,8 @@ import contextlib
 from pathlib import Path
 
 from aiperf.errors import MessageError
-from aiperf.message_lines import MAX_LINE_BYTES
 from aiperf.processes import KILL_TIMEOUT_S, end_group
+from aiperf.wire.lines import MAX_LINE_BYTES
 from primary.launchers.contract import Exit
 from primary.launchers.relays.remote import BEGINNING, EXIT, INPUT, OUTPUT, TERMINATE
 from primary.launchers.relays.rendezvous import Channel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aiperf.history.cursor import Cursor
+from aiperf.records.cursor import Cursor
 from replica.search.outcomes import OutcomeTable, Start
 
 

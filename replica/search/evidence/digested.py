@@ -13,14 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
-from aiperf.digest.entries import Began, How, Over
-from aiperf.digest.places import head_name
-from aiperf.digest.reader import DigestReader, Line
 from aiperf.errors import RecordDamagedError
-from aiperf.history.bodies import RunResumed, TrialEnded
-from aiperf.history.cursor import Cursor
-from aiperf.history.fencing import PRIMARY
-from aiperf.history.records import decode_record
+from aiperf.records.bodies import RunResumed, TrialEnded
+from aiperf.records.cursor import Cursor
+from aiperf.records.digest.entries import Began, How, Over
+from aiperf.records.digest.places import head_name
+from aiperf.records.digest.reader import DigestReader, Line
+from aiperf.records.fencing import PRIMARY
+from aiperf.records.record import decode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import with_patience
 from replica.search.outcomes import Outcome, OutcomeTable, Start
@@ -173,7 +173,7 @@ class DigestEvidence:
         )
 
     def _of_training(self, trial: int) -> dict[int, float | None]:
-        """The epochs that made a trial's weights, as `aiperf.history.lineage` finds them."""
+        """The epochs that made a trial's weights (`aiperf.records.lineage`)."""
         epochs: dict[int, float | None] = {}
         for known in reversed(list(self._chain(trial))):
             own = known.measured

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from aiperf.errors import DigestDamagedError
-from aiperf.history.cursor import Cursor
-from aiperf.history.files import HistoryReader
+from aiperf.records.cursor import Cursor
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from replica.search.evidence.contract import Evidence
 from replica.search.evidence.digested import of_digest

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
-from aiperf.history.bodies import TrialStarted
-from aiperf.history.cursor import Cursor
-from aiperf.history.entries import TrialLedger
-from aiperf.history.files import Batch
-from aiperf.history.ledger import Ledger
-from aiperf.history.lineage import qualities_of_training
+from aiperf.records.bodies import TrialStarted
+from aiperf.records.cursor import Cursor
+from aiperf.records.entries import TrialLedger
+from aiperf.records.files import Batch
+from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import qualities_of_training
 from replica.search.initial import is_due
 from replica.search.outcomes import Outcomes, OutcomeTable, Start
 

@@ -11,9 +11,9 @@ COLLECTIVES: Registry[Callable[[int], Collective]] = Registry(
     "collective",
     {
         "alone": "replica.trainer.collectives.alone:AloneCollective",
-        "horovod": "replica.trainer.tensorflow.horovod:HorovodCollective",
-        "jax": "replica.trainer.jax.collective:JaxCollective",
-        "torch": "replica.trainer.torch.collective:TorchCollective",
+        "horovod": "replica.trainer.frameworks.tensorflow.horovod:HorovodCollective",
+        "jax": "replica.trainer.frameworks.jax.collective:JaxCollective",
+        "torch": "replica.trainer.frameworks.torch.collective:TorchCollective",
     },
 )
 """Each is called with the number of ranks.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiperf.messages import TrainRequest
 from aiperf.registry import Registry
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.courses.contract import Course, OpenCourse
 
 COURSES: Registry[OpenCourse] = Registry(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aiperf.config.datasets import Dataset, find_dataset
 from aiperf.facts import EpochFacts
-from aiperf.messages import TrainRequest
 from aiperf.network.json_files import read_requested
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.courses.contract import accuracy_after
 
 

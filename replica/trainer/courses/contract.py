@@ -6,7 +6,7 @@ import math
 from typing import Protocol
 
 from aiperf.facts import EpochFacts
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 
 
 class Course(Protocol):

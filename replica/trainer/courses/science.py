@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.courses.contract import accuracy_after
 from workloads.data import find_set
 from workloads.data.sets import ScienceSet

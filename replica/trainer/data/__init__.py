@@ -7,8 +7,8 @@ from pathlib import Path
 from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import DIGITS, Dataset
 from aiperf.errors import DatasetError
-from aiperf.messages import TrainRequest
 from aiperf.registry import Registry
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import DataSource
 from workloads.data.sets import ScienceSet
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 
 Batches = Iterator[tuple[Any, Any]]
 """Pairs of inputs and targets, float32: images (N, H, W, 3), normalised, and labels (N, classes).

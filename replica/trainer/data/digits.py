@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.datasets import DIGITS, Dataset
 from aiperf.config.fingerprints import image_entry, overall_fingerprint
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
 SPLIT = Path(__file__).with_name("digits_split.json")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, read_dataset_manifest, read_index
 from aiperf.config.datasets import Dataset
 from aiperf.errors import DatasetError
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import RankShare
 

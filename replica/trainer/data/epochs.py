@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 
 

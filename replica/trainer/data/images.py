@@ -14,7 +14,7 @@ import tensorflow as tf
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.recipe import CROP_AREA, CROP_ASPECT, CROP_ATTEMPTS, DEVIATION, MEAN, SHORT_SIDE
 

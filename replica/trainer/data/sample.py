@@ -15,10 +15,10 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, DatasetManifes
 from aiperf.config.datasets import DIGITS, REGISTERED, Dataset
 from aiperf.config.fingerprints import SortedEntries, entries_name, image_entry
 from aiperf.errors import DatasetError
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import RankShare
-from replica.trainer.data.records import read_images
+from workloads.data.records import read_images
 
 SAMPLED_IMAGES = 1000
 """Images of each split that all ranks compare together."""

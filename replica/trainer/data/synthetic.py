@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from aiperf.config.datasets import Dataset
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
 TRAIN_SEED, VALIDATION_SEED = 1, 2

@@ -12,7 +12,7 @@ from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.directories import Shards
 from replica.trainer.data.images import checked, train_dataset, validation_dataset
 from replica.trainer.data.portable.recipe import BLOCK, OPEN_SHARDS
-from replica.trainer.data.records import pieces
+from workloads.data.records import pieces
 
 READ_BUFFER_BYTES = 8 << 20
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.facts import EpochFacts, ServerFacts
-from aiperf.messages import Begin
+from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoints
 from replica.trainer.framework import CompiledSteps

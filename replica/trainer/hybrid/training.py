@@ -11,7 +11,7 @@ import numpy as np
 
 from aiperf.clock import Clock
 from aiperf.facts import ExchangeFacts, ProgressFacts
-from aiperf.messages import Begin
+from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.board import Exchanged

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 
 
 def linear_decay(initial: float, max_epochs: int, steps_per_epoch: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.model.optimisers import without_state
 from workloads.science.contract import Schedule
 

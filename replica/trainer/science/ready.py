@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts
-from aiperf.messages import Begin, TrainRequest
 from aiperf.source_code import source_hash
+from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from aiperf.machine.accelerators import find_accelerators, node_accelerators, visible_devices, why_unseen
+from aiperf.machine.vendors import VENDORS, Vendor, vendor_of_node
+from aiperf.machine.vendors.kernel import Kernel
+from aiperf.machine.vendors.nvidia import FIELDS
 from aiperf.rules.devices import find_device
-from replica.machine.accelerators import find_accelerators, node_accelerators, visible_devices, why_unseen
-from replica.machine.vendors import VENDORS, Vendor, vendor_of_node
-from replica.machine.vendors.kernel import Kernel
-from replica.machine.vendors.nvidia import FIELDS
-from testing.driver import FakeDriver
+from tests.support.driver import FakeDriver
 
 Install = Callable[[pytest.MonkeyPatch, Path], None]
 

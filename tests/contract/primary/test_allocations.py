@@ -13,8 +13,8 @@ from primary.allocations import ALLOCATIONS, Allocation, allocation_of, find_all
 from primary.launchers import make_launcher
 from primary.launchers.relays.starters import STARTERS
 from primary.launchers.slurm import SlurmLauncher
-from testing.hand_made import ManualClock
-from testing.hosts.allocations import CANNED, Environment, enter, job_of
+from tests.support.hand_made import ManualClock
+from tests.support.hosts.allocations import CANNED, Environment, enter, job_of
 
 HOSTS = ("node3", "node1", "node2")
 
@@ -56,7 +56,7 @@ DAMAGED: dict[str, dict[str, tuple[Environment, str]]] = {
 def scheduler(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if not {name} <= CANNED.keys() & WORDS.keys() & DAMAGED.keys():
-        pytest.fail(f"scheduler {name!r} is registered, but has no canned job: see testing/hosts/allocations.py")
+        pytest.fail(f"scheduler {name!r} is registered, but has no canned job: see tests/support/hosts/allocations.py")
     return name
 
 

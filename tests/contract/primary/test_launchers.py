@@ -16,11 +16,11 @@ from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
 from primary.launchers import LAUNCHERS, Exit, Launcher, ReplicaSpec, make_launcher
 from primary.launchers.relays.starters import STARTERS
-from testing.hosts.allocations import enter, job_of
-from testing.hosts.ray_cluster import RayNodes
-from testing.hosts.sshd import Hosts
-from testing.processes import lives
-from testing.runs import wait_for
+from tests.support.hosts.allocations import enter, job_of
+from tests.support.hosts.ray_cluster import RayNodes
+from tests.support.hosts.sshd import Hosts
+from tests.support.processes import lives
+from tests.support.runs import wait_for
 
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 STUBBORN = (

@@ -14,10 +14,14 @@ from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
-from aiperf.history.bodies import AnyBody, JobIssued, RunEnded, TrialClosed
-from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.message_lines import decode_to_agent, encode
-from aiperf.messages import (
+from aiperf.network.operations import count
+from aiperf.records.bodies import AnyBody, JobIssued, RunEnded, TrialClosed
+from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.run_directory.claim import Claim, find_holder
+from aiperf.run_directory.manifest import write_manifest
+from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.lines import decode_to_agent, encode
+from aiperf.wire.messages import (
     CANCELLED,
     Cancel,
     ClockReply,
@@ -29,10 +33,6 @@ from aiperf.messages import (
     Started,
     Stop,
 )
-from aiperf.network.operations import count
-from aiperf.run_directory.claim import Claim, find_holder
-from aiperf.run_directory.manifest import write_manifest
-from aiperf.run_directory.paths import RunPaths
 from primary.conduct import Companion
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher

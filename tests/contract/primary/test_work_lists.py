@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     AnyBody,
     JobIssued,
     ReplicaReady,
@@ -18,11 +18,11 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record
-from aiperf.messages import Finished, Job
+from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record
+from aiperf.wire.messages import Finished, Job
 from primary.work import WORK_LISTS, OpenWorkList, WorkList
-from testing.trainings.jobs import take
+from tests.support.trainings.jobs import take
 
 CONFIG = load_config(
     overrides={

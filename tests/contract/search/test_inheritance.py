@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import InheritedWeights
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, MaxPool, ReLU
 from aiperf.network.operations import count
-from replica.counting.keras_operations import count_model
+from aiperf.wire.messages import InheritedWeights
+from replica.measure.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.weights import inherited, load, read_model, save, write_model
 from search_space.inheritance import Weights, inherit

@@ -14,7 +14,7 @@ import pytest
 from replica.trainer.collectives import COLLECTIVES
 from replica.trainer.collectives.place import meeting_point
 from replica.trainer.starters import STARTERS, RankRequest
-from testing.trainings.installed import need_frameworks
+from tests.support.trainings.installed import need_frameworks
 
 RANKS = {
     "alone": ("none", 1, "tensorflow"),

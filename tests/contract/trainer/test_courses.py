@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from aiperf.messages import TrainRequest
 from aiperf.network.json_files import to_json
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.courses import COURSES, course_of
 from replica.trainer.courses.contract import Course
 from search_space.resnet import resnet
-from testing.trainings.requests import request_for
-from testing.trainings.science import COUNTS, make_science
+from tests.support.trainings.requests import request_for
+from tests.support.trainings.science import COUNTS, make_science
 
 EPOCHS = 5
 

@@ -16,20 +16,20 @@ from aiperf.config.dataset_manifest import FileEntry, read_dataset_manifest
 from aiperf.config.datasets import REGISTERED, find_dataset
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
-from replica.datasets.check import describe
-from replica.datasets.shards import Image, read_shard, write_shard
 from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.epochs import Epochs
 from replica.trainer.data.images import train_image, validation_image
 from replica.trainer.data.portable import images as portable
 from replica.trainer.data.portable.recipe import DEVIATION, MEAN
-from replica.trainer.data.records import pieces
 from replica.trainer.data.sample import fingerprint_of
-from testing.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
-from testing.trainings.requests import request_for
-from testing.trainings.science import make_science
+from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
+from tests.support.trainings.requests import request_for
+from tests.support.trainings.science import make_science
 from workloads.data import find_set
+from workloads.data.records import pieces
+from workloads.datasets.check import describe
+from workloads.datasets.shards import Image, read_shard, write_shard
 
 SCIENCE = {
     "hep": "hep", "ewa": "ewa", "ewa-semi": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos",

@@ -15,8 +15,8 @@ import pytest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, ConvTranspose, Dense, Dropout, Flatten, InputArray, LeakyReLU
-from replica.profile.networks import NETWORK_STEPS
-from testing.places import ROOT
+from replica.measure.profile.networks import NETWORK_STEPS
+from tests.support.places import ROOT
 
 VOLUMES = Architecture(
     (
@@ -41,8 +41,8 @@ keras = import_lean("keras")
 import numpy as np
 from pathlib import Path
 from aiperf.network.json_files import read_architecture
-from replica.profile.networks import NETWORK_STEPS
-from replica.profile.networks.batches import RandomBatches
+from replica.measure.profile.networks import NETWORK_STEPS
+from replica.measure.profile.networks.batches import RandomBatches
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser

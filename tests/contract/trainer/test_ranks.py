@@ -18,23 +18,23 @@ from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import (
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.run_directory.evidence import read_rows
+from aiperf.wire.messages import (
     Begin,
     FromTrainer,
     TrainerEpoch,
     TrainerProgress,
     TrainRequest,
 )
-from aiperf.network.architecture import Architecture, Node
-from aiperf.network.json_files import to_json
-from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
-from aiperf.run_directory.evidence import read_rows
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.needs import need
-from testing.processes import ask, processes_with, words_of
-from testing.trainings.installed import need_frameworks
+from tests.support.needs import need
+from tests.support.processes import ask, processes_with, words_of
+from tests.support.trainings.installed import need_frameworks
 
 # Without batch normalisation, whose statistics are those of a rank's own images.
 PLAIN = Architecture(
@@ -233,7 +233,7 @@ def test_the_end_of_another_rank_is_recognised_in_the_errors_of_every_library(me
 
 
 def test_a_horovod_without_mpi_is_named_before_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from replica.trainer.tensorflow.horovod import HorovodCollective
+    from replica.trainer.frameworks.tensorflow.horovod import HorovodCollective
 
     monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
     monkeypatch.setattr("horovod.tensorflow.mpi_built", lambda: False)

@@ -13,13 +13,13 @@ import pytest
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
 from aiperf.network.json_files import to_json
 from aiperf.run_directory.evidence import hash_rows, hash_weights, read_rows
+from aiperf.wire.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.model.weights import epoch_of, load
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.trainings.requests import request_for
 from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
+from tests.support.trainings.requests import request_for
 
 
 async def killed_in_epoch_3(config: RunConfig, request: TrainRequest, log: Path, begin: Begin) -> list[EpochFacts]:

@@ -17,12 +17,12 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Dense, Flatten, InputArray, Reshape, RoiAlign, ShapeError
 from aiperf.network.operations import Operations, count
 from aiperf.network.science import SCIENCE_1
-from replica.counting.keras_operations import count_model
+from replica.measure.counting.keras_operations import count_model
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
 from replica.trainer.model.roi_align import RoiAligned
-from testing.places import ROOT
+from tests.support.places import ROOT
 
 Array = NDArray[np.float32]
 

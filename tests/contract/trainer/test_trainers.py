@@ -20,7 +20,11 @@ from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import (
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.json_files import to_json
+from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.source_code import source_hash
+from aiperf.wire.messages import (
     Begin,
     FromTrainer,
     InheritedWeights,
@@ -30,15 +34,11 @@ from aiperf.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from aiperf.network.architecture import Architecture, Node
-from aiperf.network.json_files import to_json
-from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
-from aiperf.source_code import source_hash
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.programs import TRAINERS
-from replica.trial.trainer_process import RankSetup, TrainerProcess
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
-from testing.processes import all_end
+from tests.support.processes import all_end
 
 TINY = Architecture(
     (
@@ -250,8 +250,8 @@ ORPHAN = """
 import asyncio, sys
 from pathlib import Path
 from aiperf.config.settings import RunConfig
-from aiperf.messages import Begin, TrainerEpoch, TrainRequest
-from replica.trial.trainer_process import RankSetup, TrainerProcess
+from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
 async def main():
     setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))

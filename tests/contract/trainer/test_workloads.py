@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from aiperf.errors import TrialFailedError
-from aiperf.messages import TrainRequest
 from aiperf.network.json_files import to_json
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import build_model
 from search_space.resnet import resnet
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads import DEFAULT_WORKLOAD, WORKLOADS
 from workloads.classification.workload import CLASSIFICATION
 from workloads.contract import PerExample, Sums

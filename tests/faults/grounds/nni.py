@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from testing.hand_made import free_port
 from tests.faults.grounds.contract import Place
+from tests.support.hand_made import free_port
 
 
 class Nni:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testing.hosts.sshd import start_hosts
 from tests.faults.grounds.contract import Place, missing_programs
+from tests.support.hosts.sshd import start_hosts
 
 HOSTS = 3
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from testing.places import until_the_end
 from tests.faults.attacked import Attacked
 from tests.faults.grounds.contract import missing_programs
+from tests.support.places import until_the_end
 
 LONGEST_STEP_S = 3600
 EPOCHS = 4

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import psutil
 
-from testing.processes import ask, lives
 from tests.faults.attacked import Attacked
+from tests.support.processes import ask, lives
 
 
 def inode(path: Path) -> tuple[int, int]:

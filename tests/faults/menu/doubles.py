@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from testing.processes import ask
 from tests.faults.attacked import Attacked
+from tests.support.processes import ask
 
 
 class DoubleResume:

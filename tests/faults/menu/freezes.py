@@ -7,8 +7,8 @@ import signal
 import time
 from typing import ClassVar
 
-from testing.processes import ask, lives
 from tests.faults.attacked import SILENCE_S, Attacked
+from tests.support.processes import ask, lives
 
 OTHERS_EPOCHS = 2
 """Others complete this many meanwhile."""

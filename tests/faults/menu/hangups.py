@@ -6,8 +6,8 @@ import random
 import signal
 from typing import ClassVar
 
-from testing.processes import ask
 from tests.faults.attacked import Attacked
+from tests.support.processes import ask
 
 EPOCHS = 2
 """Completed afterwards."""

@@ -23,8 +23,6 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.results import archive as archives
 from analysis.results.archive import LEAST_LIMIT, write_archive
 from analysis.results.source import RunResult, opened_run, read_result, try_result
-from testing.fuzz import examples, refusal
-from testing.hand_made import HandMadeRun
 from tests.hardening.archives.hostile import (
     ADDED,
     bomb,
@@ -36,6 +34,8 @@ from tests.hardening.archives.hostile import (
     twice,
     with_members,
 )
+from tests.support.fuzz import examples, refusal
+from tests.support.hand_made import HandMadeRun
 
 
 @pytest.fixture(scope="module")

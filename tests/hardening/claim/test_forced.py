@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testing.hand_made import aiperf
-from testing.runs import begin, count_epochs, history, nothing_is_left, report, wait_for, wait_for_epochs
 from tests.faults.recount import operations_total, read_lines
+from tests.support.hand_made import aiperf
+from tests.support.runs import begin, count_epochs, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 @contextmanager

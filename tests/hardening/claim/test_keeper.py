@@ -14,7 +14,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.disk import Disk
 from primary.background import keeper as module
 from primary.background.keeper import ClaimKeeper
-from testing.hand_made import ManualClock
+from tests.support.hand_made import ManualClock
 
 
 class Hanging(Disk):

@@ -16,8 +16,8 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.claim import Claim
-from testing.needs import need
-from testing.runs import wait_for
+from tests.support.needs import need
+from tests.support.runs import wait_for
 
 ROOT = str(Path(__file__).parents[3])
 TAKES = (

@@ -13,13 +13,13 @@ from pathlib import Path
 from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest, read_index
 from analysis.results.archive import write_archive
 from analysis.results.source import read_result
-from replica.datasets.check import check
-from replica.datasets.prepare import JOURNAL_NAME, prepare
-from replica.datasets.sources import ImageSource, Place, open_source
-from testing.hand_made import HandMadeRun
 from tests.hardening.archives import hostile
 from tests.hardening.corpus.case import Case, changed, complaint, variants
 from tests.hardening.readers import test_data_sets as data
+from tests.support.hand_made import HandMadeRun
+from workloads.datasets.check import check
+from workloads.datasets.prepare import JOURNAL_NAME, prepare
+from workloads.datasets.sources import ImageSource, Place, open_source
 
 
 @functools.cache

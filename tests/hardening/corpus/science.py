@@ -14,14 +14,14 @@ import h5py
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME
 from aiperf.errors import DatasetError
-from replica.datasets.science.check import check
-from replica.datasets.science.universes import cut
-from testing.trainings.science import SIZES, make_file, rows_of
 from tests.hardening.corpus.case import Case, complaint, variants
+from tests.support.trainings.science import SIZES, make_file, rows_of
 from tests.unit.workloads.data.test_formats import HOSTILE
 from tests.unit.workloads.data.test_records import RECORDS, record
 from workloads.data import find_set
 from workloads.data.examine import examine_file
+from workloads.datasets.science.check import check
+from workloads.datasets.science.universes import cut
 
 FILE = {"name": "climo_1979.h5", "images": 1, "size_bytes": 1, "sha256": "0" * 64}
 GOOD: dict[str, Any] = {

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testing.hand_made import SIMULATED, free_port
-from testing.outsiders.strangers import open_folder
-from testing.portal import Portal
-from testing.processes import family
-from testing.runs import AT_RANDOM, nothing_is_left, wait_for_epochs
+from tests.support.hand_made import SIMULATED, free_port
+from tests.support.outsiders.strangers import open_folder
+from tests.support.portal import Portal
+from tests.support.processes import family
+from tests.support.runs import AT_RANDOM, nothing_is_left, wait_for_epochs
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from aiperf.run_directory.ownership import foreign_hands
-from testing.hand_made import SIMULATED, HandMadeRun, aiperf
-from testing.outsiders.listeners import local_names
-from testing.outsiders.strangers import NOBODY, all_that_comes, as_nobody, need_root
-from testing.places import ROOT
-from testing.runs import wait_for
 from tests.hardening.nobody.conftest import LiveRun, environment_in
+from tests.support.hand_made import SIMULATED, HandMadeRun, aiperf
+from tests.support.outsiders.listeners import local_names
+from tests.support.outsiders.strangers import NOBODY, all_that_comes, as_nobody, need_root
+from tests.support.places import ROOT
+from tests.support.runs import wait_for
 
 
 def below(folder: Path) -> Iterator[Path]:

@@ -15,18 +15,18 @@ import psutil
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.messages import Begin, TrainerEpoch, TrainRequest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Dense, Flatten, Input
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.needs import need
-from testing.outsiders.listeners import documented, listeners
-from testing.outsiders.strangers import as_nobody, need_root
-from testing.outsiders.strangers import ask as ask_page
-from testing.processes import ask, family, words_of
-from testing.runs import count_epochs, wait_for
+from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from tests.hardening.nobody.conftest import LiveRun
+from tests.support.needs import need
+from tests.support.outsiders.listeners import documented, listeners
+from tests.support.outsiders.strangers import as_nobody, need_root
+from tests.support.outsiders.strangers import ask as ask_page
+from tests.support.processes import ask, family, words_of
+from tests.support.runs import count_epochs, wait_for
 
 SMALL = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)), Node("fc", Dense(10), ("flat",))))
 

@@ -19,9 +19,9 @@ from nni.runtime.trial_command_channel.v3 import TrialCommandChannelV3
 from websockets.sync.server import ServerConnection, serve
 
 from primary.nni.plain import read_plainly
-from testing.outsiders.strangers import as_nobody, ask, need_root
-from testing.processes import command
 from tests.hardening.nobody.conftest import LiveRun
+from tests.support.outsiders.strangers import as_nobody, ask, need_root
+from tests.support.processes import command
 
 API = "/api/v1/nni"
 UPGRADE = {

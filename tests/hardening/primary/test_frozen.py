@@ -7,8 +7,17 @@ import subprocess
 import time
 from pathlib import Path
 
-from testing.hand_made import aiperf
-from testing.runs import AT_RANDOM, agents, begin, count_epochs, history, nothing_is_left, wait_for, wait_for_epochs
+from tests.support.hand_made import aiperf
+from tests.support.runs import (
+    AT_RANDOM,
+    agents,
+    begin,
+    count_epochs,
+    history,
+    nothing_is_left,
+    wait_for,
+    wait_for_epochs,
+)
 
 SILENCE = ("--set", "run.replica_silence=3s", *AT_RANDOM)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testing.hand_made import SIMULATED, aiperf
-from testing.hosts.sshd import Hosts
-from testing.runs import AT_RANDOM, nothing_is_left, report
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.hosts.sshd import Hosts
+from tests.support.runs import AT_RANDOM, nothing_is_left, report
 
 
 def test_a_proxy_command_that_is_not_there_costs_the_replica_of_its_host(ssh_hosts: Hosts, tmp_path: Path) -> None:

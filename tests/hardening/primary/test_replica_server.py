@@ -11,17 +11,17 @@ import pytest
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, StorageError
-from aiperf.history.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
-from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.messages import Job, ToPrimary
+from aiperf.records.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
+from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Job, ToPrimary
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers.contract import EndReason
 from primary.native import NativeManager
 from primary.work.automl import AutomlRounds
 from rehearsal.virtual.processes import VirtualProcess
-from testing.virtual.conduct import conduct_virtually
-from testing.virtual.time import InProcessLauncher
+from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.time import InProcessLauncher
 
 
 def configured(**settings: object) -> RunConfig:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from aiperf.history.reading import read_ledger
+from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
-from testing.hand_made import SIMULATED, aiperf
-from testing.processes import ask, family, lives
-from testing.runs import AT_RANDOM, history, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.processes import ask, family, lives
+from tests.support.runs import AT_RANDOM, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 UNSEARCHED = (*SIMULATED, *AT_RANDOM, "--no-page")
 

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest, read_index
-from replica.datasets.check import check, describe, stray_files
-from replica.datasets.devkit.synsets import GROUND_TRUTH, META
-from replica.datasets.prepare import JOURNAL_NAME, prepare
-from replica.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, ImageSource, Place, open_source
-from testing.fuzz import examples, refusal
 from tests.hardening.archives.hostile import ADDED, END, extended, plain, record, sized
+from tests.support.fuzz import examples, refusal
+from workloads.datasets.check import check, describe, stray_files
+from workloads.datasets.devkit.synsets import GROUND_TRUTH, META
+from workloads.datasets.prepare import JOURNAL_NAME, prepare
+from workloads.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, ImageSource, Place, open_source
 
 FILE = {"name": "train.index", "images": 1, "size_bytes": 1, "sha256": "0" * 64}
 GOOD: dict[str, Any] = {

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from replica.trainer.model.model_files import load_keras_file
-from testing.fuzz import refusal
+from tests.support.fuzz import refusal
 
 
 @pytest.fixture(scope="module")

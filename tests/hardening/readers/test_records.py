@@ -15,14 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
-from aiperf.history.bodies import EpochCompleted, ProgressMade, RunReleased
-from aiperf.history.cursor import parse_cursor
-from aiperf.history.decoding.ranges import LAST_MS, LONGEST_MS
-from aiperf.history.decoding.scan import Scanner
-from aiperf.history.records import Record, decode_record, encode_record
 from aiperf.network.json_files import from_json
 from aiperf.outside.reading import Limits, json_object, parse_outside, read_outside, shortened
 from aiperf.outside.text import has_control
+from aiperf.records.bodies import EpochCompleted, ProgressMade, RunReleased
+from aiperf.records.cursor import parse_cursor
+from aiperf.records.decoding.ranges import LAST_MS, LONGEST_MS
+from aiperf.records.decoding.scan import Scanner
+from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import is_broken, is_sealed, sealed
@@ -31,7 +31,7 @@ from analysis.reading.integrity.lines import check_lines
 from analysis.reading.nodes import read_system
 from analysis.reading.profile import read_profile
 from analysis.results.source import read_report_file
-from testing.fuzz import examples, refusal
+from tests.support.fuzz import examples, refusal
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

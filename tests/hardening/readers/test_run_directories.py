@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.__main__ import main
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     JobIssued,
     ProgressMade,
@@ -33,10 +33,10 @@ from analysis.results.source import try_result
 from analysis.results.status import run_status
 from analysis.results.verify import verify
 from primary.context import SystemFile
-from testing.forging import Change, rewrite, unchain
-from testing.forging.changes import of
-from testing.fuzz import examples, refusal
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.forging import Change, rewrite, unchain
+from tests.support.forging.changes import of
+from tests.support.fuzz import examples, refusal
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 SPACE = {"batch_size": {"_type": "choice", "_value": [64, 128]}, "kernel": {"_type": "choice", "_value": [3]}}
 

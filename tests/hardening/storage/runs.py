@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from aiperf.history.bodies import EpochCompleted, EpochWitnessed, ReplicaLost, RunEnded
-from aiperf.history.files import HistoryReader
+from aiperf.records.bodies import EpochCompleted, EpochWitnessed, ReplicaLost, RunEnded
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
-from testing.hand_made import SIMULATED
-from testing.places import until_the_end
-from testing.runs import AT_RANDOM
+from tests.support.hand_made import SIMULATED
+from tests.support.places import until_the_end
+from tests.support.runs import AT_RANDOM
 
 SOURCE = Path(__file__).parent / "shim.c"
 

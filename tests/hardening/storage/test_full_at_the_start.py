@@ -12,9 +12,9 @@ import pytest
 
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT
 from aiperf.storage.words import why_not_written
-from testing.hand_made import SIMULATED, aiperf
-from testing.needs import need
 from tests.hardening.storage.runs import SETTINGS, Fault, Shimmed
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.needs import need
 
 PATIENCE = ("--set", "storage.patience=0s")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import SIMULATED
-from testing.runs import raw_records, wait_for, wait_for_epochs
 from tests.hardening.storage.runs import SETTINGS, Outcome
+from tests.support.hand_made import SIMULATED
+from tests.support.runs import raw_records, wait_for, wait_for_epochs
 
 SIZE = "32m"
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from aiperf.errors import StorageError
-from aiperf.history.bodies import PhaseBegan
-from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.records.bodies import PhaseBegan
+from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
-from testing.hand_made import ManualClock
+from tests.support.hand_made import ManualClock
 
 GROUP = 10
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.needs import need
-from testing.runs import history, nothing_is_left, wait_for_epochs
 from tests.hardening.storage.runs import Fault, Outcome, Shimmed
+from tests.support.needs import need
+from tests.support.runs import history, nothing_is_left, wait_for_epochs
 
 
 def delete_history(run: Shimmed) -> None:

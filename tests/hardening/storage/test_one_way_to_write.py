@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from testing.places import ROOT
+from tests.support.places import ROOT
 
 ROOMS = ("aiperf", "replica", "primary", "analysis")
 
@@ -21,12 +21,12 @@ ELSEWHERE = {
     "primary/launchers/relays/remote.py": "one file without this package, for any Python of a node",
     "primary/launchers/relays/task.py": "temporary files of a launcher",
     "primary/nodes/probe_script.py": "one file without this package, for any Python of a node",
-    "replica/counting/source.py": "temporary files of `aiperf ops`",
-    "replica/datasets/": "data sets",
-    "replica/examine/facts.py": "a probe of the node, removed again",
-    "replica/machine/memory.py": "/proc",
-    "replica/profile/cli.py": "temporary files of `aiperf profile`",
-    "replica/profile/step.py": "temporary files of `aiperf profile`",
+    "replica/measure/counting/source.py": "temporary files of `aiperf ops`",
+    "workloads/datasets/": "data sets",
+    "replica/agent/examine/facts.py": "a probe of the node, removed again",
+    "aiperf/machine/memory.py": "/proc",
+    "replica/measure/profile/cli.py": "temporary files of `aiperf profile`",
+    "replica/measure/profile/step.py": "temporary files of `aiperf profile`",
 }
 """Files that are not below a run directory, or have a reason."""
 

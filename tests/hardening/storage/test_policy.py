@@ -13,16 +13,16 @@ import pytest
 
 from aiperf.errors import StorageError
 from aiperf.files import append, can_write, write_atomically
-from aiperf.history.bodies import PhaseBegan
-from aiperf.history.files import HistoryReader, HistoryWriter
+from aiperf.records.bodies import PhaseBegan
+from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.in_order import InOrder
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
-from testing.hand_made import ManualClock
-from testing.runs import wait_for
+from tests.support.hand_made import ManualClock
+from tests.support.runs import wait_for
 
 
 def failing(times: int, code: int) -> list[int]:

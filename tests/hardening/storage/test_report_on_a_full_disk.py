@@ -11,7 +11,7 @@ from aiperf.__main__ import main
 from aiperf.errors import EXIT_ENVIRONMENT
 from analysis.output import artifacts
 from analysis.verbs import run as verbs
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def test_the_result_is_printed_if_the_report_cannot_be_written(

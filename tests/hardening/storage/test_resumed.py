@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EXIT_ENVIRONMENT, EXIT_USAGE
-from testing.needs import need
-from testing.places import GOLDEN
 from tests.hardening.storage.runs import Fault, Shimmed
+from tests.support.needs import need
+from tests.support.places import GOLDEN
 
 
 def resume(folder: Path, fault: Fault) -> tuple[int, str]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.needs import need
-from testing.runs import wait_for, wait_for_epochs
 from tests.hardening.storage.runs import Fault, Outcome, Shimmed
+from tests.support.needs import need
+from tests.support.runs import wait_for, wait_for_epochs
 
 SCATTERED = (
     Fault(first=12, every=7, code=errno.EIO),

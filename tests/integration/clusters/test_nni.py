@@ -21,13 +21,13 @@ import analysis
 from aiperf.config.settings import load_config
 from primary.nni.portal import end_in
 from slurm.local_cluster import LocalCluster
-from testing.hand_made import SIMULATED, aiperf, free_port
-from testing.hostile import ENTRY_POINT, environment, fill
-from testing.hosts.sshd import Hosts
-from testing.images import make_shards
-from testing.portal import NOT_THERE, Portal, final_of
-from testing.processes import ask, command, family, processes_with
-from testing.runs import AT_RANDOM, nothing_is_left, raw_records, report
+from tests.support.hand_made import SIMULATED, aiperf, free_port
+from tests.support.hostile import ENTRY_POINT, environment, fill
+from tests.support.hosts.sshd import Hosts
+from tests.support.images import make_shards
+from tests.support.portal import NOT_THERE, Portal, final_of
+from tests.support.processes import ask, command, family, processes_with
+from tests.support.runs import AT_RANDOM, nothing_is_left, raw_records, report
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError, UsageError
 from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
-from testing.hand_made import free_port
-from testing.hosts.ray_cluster import RayNodes
-from testing.processes import all_end, family, lives, processes_with
-from testing.runs import agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.hand_made import free_port
+from tests.support.hosts.ray_cluster import RayNodes
+from tests.support.processes import all_end, family, lives, processes_with
+from tests.support.runs import agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
 
 STUBBORN = (
     "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from primary.launchers.relays.starters import STARTERS
-from testing.hand_made import SIMULATED, aiperf
-from testing.hosts.allocations import enter, job_of
-from testing.hosts.sshd import Hosts
-from testing.processes import all_end, family, processes_with
-from testing.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.hosts.allocations import enter, job_of
+from tests.support.hosts.sshd import Hosts
+from tests.support.processes import all_end, family, processes_with
+from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 @pytest.mark.parametrize("scheduler", STARTERS)

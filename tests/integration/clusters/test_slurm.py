@@ -14,15 +14,24 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from primary.launchers import ReplicaSpec, make_launcher
-from replica.share import slots_of_nodes
+from replica.agent.share import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
-from testing.hand_made import SIMULATED, aiperf
-from testing.images import TRAIN, VALIDATION, make_shards
-from testing.needs import need
-from testing.nodes.measured import MICRO, check_measured_node
-from testing.processes import all_end, ask, listening, processes_with, words_of
-from testing.runs import AT_RANDOM, begin, history, nothing_is_left, own_processes, report, wait_for, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.images import TRAIN, VALIDATION, make_shards
+from tests.support.needs import need
+from tests.support.nodes.measured import MICRO, check_measured_node
+from tests.support.processes import all_end, ask, listening, processes_with, words_of
+from tests.support.runs import (
+    AT_RANDOM,
+    begin,
+    history,
+    nothing_is_left,
+    own_processes,
+    report,
+    wait_for,
+    wait_for_epochs,
+)
 
 SLURM = ("--launcher", "slurm", *AT_RANDOM)
 

@@ -15,13 +15,13 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
+from aiperf.machine.node import node_cpus
 from aiperf.run_directory.seals import without_seal
 from primary.launchers import ReplicaSpec, make_launcher
-from replica.machine.node import node_cpus
 from slurm.local_cluster import LocalCluster
-from testing.hand_made import SIMULATED, aiperf
-from testing.needs import need
-from testing.runs import AT_RANDOM, wait_for
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.needs import need
+from tests.support.runs import AT_RANDOM, wait_for
 
 NODES, GPUS = 2, 2
 CPUS = node_cpus()

@@ -13,11 +13,11 @@ import pytest
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 from primary.nodes.ssh_client import connect, find_target
-from testing.hand_made import SIMULATED, aiperf
-from testing.hosts.sshd import Hosts
-from testing.nodes.measured import MICRO, check_measured_node
-from testing.processes import all_end, family
-from testing.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.hosts.sshd import Hosts
+from tests.support.nodes.measured import MICRO, check_measured_node
+from tests.support.processes import all_end, family
+from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for_epochs
 
 
 def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:

@@ -14,19 +14,19 @@ import pytest
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME
 from aiperf.errors import DatasetError, UsageError
-from replica.datasets.science.check import check
-from replica.datasets.science.cli import KINDS
-from replica.datasets.science.describe import describe
-from replica.datasets.science.pool import each
-from replica.datasets.science.ready import needs_of, recipe_of
-from replica.datasets.science.synthesize import ScienceRecipe, synthesize
-from replica.datasets.science.universes import cut
-from testing.hand_made import aiperf
-from testing.images import silent
-from testing.trainings.science import COUNTS, make_science
+from tests.support.hand_made import aiperf
+from tests.support.images import silent
+from tests.support.trainings.science import COUNTS, make_science
 from workloads.data.formats import FORMATS
 from workloads.data.generators import GENERATORS
 from workloads.data.manifest import Generated, read_science_manifest
+from workloads.datasets.science.check import check
+from workloads.datasets.science.cli import KINDS
+from workloads.datasets.science.describe import describe
+from workloads.datasets.science.pool import each
+from workloads.datasets.science.ready import needs_of, recipe_of
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
+from workloads.datasets.science.universes import cut
 from workloads.science import SCIENCE
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from replica.datasets.encoding import as_rgb_jpeg, encode_jpeg
-from replica.datasets.examine import examine_files
-from replica.datasets.shards import LENGTH, Image, checksum, read_shard, write_shard
-from replica.datasets.sources import Place
 from replica.trainer.data.portable import images as portable
-from testing.hand_made import aiperf
+from tests.support.hand_made import aiperf
+from workloads.datasets.encoding import as_rgb_jpeg, encode_jpeg
+from workloads.datasets.examine import examine_files
+from workloads.datasets.shards import LENGTH, Image, checksum, read_shard, write_shard
+from workloads.datasets.sources import Place
 
 
 def picture(number: int) -> bytes:

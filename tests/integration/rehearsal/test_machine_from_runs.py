@@ -11,7 +11,7 @@ from aiperf.__main__ import main
 from aiperf.errors import RunDirectoryError
 from rehearsal.machine.file import MachineFile, read_machine
 from rehearsal.machine.measured import measured, text_of
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 KNOWN = """
 [machine]

@@ -15,10 +15,10 @@ import pytest
 
 from aiperf.__main__ import main
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import EpochCompleted, JobIssued, ProgressMade, TrialStarted
-from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.messages import Message, Recorded
+from aiperf.records.bodies import EpochCompleted, JobIssued, ProgressMade, TrialStarted
+from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Message, Recorded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from primary.work.resumable import Interrupted
@@ -26,8 +26,8 @@ from referee.replay import replay
 from rehearsal.conduct import Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.processes import VirtualProcess
-from testing.places import ROOT
 from tests.faults.rehearsals import rehearse_seed
+from tests.support.places import ROOT
 
 MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
 REPLICAS, DURATION = 4, "20m"

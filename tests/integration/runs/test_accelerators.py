@@ -12,17 +12,17 @@ import pytest
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
-from aiperf.messages import UNFIT, TrainerPhase, TrainRequest
+from aiperf.machine.accelerators import find_accelerators
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import UNFIT, TrainerPhase, TrainRequest
 from analysis.results.verify import verify
-from replica.machine.accelerators import find_accelerators
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.driver import environment_with_driver
-from testing.hand_made import SIMULATED, aiperf
-from testing.runs import raw_records
-from testing.trainings.requests import request_for
-from testing.virtual.conduct import conduct_virtually
-from testing.virtual.time import Machine, VirtualTrainer
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from tests.support.driver import environment_with_driver
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.runs import raw_records
+from tests.support.trainings.requests import request_for
+from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.time import Machine, VirtualTrainer
 
 REMEDY = "make run GPU=1, or pip install '.[gpu]'"
 

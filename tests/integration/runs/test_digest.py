@@ -13,18 +13,18 @@ import pytest
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.config.space import read_space
-from aiperf.digest.entries import Began, decode_entry, encode_entry
-from aiperf.digest.reader import read_digest
-from aiperf.messages import Job
+from aiperf.records.digest.entries import Began, decode_entry, encode_entry
+from aiperf.records.digest.reader import read_digest
 from aiperf.run_directory.paths import RunPaths, digests_of
+from aiperf.wire.messages import Job
 from analysis.results.verify import verify
 from benchmarks.scale.agent import measure
 from referee.replay import replay
 from replica.search.choices import Choices, Memory
 from replica.search.knowledge import Knowledge
 from search_space.hyperparameters import default_space_file
-from testing.forging import of_trial, rewrite
-from testing.virtual.conduct import conduct_virtually, resume_virtually
+from tests.support.forging import of_trial, rewrite
+from tests.support.virtual.conduct import conduct_virtually, resume_virtually
 
 REPLICAS = 3
 SEGMENT = "digest/primary-1/000001.jsonl"

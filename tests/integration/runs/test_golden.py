@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import RunConfig
-from aiperf.history.records import decode_record, encode_record
-from aiperf.messages import Job
+from aiperf.records.record import decode_record, encode_record
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.wire.messages import Job
 from referee.replay import ROUNDING
 from replica.search.planner import Memory, Planner
 from search_space.morph_json import morph_data
-from testing.hand_made import aiperf
-from testing.places import GOLDEN
-from testing.runs import report
+from tests.support.hand_made import aiperf
+from tests.support.places import GOLDEN
+from tests.support.runs import report
 
 PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.json").read_text())
 REPORT: dict[str, Any] = json.loads((GOLDEN / "run-0.1.0.report.json").read_text())

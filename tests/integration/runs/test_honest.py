@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from testing.hand_made import aiperf
-from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.hand_made import aiperf
+from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 REPLICAS = 3
 DURATION_S = 60

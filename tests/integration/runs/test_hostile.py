@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import SIMULATED, aiperf
-from testing.hosts.sshd import Hosts
-from testing.images import make_shards
-from testing.needs import need
-from testing.runs import report
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.hosts.sshd import Hosts
+from tests.support.images import make_shards
+from tests.support.needs import need
+from tests.support.runs import report
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import SIMULATED
-from testing.hostile import ENTRY_POINT, environment, fill
-from testing.runs import report
+from tests.support.hand_made import SIMULATED
+from tests.support.hostile import ENTRY_POINT, environment, fill
+from tests.support.runs import report
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from testing.hand_made import SIMULATED, aiperf
-from testing.runs import AT_RANDOM, begin, nothing_is_left, raw_records, report, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.runs import AT_RANDOM, begin, nothing_is_left, raw_records, report, wait_for_epochs
 
 MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]', *AT_RANDOM)
 

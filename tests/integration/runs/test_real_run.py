@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from aiperf.network.json_files import read_architecture
-from replica.counting.keras_operations import count_model
-from replica.datasets.synthesize import Recipe, synthesize
+from replica.measure.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model
-from testing.images import silent
-from testing.places import GOLDEN
-from testing.processes import ask
-from testing.runs import Watched, agents, raw_records, report, wait_for
+from tests.support.images import silent
+from tests.support.places import GOLDEN
+from tests.support.processes import ask
+from tests.support.runs import Watched, agents, raw_records, report, wait_for
+from workloads.datasets.synthesize import Recipe, synthesize
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import RunEnded
+from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.claim import find_holder
-from testing.hand_made import T0_MS, HandMadeRun, aiperf
-from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 from tests.faults.campaign import campaign, parse
+from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
+from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:

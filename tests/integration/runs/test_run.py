@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import SIMULATED, aiperf
-from testing.processes import all_end, family, listening
-from testing.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.processes import all_end, family, listening
+from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
 def set_simulated(**settings: object) -> list[str]:

@@ -12,13 +12,13 @@ import numpy as np
 import psutil
 import pytest
 
-from aiperf.history.reading import read_ledger
+from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
-from testing.hand_made import aiperf
-from testing.processes import family, lives, words_of
-from testing.runs import Watched, agents, count_epochs, nothing_is_left, wait_for, wait_for_epochs
-from testing.science.mlperf import complaints
 from tests.faults.books import recorded, reported, wrong_ends
+from tests.support.hand_made import aiperf
+from tests.support.processes import family, lives, words_of
+from tests.support.runs import Watched, agents, count_epochs, nothing_is_left, wait_for, wait_for_epochs
+from tests.support.science.mlperf import complaints
 
 IMAGES, VALIDATION = 1500, 400
 SUITE = ("--suite", "science", "--rehearsal", "--workload", "hepcnn")

@@ -11,16 +11,16 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.facts import Stamped
-from aiperf.history.bodies import EpochWitnessed, JobIssued, TrialClosed
-from aiperf.history.chain import hash_of
-from aiperf.history.files import HistoryReader
-from aiperf.history.reading import read_ledger
+from aiperf.records.bodies import EpochWitnessed, JobIssued, TrialClosed
+from aiperf.records.chain import hash_of
+from aiperf.records.files import HistoryReader
+from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
 from primary.managers.contract import EndReason
-from testing.virtual.conduct import conduct_virtually
+from tests.support.virtual.conduct import conduct_virtually
 
 REPLICAS = 4
 HOURS = 2

@@ -13,10 +13,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from testing.browser import DESKTOP, PHONE, open_page, show
-from testing.documentation.commands import documents
-from testing.documentation.site import Page, build_site
-from testing.places import ROOT
+from tests.support.browser import DESKTOP, PHONE, open_page, show
+from tests.support.documentation.commands import documents
+from tests.support.documentation.site import Page, build_site
+from tests.support.places import ROOT
 
 WAIT_S = 60
 OUTSIDE = {"docs.ray.io", "github.com", "pradyunsg.me", "www.sphinx-doc.org"}

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted
-from aiperf.messages import Begin
+from aiperf.records.bodies import EpochCompleted
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Begin
 from analysis.reading.run_data import read_run
 from benchmarks.audit_power import PATCHES, patched_tree
 from referee.audit.recorded import Recorded
 from referee.audit.repetition import ranks_here, repeat
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun, aiperf
-from testing.images import CLASSES, SIDE, make_shards
+from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.images import CLASSES, SIDE, make_shards
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -17,7 +17,7 @@ import pytest
 from aiperf.cli.command import Command
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.registry import Registry
-from testing.hand_made import SIMULATED, HandMadeRun, aiperf
+from tests.support.hand_made import SIMULATED, HandMadeRun, aiperf
 
 
 def test_help_imports_no_tensorflow_nor_any_other_large_library() -> None:

@@ -18,10 +18,10 @@ import psutil
 import pytest
 from selenium.webdriver import Chrome
 
-from testing.browser import DESKTOP, open_page
-from testing.hand_made import HandMadeRun, aiperf
-from testing.processes import all_end, family
-from testing.runs import begin, wait_for, wait_for_epochs
+from tests.support.browser import DESKTOP, open_page
+from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.processes import all_end, family
+from tests.support.runs import begin, wait_for, wait_for_epochs
 
 HOSTILE = "</title></script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 

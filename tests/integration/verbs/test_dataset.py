@@ -20,18 +20,18 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, FileEntry, read_datase
 from aiperf.config.datasets import data_problems
 from aiperf.config.fingerprints import image_entry
 from aiperf.errors import DatasetError
-from replica.datasets.check import check, describe
-from replica.datasets.content import About, Contents, FileContent, write_description
-from replica.datasets.encoding import as_rgb_jpeg, jpeg_components
-from replica.datasets.examine import examine_files
-from replica.datasets.prepare import JOURNAL_NAME, prepare, shard_jobs
-from replica.datasets.progress import shown_progress
-from replica.datasets.repetition import repetition
-from replica.datasets.shards import Image, read_shard, write_shard
-from replica.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, Place, open_source
-from testing.hand_made import aiperf
-from testing.images import make_folders, make_shards, silent
-from testing.places import GOLDEN
+from tests.support.hand_made import aiperf
+from tests.support.images import make_folders, make_shards, silent
+from tests.support.places import GOLDEN
+from workloads.datasets.check import check, describe
+from workloads.datasets.content import About, Contents, FileContent, write_description
+from workloads.datasets.encoding import as_rgb_jpeg, jpeg_components
+from workloads.datasets.examine import examine_files
+from workloads.datasets.prepare import JOURNAL_NAME, prepare, shard_jobs
+from workloads.datasets.progress import shown_progress
+from workloads.datasets.repetition import repetition
+from workloads.datasets.shards import Image, read_shard, write_shard
+from workloads.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, Place, open_source
 
 SYNSETS = ("n01", "n02", "n03")
 CMYK_JPEG = GOLDEN / "cmyk.jpg"

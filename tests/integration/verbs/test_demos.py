@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from testing.hand_made import SIMULATED, aiperf
-from testing.runs import report
+from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.runs import report
 
 
 def steps(*arguments: str | int) -> list[dict[str, Any]]:

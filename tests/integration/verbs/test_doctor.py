@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from aiperf.config.dataset_manifest import SPLITS, read_dataset_manifest
-from replica.datasets.synthesize import synthesize
-from testing.hand_made import SIMULATED, aiperf, free_port
-from testing.hosts.allocations import enter
-from testing.hosts.sshd import Hosts
-from testing.images import RECIPE, make_shards, silent
+from tests.support.hand_made import SIMULATED, aiperf, free_port
+from tests.support.hosts.allocations import enter
+from tests.support.hosts.sshd import Hosts
+from tests.support.images import RECIPE, make_shards, silent
+from workloads.datasets.synthesize import synthesize
 
 FAULTY_PYTHON = """
 import sys, time
@@ -26,7 +26,7 @@ find = PathFinder.find_spec
 PathFinder.find_spec = lambda name, *more: None if name == "horovod" else find(name, *more)
 
 words = sys.orig_argv
-if "replica.examine" in words and words[words.index("--replica") + 1] == "1":
+if "replica.agent.examine" in words and words[words.index("--replica") + 1] == "1":
     now = time.time_ns
     time.time_ns = lambda: now() + 60 * 10**9
 """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from replica.micro.stacks import missing
-from testing.hand_made import aiperf
+from replica.measure.micro.stacks import missing
+from tests.support.hand_made import aiperf
 
 KEYS = {"operator", "kind", "pass", "stack", "precision", "operations", "ops_per_s", "images_per_s", "bytes_per_s",
         "share_of_ceiling", "spread", "noisy", "error_against_reference"}  # fmt: skip

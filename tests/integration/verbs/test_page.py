@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from selenium.webdriver import ActionChains, Chrome
 
-from aiperf.history.bodies import PhaseBegan, RunEnded
-from aiperf.messages import Phase
+from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.wire.messages import Phase
 from analysis.output.artifacts import write_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
@@ -22,10 +22,10 @@ from analysis.results.source import read_result
 from analysis.verbs.ranking_page import ranking_page
 from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen
-from testing.browser import DESKTOP, PHONE, open_page, show
-from testing.hand_made import T0_MS, HandMadeRun, aiperf
-from testing.nodes.measured import ROWS, measure_node
-from testing.runs import wait_for
+from tests.support.browser import DESKTOP, PHONE, open_page, show
+from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
+from tests.support.nodes.measured import ROWS, measure_node
+from tests.support.runs import wait_for
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 

@@ -20,13 +20,13 @@ from aiperf.network.science import SCIENCE_1
 from aiperf.processes import python_module
 from analysis.reading.profile import KindWork, read_profile
 from rehearsal.machine.measured import measured
-from replica.profile.cli import profile_step
-from replica.profile.network import resized
-from replica.profile.settings import ProfileSettings
+from replica.measure.profile.cli import profile_step
+from replica.measure.profile.network import resized
+from replica.measure.profile.settings import ProfileSettings
 from replica.trainer.frameworks import FRAMEWORKS
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun, aiperf
-from testing.places import ROOT
+from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.places import ROOT
 from workloads.networks import NETWORKS
 
 
@@ -244,7 +244,7 @@ def test_every_framework_shows_its_phases_and_its_memory(framework: str, tmp_pat
         framework=framework,
     )  # fmt: skip
     done = subprocess.run(
-        python_module("replica.profile.step", settings.model_dump_json()),
+        python_module("replica.measure.profile.step", settings.model_dump_json()),
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

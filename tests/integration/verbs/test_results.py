@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import RunEnded
-from testing.browser import DESKTOP, open_page
-from testing.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf
-from testing.processes import ask, family
-from testing.runs import report, wait_for_epochs
+from aiperf.records.bodies import RunEnded
+from tests.support.browser import DESKTOP, open_page
+from tests.support.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf
+from tests.support.processes import ask, family
+from tests.support.runs import report, wait_for_epochs
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.hand_made import aiperf
+from tests.support.hand_made import aiperf
 
 
 def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:

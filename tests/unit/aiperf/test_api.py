@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import aiperf
-from testing.hand_made import HandMadeRun
-from testing.places import DOCS
+from tests.support.hand_made import HandMadeRun
+from tests.support.places import DOCS
 
 PAGE = DOCS / "api.md"
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest
 from aiperf.config.settings import load_config
 from aiperf.errors import AiperfError
-from aiperf.history.records import decode_record
-from aiperf.message_lines import (
+from aiperf.network.json_files import from_json, to_json
+from aiperf.records.record import decode_record
+from aiperf.wire.lines import (
     decode_begin,
     decode_from_trainer,
     decode_to_agent,
     decode_to_primary,
     decode_train_request,
 )
-from aiperf.network.json_files import from_json, to_json
 from search_space.resnet import resnet
 from slurm.hostlists import expand
 from slurm.states import parse_jobs
-from testing.fuzz import examples
+from tests.support.fuzz import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from aiperf.processes import end_group, spawn
-from testing.processes import lives
-from testing.runs import wait_for
+from tests.support.processes import lives
+from tests.support.runs import wait_for
 
 # A child in a group of its own (as salloc starts its command) that keeps the pipes open and does
 # not end.

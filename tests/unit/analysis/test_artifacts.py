@@ -13,17 +13,17 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from aiperf.cli.units import si
-from aiperf.history.bodies import PhaseBegan
-from aiperf.messages import Phase
 from aiperf.network.operations import count
+from aiperf.records.bodies import PhaseBegan
 from aiperf.run_directory.paths import open_run
+from aiperf.wire.messages import Phase
 from analysis.output.artifacts import write_numbers, write_report
 from analysis.output.tables import print_report
 from analysis.reading.history import ProgressThinning, select_lines
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 
 def written(run: HandMadeRun) -> tuple[RunData, Report, Path]:

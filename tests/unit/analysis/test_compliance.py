@@ -15,13 +15,13 @@ import pytest
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     GroupExchanged,
     RunEnded,
     ServerServed,
 )
-from aiperf.history.files import HistoryWriter
+from aiperf.records.files import HistoryWriter
 from aiperf.rules.table import RULES
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
@@ -33,8 +33,8 @@ from analysis.results.archive import write_archive
 from analysis.results.compliance import check_result
 from analysis.results.source import read_result
 from search_space.resnet import resnet
-from testing.forging import unchain
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.forging import unchain
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 HOUR_S = 3600
 FINGERPRINT = "ab" * 32

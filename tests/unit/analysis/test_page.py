@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.history.bodies import PhaseBegan
+from aiperf.records.bodies import PhaseBegan
 from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.output.page.lineage import best_of, morph_words
 from analysis.output.page.machine import machine_of, replicas_of
@@ -24,7 +24,7 @@ from analysis.report.model import Report
 from analysis.report.phases import INTERVALS, WORST
 from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 MORPHS = (Deepen("s4b1_brelu"), AddSkip("s2b1_relu", "s3b2_arelu"), Widen("s2b1_a", 80), EnlargeKernel("s3b1_b"))
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import PhaseBegan, RunEnded
-from aiperf.history.decoding.scan import Scanner
-from aiperf.messages import Phase
+from aiperf.records.bodies import PhaseBegan, RunEnded
+from aiperf.records.decoding.scan import Scanner
+from aiperf.wire.messages import Phase
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 
 def phase(run: HandMadeRun, t_s: float, name: Phase, replica: int = 0) -> HandMadeRun:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted, TrialBuilt
+from aiperf.records.bodies import EpochCompleted, TrialBuilt
 from aiperf.rules.devices import DEVICES, core_peak, find_device
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.physics import PEAK_FACTOR, findings
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 @pytest.mark.parametrize(

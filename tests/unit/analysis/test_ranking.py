@@ -12,7 +12,7 @@ import pytest
 from analysis.report.estimates import IntervalPart
 from analysis.results.ranking import Row, rank
 from analysis.results.source import RunResult, read_result
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,16 @@ import jsonschema
 import pytest
 
 from aiperf.errors import RunDirectoryError
-from aiperf.history.bodies import PhaseBegan, RunEnded, TrialEnded, TrialStarted
-from aiperf.messages import Phase
 from aiperf.network.operations import count
+from aiperf.records.bodies import PhaseBegan, RunEnded, TrialEnded, TrialStarted
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.source_code import git_state, source_hash
+from aiperf.wire.messages import Phase
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from search_space.resnet import resnet
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 COST = count(resnet(50, 32, 10)).operations
 EPOCH = 1437 * COST.total + 360 * COST.forward

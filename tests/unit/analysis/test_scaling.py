@@ -11,7 +11,7 @@ import pytest
 
 from analysis.results.scaling import differences_in_words, scaling_chart, scaling_frame, scaling_rows
 from analysis.results.source import RunResult, read_result
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def one_run(root: Path, replicas: int, epochs: int, devices: int) -> RunResult:

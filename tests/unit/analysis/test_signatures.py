@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
-from aiperf.history.heads import final_head
+from aiperf.records.heads import final_head
 from aiperf.run_directory.paths import RunPaths
 from analysis.results.archive import open_archive
 from analysis.results.signatures import sign, verify_signature
-from testing.hand_made import HandMadeRun, aiperf
+from tests.support.hand_made import HandMadeRun, aiperf
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import PhaseBegan, TrialEnded, TrialStarted
 from aiperf.network.operations import count as count_operations
+from aiperf.records.bodies import PhaseBegan, TrialEnded, TrialStarted
 from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.estimates import IntervalPart, StatisticsPart
 from analysis.report.statistics import jackknife_error, regulated_interval, wilson
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 COST = count_operations(resnet(50, 32, 10)).operations
 EPOCH = 1437 * COST.total + 360 * COST.forward

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import RunEnded
+from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.claim import SILENCE_S, Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
@@ -23,7 +23,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.status import RunStatus, next_command, run_status
 from analysis.verbs.run import STATUS, _status_line
-from testing.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
+from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
 
 
 def in_progress(root: Path) -> HandMadeRun:

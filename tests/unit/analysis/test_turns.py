@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     ProgressMade,
     ReplicaReady,
@@ -22,13 +22,13 @@ from aiperf.history.bodies import (
     TrialEnded,
     TrialStarted,
 )
-from aiperf.history.records import Record
+from aiperf.records.record import Record
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.physics import findings
-from testing.forging import Change, rewrite
-from testing.hand_made import HandMadeRun
+from tests.support.forging import Change, rewrite
+from tests.support.hand_made import HandMadeRun
 
 
 def honest(root: Path) -> HandMadeRun:

@@ -9,7 +9,7 @@ import pytest
 from aiperf.errors import RunDirectoryError
 from dashboard.guard import new_token, refusal
 from dashboard.runs import Runs, run_id
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 TOKEN = "a-token"
 HOST = "127.0.0.1:4000"

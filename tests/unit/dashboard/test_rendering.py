@@ -9,8 +9,8 @@ import psutil
 
 from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
-from testing.hand_made import HandMadeRun
-from testing.processes import all_end, command, lives
+from tests.support.hand_made import HandMadeRun
+from tests.support.processes import all_end, command, lives
 
 
 def workers() -> list[psutil.Process]:

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from aiperf.facts import Measured
-from aiperf.messages import Progress
+from aiperf.wire.messages import Progress
 from primary.display.state import ReplicaView, RunView
 from primary.display.terminal import KEPT_BYTES, LineDisplay, TerminalDisplay, open_display, picture, summary
-from testing.hand_made import ManualClock
+from tests.support.hand_made import ManualClock
 
 
 def view() -> RunView:

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from aiperf.history.chain import hash_of
+from aiperf.records.chain import hash_of
 from primary.context import RunContext
 from primary.heads import EXPLANATION, HeadLines
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def test_the_head_is_announced_on_the_grid_and_at_the_end(tmp_path: Path) -> None:

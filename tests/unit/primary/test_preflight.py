@@ -13,7 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.run_directory.paths import open_run
 from primary import preflight
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def test_paths_and_texts_that_no_message_can_hold_are_refused(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from aiperf.errors import LaunchError
 from primary.launchers.ray.calls import Callee
-from testing.processes import lives
-from testing.runs import wait_for
+from tests.support.processes import lives
+from tests.support.runs import wait_for
 
 SERVER = """
 import asyncio, os

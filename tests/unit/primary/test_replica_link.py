@@ -11,17 +11,17 @@ import pytest
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.history.files import HistoryWriter
-from aiperf.message_lines import encode
-from aiperf.messages import (
+from aiperf.records.files import HistoryWriter
+from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.lines import encode
+from aiperf.wire.messages import (
     Alive,
     ClockReply,
     Finished,
     Message,
     Ready,
 )
-from aiperf.run_directory.claim import Claim
-from aiperf.run_directory.paths import RunPaths
 from primary.context import RunContext
 from primary.display.state import FailSafeDisplay, RunView
 from primary.display.terminal import open_display

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import UsageError
-from aiperf.history.bodies import JobIssued, RunEnded, TrialClosed
+from aiperf.records.bodies import JobIssued, RunEnded, TrialClosed
 from aiperf.run_directory.claim import Claim
 from primary.resumption import Start, begin_or_resume, prepare_resumption
-from testing.hand_made import T0_MS, HandMadeRun, ManualClock
+from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 
 
 def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:

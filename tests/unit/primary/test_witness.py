@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import StorageError
-from aiperf.history.bodies import AnyBody, EpochWitnessed, TrialClosed
-from aiperf.history.files import HistoryReader
-from aiperf.message_lines import encode
-from aiperf.messages import CANCELLED, Closing, Finished, Message, Recorded
+from aiperf.records.bodies import AnyBody, EpochWitnessed, TrialClosed
+from aiperf.records.files import HistoryReader
+from aiperf.wire.lines import encode
+from aiperf.wire.messages import CANCELLED, Closing, Finished, Message, Recorded
 from primary.launchers import Exit, ReplicaSpec
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 from primary.witness import How, Witness
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 FIRST, SECOND = "1" * 64, "2" * 64
 

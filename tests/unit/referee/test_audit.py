@@ -10,8 +10,8 @@ import pytest
 
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.history.bodies import EpochCompleted
-from aiperf.history.heads import final_head
+from aiperf.records.bodies import EpochCompleted
+from aiperf.records.heads import final_head
 from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
@@ -21,8 +21,8 @@ from referee.audit.conduct import AuditOrder, audit
 from referee.audit.draws import Claim
 from referee.audit.findings import AuditResult
 from referee.audit.recorded import Recorded
-from replica.trial.requests import TrialTraining, train_request
-from testing.hand_made import HandMadeRun, aiperf
+from replica.agent.trial.requests import TrialTraining, train_request
+from tests.support.hand_made import HandMadeRun, aiperf
 
 ORDER = AuditOrder(nonce="word")
 

@@ -15,8 +15,8 @@ from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.seals import without_seal
-from testing.forging import of_trial, rewrite
 from tests.integration.runs.test_golden import unpacked
+from tests.support.forging import of_trial, rewrite
 
 
 def checked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted, TrialStarted
-from aiperf.history.cursor import parse_cursor
-from aiperf.history.records import Record
+from aiperf.records.bodies import EpochCompleted, TrialStarted
+from aiperf.records.cursor import parse_cursor
+from aiperf.records.record import Record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from referee.recorded import RecordedHistory, Start
 from referee.replay import replay
 from search_space.morph_json import morph_data
 from search_space.sampling import random_morph
-from testing.forging import of_trial, rewrite
-from testing.hand_made import HandMadeRun
 from tests.integration.runs.test_golden import unpacked
+from tests.support.forging import of_trial, rewrite
+from tests.support.hand_made import HandMadeRun
 
 
 def starts_of(paths: RunPaths) -> dict[int, Start]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiperf.messages import Alive
+from aiperf.wire.messages import Alive
 from primary.launchers.contract import Exit
 from rehearsal.virtual.clock import T0_MS, VirtualClock
 from rehearsal.virtual.loop import DeadlockError, VirtualLoop, run_virtually

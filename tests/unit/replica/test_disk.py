@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiperf.message_lines import encode
-from aiperf.messages import TrainerPhase
+from aiperf.machine import telemetry
+from aiperf.machine.telemetry import Telemetry
+from aiperf.machine.vendors import nvidia
 from aiperf.processes import spawn_silent
 from aiperf.run_directory.evidence import append_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.logs import MOST_LOG_BYTES, QuietHandler, open_log, trim_log
-from replica.machine import telemetry
-from replica.machine.telemetry import Telemetry
-from replica.machine.vendors import nvidia
+from aiperf.wire.lines import encode
+from aiperf.wire.messages import TrainerPhase
+from replica.agent.trial.rank_socket import RankSocket
+from replica.agent.trial.trainer_process import TrainerProcess
 from replica.search.planner import Memory, Planner
-from replica.trial.rank_socket import RankSocket
-from replica.trial.trainer_process import TrainerProcess
-from testing.hand_made import HandMadeRun, ManualClock
+from tests.support.hand_made import HandMadeRun, ManualClock
+from tests.unit.replica.agent.trial.test_trainer_process import REQUEST
 from tests.unit.replica.search.test_planner import POOL, trial
-from tests.unit.replica.trial.test_trainer_process import REQUEST
 
 NODE_BYTES, ACCELERATOR_BYTES = 512, 480
 """Most bytes of a telemetry sample, and of each accelerator in it."""

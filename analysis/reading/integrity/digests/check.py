@@ -1,6 +1,6 @@
 """Every digest made again from the raw records, and compared entry by entry.
 
-A digest begins with the trials of the primaries before its own, by id (`aiperf.digest.compiled`).
+A digest begins with the trials of earlier primaries, by id (`aiperf.records.digest.compiled`).
 Then it has the ends of its primary's trials in the order in which that closed them, each after the
 trial's start, and a start after the end of its replica's trial before. A digest may end early, as
 it does when its primary dies: a cursor behind its end is found by `check_cursors`.
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.digest.compiled import began_of, entries_of, over_of
-from aiperf.digest.entries import Began, Entry, How, Opened, Over, encode_entry
-from aiperf.digest.places import SEGMENT_ENTRIES, head_name, is_primary, primary_of
-from aiperf.digest.reader import DigestReader, Line
 from aiperf.errors import DigestDamagedError, RecordDamagedError
-from aiperf.history.bodies import TrialClosed
-from aiperf.history.cursor import parse_cursor
-from aiperf.history.damage import Damage
-from aiperf.history.entries import TrialLedger
+from aiperf.records.bodies import TrialClosed
+from aiperf.records.cursor import parse_cursor
+from aiperf.records.damage import Damage
+from aiperf.records.digest.compiled import began_of, entries_of, over_of
+from aiperf.records.digest.entries import Began, Entry, How, Opened, Over, encode_entry
+from aiperf.records.digest.places import SEGMENT_ENTRIES, head_name, is_primary, primary_of
+from aiperf.records.digest.reader import DigestReader, Line
+from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
 from analysis.reading.integrity.heard.witnesses import HeardEpochs
 from analysis.reading.integrity.view import RunView, start_of

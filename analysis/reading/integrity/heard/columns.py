@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.history.bodies import EpochWitnessed
+from aiperf.records.bodies import EpochWitnessed
 from analysis.reading.columns import Marks, Numbers
 
 Digests = NDArray[np.bytes_]

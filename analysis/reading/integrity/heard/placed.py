@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aiperf.history.damage import Damage, DamageKind
+from aiperf.records.damage import Damage, DamageKind
 
 T_co = TypeVar("T_co", covariant=True)
 

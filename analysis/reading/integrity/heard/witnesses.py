@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from aiperf.history.bodies import EpochWitnessed
-from aiperf.history.decoding.epochs import blocks_of
+from aiperf.records.bodies import EpochWitnessed
+from aiperf.records.decoding.epochs import blocks_of
 from analysis.reading.columns import Numbers
 from analysis.reading.integrity.heard.columns import WitnessColumns, writer_name
 from analysis.reading.integrity.heard.placed import Placed

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
-from aiperf.history.bodies import GroupExchanged, ServerServed
-from aiperf.history.damage import Damage
+from aiperf.records.bodies import GroupExchanged, ServerServed
+from aiperf.records.damage import Damage
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import RunView

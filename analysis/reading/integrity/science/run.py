@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf.history.bodies import JobIssued, TrialClosed, WorkloadStarted
-from aiperf.history.damage import Damage
-from aiperf.history.lineage import epochs_of_training
+from aiperf.records.bodies import JobIssued, TrialClosed, WorkloadStarted
+from aiperf.records.damage import Damage
+from aiperf.records.lineage import epochs_of_training
 from aiperf.seeds import fold_seed
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.view import RunView, TrialIndex

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose, isfinite
 
-from aiperf.history.bodies import EpochCompleted, JobIssued, WorkloadStarted
-from aiperf.history.damage import Damage
+from aiperf.records.bodies import EpochCompleted, JobIssued, WorkloadStarted
+from aiperf.records.damage import Damage
 from analysis.reading.integrity.bounds import check_finite, check_open_epoch, check_order
 from analysis.reading.integrity.evidence import EpochRows
 from analysis.reading.integrity.facts import SIMULATED, check_built

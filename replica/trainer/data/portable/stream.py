@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.images import (
     Pixels,

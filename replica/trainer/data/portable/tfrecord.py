@@ -11,7 +11,7 @@ from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.directories import Shards
 from replica.trainer.data.portable.recipe import BLOCK, OPEN_SHARDS
 from replica.trainer.data.portable.stream import checked, train_batches, validation_batches
-from replica.trainer.data.records import pieces, read_images
+from workloads.data.records import pieces, read_images
 
 
 class PortableTFRecordSource(Shards):

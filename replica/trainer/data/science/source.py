@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import AiperfError, DatasetError, TrialFailedError
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.order import MIXED, Numbers, epoch_order
 from replica.trainer.data.science.reader import Reader, examples_a_cache

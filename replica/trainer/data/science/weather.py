@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.science.source import ScienceSource, Turn
 from replica.trainer.data.science.transforms import Batch, Weather, cropped, mirrored, standardised
 from workloads.data.arrays import Rows

@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK
-from testing.places import ROOT
-from testing.trainings.installed import need_frameworks
+from tests.support.places import ROOT
+from tests.support.trainings.installed import need_frameworks
 
 OWN = "AIPERF_TEST_FRAMEWORK"
 """Variable with the framework of this process."""

@@ -12,11 +12,11 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, Phase, TrainRequest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, Flatten, Input, ReLU, Softmax
 from aiperf.run_directory.evidence import hash_rows, read_rows
+from aiperf.wire.messages import Begin, Phase, TrainRequest
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.framework import CompiledSteps
@@ -25,7 +25,7 @@ from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads.classification.workload import CLASSIFICATION
 
 SIDE, CLASSES = 8, 3

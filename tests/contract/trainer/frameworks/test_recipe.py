@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
-from aiperf.messages import TrainRequest
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, GlobalAveragePool, Input, Softmax
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.ready import ReadyTraining
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads.classification.workload import CLASSIFICATION
 
 SIDE, CLASSES, STEPS_PER_EPOCH = 4, 3, 3

@@ -16,17 +16,17 @@ from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import ConfigError
 from aiperf.facts import BuiltFacts, EpochFacts
-from aiperf.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import to_json
 from aiperf.run_directory.evidence import read_rows
+from aiperf.wire.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import weights
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
-from testing.trainings.installed import need_frameworks
-from testing.trainings.requests import request_for
 from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
+from tests.support.trainings.installed import need_frameworks
+from tests.support.trainings.requests import request_for
 
 STEPS = 10
 

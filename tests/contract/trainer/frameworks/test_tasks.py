@@ -12,7 +12,7 @@ import pytest
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks import TASKS
-from testing.trainings.tasks import SMALL, Compiled, examples
+from tests.support.trainings.tasks import SMALL, Compiled, examples
 
 EVERYWHERE = pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 EACH = pytest.mark.parametrize("name", list(TASKS))

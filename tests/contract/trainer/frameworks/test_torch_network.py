@@ -31,7 +31,7 @@ from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.optimisers import build_optimiser
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
 from search_space.resnet import resnet
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 from workloads.classification.workload import CLASSIFICATION
 
 ON_TORCH = pytest.mark.parametrize("trains_on", ["torch"])
@@ -127,7 +127,7 @@ def passed(network: Any, model: Any, images: Any) -> dict[str, Any]:
     [*((name, "float32", 1e-4) for name in NETWORKS), ("branches", "mixed_bfloat16", 0.25)],
 )
 def test_the_native_pass_is_that_of_kerass_layers(trains_on: str, name: str, precision: str, error: float) -> None:
-    from replica.trainer.torch.network import KerasNetwork, Network
+    from replica.trainer.frameworks.torch.network import KerasNetwork, Network
 
     model = built(NETWORKS[name], precision)
     images = np.random.default_rng(3).normal(size=(16, *model.input_shape[1:])).astype(np.float32)
@@ -146,7 +146,7 @@ def test_the_native_pass_is_that_of_kerass_layers(trains_on: str, name: str, pre
 
 @ON_TORCH
 def test_the_networks_of_the_benchmark_are_computed_natively(trains_on: str) -> None:
-    from replica.trainer.torch.network import KerasNetwork, Network, network_of
+    from replica.trainer.frameworks.torch.network import KerasNetwork, Network, network_of
 
     set_up("float32", seed=1)
     for architecture in (resnet(50, 32, 10), *NETWORKS.values()):
@@ -169,8 +169,8 @@ def test_the_networks_of_the_benchmark_are_computed_natively(trains_on: str) -> 
 def test_the_fused_descent_is_kerass(trains_on: str) -> None:
     import torch
 
-    from replica.trainer.torch.descent import FusedDescent, KerasDescent, descend
-    from replica.trainer.torch.network import Network
+    from replica.trainer.frameworks.torch.descent import FusedDescent, KerasDescent, descend
+    from replica.trainer.frameworks.torch.network import Network
 
     request, rng = request_for("digits", learning_rate=0.5), np.random.default_rng(4)
     after = []
@@ -198,7 +198,7 @@ def test_the_fused_descent_is_kerass(trains_on: str) -> None:
 
 @ON_TORCH
 def test_a_network_by_kerass_layers_trains_as_well(trains_on: str) -> None:
-    from replica.trainer.torch.steps import TorchSteps
+    from replica.trainer.frameworks.torch.steps import TorchSteps
 
     pool, soft = AveragePool((8, 8), (8, 8)), Node("soft", Softmax(), ("fc",))
     layers = (Node("in", Input(8, 8, 3)), Node("conv", Conv(4), ("in",)), Node("pool", pool, ("conv",)),

@@ -16,10 +16,10 @@ from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ExchangeFacts, HybridTraining, ServerFacts
-from aiperf.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.needs import need
+from aiperf.wire.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from tests.contract.trainer.test_ranks import MARK, config_with, rank_number, ranks, request_for
+from tests.support.needs import need
 
 pytest.importorskip("mpi4py", reason="the extra [hybrid] is not installed")
 

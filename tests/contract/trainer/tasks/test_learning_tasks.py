@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks import TASKS, Task
-from testing.trainings.tasks import SMALL, Array, Batch, blobs, half_labelled, rectangles
+from tests.support.trainings.tasks import SMALL, Array, Batch, blobs, half_labelled, rectangles
 from workloads.settings import detection, generation
 
 

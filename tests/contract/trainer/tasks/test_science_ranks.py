@@ -14,12 +14,12 @@ import pytest
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.settings import load_config
 from aiperf.facts import EpochFacts
-from aiperf.messages import Begin, TrainerEpoch
-from replica.datasets.science.synthesize import ScienceRecipe, synthesize
+from aiperf.wire.messages import Begin, TrainerEpoch
+from replica.agent.trial.requests import ScienceTraining, science_request
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.science.measured import gather_rows
-from replica.trial.requests import ScienceTraining, science_request
-from replica.trial.trainer_process import RankSetup, TrainerProcess
-from testing.trainings.installed import need_frameworks
+from tests.support.trainings.installed import need_frameworks
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pytest
 
 from replica.trainer.collectives.place import meeting_point
 from replica.trainer.starters import STARTERS, RankRequest
-from testing.trainings.installed import need_frameworks
+from tests.support.trainings.installed import need_frameworks
 
 TASKS = ("detection", "generation")
 
@@ -39,8 +39,8 @@ from replica.trainer.model.schedules import build_scheduled
 from replica.trainer.science.measured import gather_rows
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import trained_variables
-from testing.trainings.requests import request_for
-from testing.trainings.tasks import SMALL, examples
+from tests.support.trainings.requests import request_for
+from tests.support.trainings.tasks import SMALL, examples
 from workloads.science.contract import Schedule
 
 request, sgd = request_for("", learning_rate=0.01), Schedule(optimiser="sgd", learning_rate=0.01)

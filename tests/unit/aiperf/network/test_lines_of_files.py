@@ -14,7 +14,7 @@ from aiperf.network import json_files
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from search_space.resnet import resnet
-from testing.fuzz import examples
+from tests.support.fuzz import examples
 
 LINES = to_json(resnet(50, 32, 10)).splitlines(keepends=True)
 CHANGES: list[Callable[[str], str]] = [

@@ -20,9 +20,9 @@ from aiperf.run_directory.claim import SILENCE_S, Claim, find_holder, is_held_he
 from aiperf.run_directory.disk import Disk, PatientDisk
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
 from aiperf.storage.patience import PASSING, Patience
-from testing.hand_made import ManualClock
-from testing.processes import lives
-from testing.runs import wait_for
+from tests.support.hand_made import ManualClock
+from tests.support.processes import lives
+from tests.support.runs import wait_for
 
 DIES = (
     "import os, sys; from pathlib import Path; from aiperf.clock import SystemClock; "

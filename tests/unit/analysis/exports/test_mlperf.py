@@ -18,7 +18,7 @@ from analysis.output.systems import STATUSES, mlperf_system
 from analysis.reading.nodes import NodeFacts
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 RULESETS = ("5.1.0", "6.0.0")
 OWN_KEYS = {"score_ops", "regulated_score_ops", "error"}

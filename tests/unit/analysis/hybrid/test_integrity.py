@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted, GroupExchanged, ServerServed
+from aiperf.records.bodies import EpochCompleted, GroupExchanged, ServerServed
 from analysis.reading.run_data import read_run
 from analysis.results.verify import verify
-from testing.hand_made import HandMadeRun
-from testing.science.hand_made import ScienceRun
-from testing.science.hybrid import SHARE, exchanged, served, trained, two_groups, whole_training
+from tests.support.hand_made import HandMadeRun
+from tests.support.science.hand_made import ScienceRun
+from tests.support.science.hybrid import SHARE, exchanged, served, trained, two_groups, whole_training
 
 
 def first_epoch(root: Path) -> ScienceRun:

@@ -18,8 +18,8 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.hybrid.parts import HybridPart, StalenessPart
 from analysis.results.compliance import check_result
-from testing.science.hand_made import ScienceRun
-from testing.science.hybrid import exchanged, served, trained, two_groups, whole_training
+from tests.support.science.hand_made import ScienceRun
+from tests.support.science.hybrid import exchanged, served, trained, two_groups, whole_training
 from tests.unit.analysis.science.runs import run_of_four
 
 

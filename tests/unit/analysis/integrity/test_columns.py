@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted
+from aiperf.records.bodies import EpochCompleted
 from analysis.reading import history
 from analysis.reading.integrity import witness
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def made(root: Path, *images: int, at_s: float = 200) -> HandMadeRun:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import JobIssued, RunEnded, RunReleased
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
+from aiperf.records.bodies import JobIssued, RunEnded, RunReleased
+from aiperf.records.files import HistoryReader
+from aiperf.records.ledger import Ledger
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 
 def as_it_is(run: HandMadeRun) -> HandMadeRun:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     EpochCompleted,
     EpochWitnessed,
     JobIssued,
@@ -25,10 +25,10 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.history.chain import hash_of
-from aiperf.history.cursor import Cursor
-from aiperf.history.files import HistoryWriter
-from aiperf.history.records import Record, decode_record, encode_record
+from aiperf.records.chain import hash_of
+from aiperf.records.cursor import Cursor
+from aiperf.records.files import HistoryWriter
+from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
@@ -37,9 +37,9 @@ from analysis.report.build import build_report
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
-from testing.forging import Change, rewrite, unchain
-from testing.forging.changes import both, moved, of, twice
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.forging import Change, rewrite, unchain
+from tests.support.forging.changes import both, moved, of, twice
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 CHILD = Deepen("relu1").apply(INITIAL)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import PrimaryPaused
+from aiperf.records.bodies import PrimaryPaused
 from analysis.reading.run_data import read_run
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 STILL_S = 2000
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import PhaseBegan
-from aiperf.history.chain import first_link, hash_of
+from aiperf.records.bodies import PhaseBegan
+from aiperf.records.chain import first_link, hash_of
 from analysis.reading import history
 from analysis.reading.history import ProgressThinning, select_lines
 from analysis.reading.usual import usual_lines
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 THINNINGS = (None, ProgressThinning(T0_MS, T0_MS + 7_200_000), ProgressThinning(T0_MS + 5_001, T0_MS + 300_000))
 WANTED = frozenset(range(0, 100, 3))

@@ -14,7 +14,7 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.source import RunResult
 from analysis.results.trend import COLUMNS, trend, trend_frame
-from testing.hand_made import T0_MS, HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 DAY_MS = 86_400_000
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aiperf.history.bodies import NodeMeasured
 from aiperf.network.operations import LayerCount, Operations, count
 from aiperf.network.roofline import Peaks, image_times
+from aiperf.records.bodies import NodeMeasured
 from aiperf.run_directory.measured import claim_node, decoded_node, file_name
 from aiperf.run_directory.paths import measured_file
 from analysis.output.figures.roofline import roofline_of
@@ -21,8 +21,8 @@ from analysis.report.model import Report
 from analysis.report.roofline.build import ceilings_of
 from analysis.report.roofline.parts import RooflinePart
 from analysis.results.verify import verify
-from testing.hand_made import HandMadeRun
-from testing.nodes.measured import ROWS, measure_node, row
+from tests.support.hand_made import HandMadeRun
+from tests.support.nodes.measured import ROWS, measure_node, row
 
 EPYC = {"host": "n1", "cpu_model": "AMD EPYC", "cpu_count": 2, "accelerators": 0}
 

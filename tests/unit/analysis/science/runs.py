@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from testing.science.hand_made import ScienceRun
+from tests.support.science.hand_made import ScienceRun
 
 PRICES = {"price.node_hour": 3.2, "price.kwh": 0.31, "price.currency": "EUR", "price.source": "a list"}
 WATTS = {0: (300.0, 110.0), 1: (220.0, 60.0), 2: (410.0, 90.0)}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import EpochCompleted, JobIssued, TrialEnded, TrialStarted
+from aiperf.records.bodies import EpochCompleted, JobIssued, TrialEnded, TrialStarted
 from analysis.reading.run_data import read_run
 from analysis.results.verify import verify
-from testing.hand_made import HandMadeRun
-from testing.science.hand_made import CUBES, EVALUATED, IMAGES, ONCE, ScienceRun
+from tests.support.hand_made import HandMadeRun
+from tests.support.science.hand_made import CUBES, EVALUATED, IMAGES, ONCE, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
 
 

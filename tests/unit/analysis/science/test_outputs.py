@@ -22,9 +22,9 @@ from analysis.results.source import read_result
 from analysis.results.status import run_status
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
-from testing.hand_made import T0_MS, aiperf
-from testing.science.hand_made import ScienceRun
-from testing.science.mlperf import complaints
+from tests.support.hand_made import T0_MS, aiperf
+from tests.support.science.hand_made import ScienceRun
+from tests.support.science.mlperf import complaints
 from tests.unit.analysis.science.runs import run_of_four
 
 

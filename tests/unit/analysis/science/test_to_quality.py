@@ -19,8 +19,8 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.workloads import InstancePart, WorkloadPart
-from testing.hand_made import T0_MS
-from testing.science.hand_made import CUBES, IMAGES, ONCE, ScienceRun
+from tests.support.hand_made import T0_MS
+from tests.support.science.hand_made import CUBES, IMAGES, ONCE, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
 from workloads.networks.resnet import resnet_hep
 

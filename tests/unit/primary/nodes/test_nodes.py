@@ -12,7 +12,7 @@ from aiperf.errors import UsageError
 from primary.nodes.cli import _shown_offset
 from primary.nodes.ssh_client import _explained, find_target
 from slurm.configure import read_inventory
-from testing.hand_made import aiperf
+from tests.support.hand_made import aiperf
 
 
 def test_without_an_answer_there_is_no_table_and_the_reason_is_in_words() -> None:

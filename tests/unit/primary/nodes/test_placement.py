@@ -9,7 +9,7 @@ import pytest
 from aiperf.config.settings import load_config
 from primary.context import SystemFile
 from primary.nodes.placement import Facts, PlacementCheck
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 def check(per_node: int = 1, launcher: str = "slurm", **settings: Any) -> PlacementCheck:

@@ -9,11 +9,11 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.config.settings import load_config
-from aiperf.history.files import HistoryWriter
-from aiperf.message_lines import decode_to_agent, encode
-from aiperf.messages import ClockReply, ClockRequest, Job, Message, Progress, Ready, Recorded, Stop
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.lines import decode_to_agent, encode
+from aiperf.wire.messages import ClockReply, ClockRequest, Job, Message, Progress, Ready, Recorded, Stop
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import RunView

@@ -10,11 +10,11 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.messages import Progress
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import INTERVAL_S, STALE_MS, read_snapshot
+from aiperf.wire.messages import Progress
 from analysis.results.status import RunStatus, status_at_a_glance
 from dashboard.rendering import Worker
 from dashboard.watch import View
@@ -22,7 +22,7 @@ from dashboard.work import Task
 from dashboard.worker import answers
 from primary.display.snapshot import SnapshotDisplay
 from primary.display.state import ReplicaView, RunView
-from testing.hand_made import T0_MS, ManualClock, aiperf
+from tests.support.hand_made import T0_MS, ManualClock, aiperf
 
 
 def in_progress(replicas: int = 2) -> RunView:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.config.settings import load_config
-from aiperf.history.bodies import RunResumed, TrialEnded
-from aiperf.history.files import HistoryReader
-from aiperf.history.ledger import Ledger
-from aiperf.messages import Finished, Job
+from aiperf.records.bodies import RunResumed, TrialEnded
+from aiperf.records.files import HistoryReader
+from aiperf.records.ledger import Ledger
+from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
 from primary.work.resumable import MAX_RESUMPTIONS
-from testing.hand_made import HandMadeRun
-from testing.trainings.jobs import take
+from tests.support.hand_made import HandMadeRun
+from tests.support.trainings.jobs import take
 
 CONFIG = load_config(overrides={"run.dataset": "digits"})
 

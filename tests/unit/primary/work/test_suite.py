@@ -6,13 +6,13 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.errors import ConfigError
-from aiperf.history.bodies import AnyBody, JobIssued, TrialEnded, TrialFailed
-from aiperf.history.ledger import Ledger
-from aiperf.history.records import Record
-from aiperf.messages import Finished, Job
+from aiperf.records.bodies import AnyBody, JobIssued, TrialEnded, TrialFailed
+from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record
+from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
 from primary.work.resumable import MAX_RESUMPTIONS
-from testing.trainings.jobs import take
+from tests.support.trainings.jobs import take
 
 SCIENCE = {
     "run.suite": "science", "science.workloads": ["hepcnn", "cosmoflow"], "science.size": "rehearsal",

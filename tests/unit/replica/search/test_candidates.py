@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from aiperf.config.space import Hyperparameters
-from aiperf.history.cursor import Cursor
-from aiperf.history.files import HistoryReader, HistoryWriter
-from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
+from aiperf.records.cursor import Cursor
+from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.wire.messages import Job
 from replica.search.candidates import Candidates
 from replica.search.knowledge import Knowledge
 from replica.search.lanes import ALL, Lane
@@ -24,7 +24,7 @@ from search_space.limits import Limits, growth_limits
 from search_space.morph_json import apply_all, morph_data
 from search_space.morphisms import MAX_MORPHS, Deepen, Morph, Widen
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.history.bodies import (
+from aiperf.records.bodies import (
     AnyBody,
     EpochCompleted,
     ReplicaLost,
@@ -17,9 +17,9 @@ from aiperf.history.bodies import (
     TrialFailed,
     TrialStarted,
 )
-from aiperf.history.ledger import Ledger
-from aiperf.history.lineage import best_quality
-from aiperf.history.records import Record
+from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import best_quality
+from aiperf.records.record import Record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search import outcomes
@@ -30,7 +30,7 @@ from replica.search.outcomes import Outcomes
 from replica.search.outlines.outline import Outline
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 POOL = random_history(INITIAL, growth_limits(INITIAL, 4.0, None, 64, 4), 12, random.Random(1))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EXIT_ENVIRONMENT, ArchitectureError, EnvironmentNotReadyError
-from aiperf.history.bodies import JobIssued
-from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import JobIssued
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Job
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
 from replica.search.observed import Standing
@@ -26,7 +26,7 @@ from search_space.limits import growth_limits, training_memory
 from search_space.morph_json import apply_all, morph_from_data
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 POOL = random_history(INITIAL, growth_limits(INITIAL, 4.0, None, 64, 4), 12, random.Random(1))

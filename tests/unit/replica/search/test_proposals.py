@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.space import Hyperparameters, Parameter, Space
-from aiperf.history.bodies import TrialStarted
-from aiperf.messages import Job
 from aiperf.network.architecture import Architecture
+from aiperf.records.bodies import TrialStarted
 from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.wire.messages import Job
 from replica.search.demo.architectures import random_history
 from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
@@ -30,7 +30,7 @@ from replica.search.tuners.tpe import suggest
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)

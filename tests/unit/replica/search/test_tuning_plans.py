@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.space import Hyperparameters
-from aiperf.history.bodies import TrialEnded, TrialFailed, TrialStarted
-from aiperf.messages import Job
+from aiperf.records.bodies import TrialEnded, TrialFailed, TrialStarted
+from aiperf.wire.messages import Job
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 from search_space.hyperparameters import (
     apply_hyperparameters,
 )
 from search_space.limits import training_memory
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 @pytest.fixture

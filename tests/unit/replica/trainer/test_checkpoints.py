@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aiperf.clock import SystemClock
-from aiperf.messages import Begin
 from aiperf.run_directory.paths import earlier_checkpoint
+from aiperf.wire.messages import Begin
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.alone import AloneCollective
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from replica.datasets.science.ready import needs_of, recipe_of
 from replica.trainer.data.contract import RankShare
-from testing.trainings.science import make_science, opened, raw, validation
+from tests.support.trainings.science import make_science, opened, raw, validation
 from workloads.data.generators import weather
 from workloads.data.manifest import read_science_manifest
 from workloads.data.sets import shapes
+from workloads.datasets.science.ready import needs_of, recipe_of
 
 SIGNS = np.array([-1 if name in ("U850", "UBOT") else 1 for name in weather.CHANNELS])
 """Of the channels in a mirror."""

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import resource
-from replica.trainer.torch.memory import keep_freed_memory
+from replica.trainer.frameworks.torch.memory import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.messages import (
+from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import (
     Begin,
     FromTrainer,
     Job,
@@ -18,13 +19,12 @@ from aiperf.messages import (
     TrainerPhase,
     TrainRequest,
 )
-from aiperf.run_directory.paths import RunPaths
+from replica.agent.trial.automl.lifecycle import Trial
+from replica.agent.trial.automl.standby import Standby
+from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory, Planner
-from replica.trial.automl.lifecycle import Trial
-from replica.trial.automl.standby import Standby
-from replica.trial.context import ReplicaContext
-from replica.trial.trainer import Trainer
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 
 class RecordingTrainer(Trainer):

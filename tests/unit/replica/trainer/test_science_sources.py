@@ -17,7 +17,7 @@ from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.order import epoch_order
 from replica.trainer.data.science.source import ScienceSource, Turn
-from testing.trainings.science import COUNTS, make_science, opened, raw, together, validation
+from tests.support.trainings.science import COUNTS, make_science, opened, raw, together, validation
 from workloads.data import find_set
 from workloads.data.generators import weather
 from workloads.data.manifest import read_science_manifest
@@ -209,7 +209,7 @@ def test_blocks_stay_together_in_a_random_order() -> None:
 
 def test_sources_load_no_framework(science: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from testing.trainings.requests import request_for; "
+        "import sys; from pathlib import Path; from tests.support.trainings.requests import request_for; "
         "from replica.trainer.data import open_source; from workloads.data import find_set; "
         "from replica.trainer.data.contract import RankShare; folder = Path(sys.argv[1]); "
         "source = open_source(request_for('cos', folder), find_set('cos', folder)); "

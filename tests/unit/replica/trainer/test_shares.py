@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.messages import TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.digits import DigitsSource
 from replica.trainer.training import steps_for
-from testing.trainings.requests import request_for
+from tests.support.trainings.requests import request_for
 
 
 def shares(groups: int, ranks: int) -> list[RankShare]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aiperf.errors import DatasetError, UsageError
-from testing.trainings.science import GRIDS, SIZES, make_file, rows_of
+from tests.support.trainings.science import GRIDS, SIZES, make_file, rows_of
 from workloads.data.arrays import Moments, entries_of
 from workloads.data.examine import examine_file
 from workloads.data.formats import FORMATS, FileLayout

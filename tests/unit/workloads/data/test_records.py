@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aiperf.errors import DatasetError, UsageError
-from testing.trainings.science import GRIDS, rows_of
+from tests.support.trainings.science import GRIDS, rows_of
 from workloads.data.formats import FORMATS, FileLayout
 
 

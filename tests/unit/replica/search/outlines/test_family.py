@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ArchitectureError
-from aiperf.history.bodies import TrialStarted
 from aiperf.network.architecture import Architecture
 from aiperf.network.layers import Concat
+from aiperf.records.bodies import TrialStarted
 from aiperf.run_directory.architectures import ArchitectureStore
 from replica.search.knowledge import Knowledge
 from replica.search.outlines import family
@@ -24,7 +24,7 @@ from search_space.morph_json import apply_all, morph_data
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
-from testing.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun
 
 INITIAL = resnet(50, 32, 10)
 

@@ -7,7 +7,7 @@ import pytest
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks.classification import SignalClassification
-from testing.trainings.tasks import SMALL
+from tests.support.trainings.tasks import SMALL
 
 
 @pytest.fixture(scope="module")

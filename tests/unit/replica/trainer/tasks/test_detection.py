@@ -17,7 +17,7 @@ from replica.trainer.tasks.detection.detect import detect
 from replica.trainer.tasks.detection.losses import cross_entropy, mean_of, shift_loss, smooth_l1
 from replica.trainer.tasks.detection.precision import overlaps
 from replica.trainer.tasks.detection.task import Detection
-from testing.trainings.tasks import SMALL, rectangles
+from tests.support.trainings.tasks import SMALL, rectangles
 from workloads.settings.detection import REHEARSAL
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks.generation.task import Generation
-from testing.trainings.tasks import SMALL, blobs
+from tests.support.trainings.tasks import SMALL, blobs
 from workloads.settings.generation import GenerationSettings
 
 SETTINGS: GenerationSettings = SMALL["generation"]

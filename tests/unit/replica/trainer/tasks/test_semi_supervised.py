@@ -14,7 +14,7 @@ from replica.trainer.model.builder import set_up
 from replica.trainer.tasks.detection.precision import FIELDS
 from replica.trainer.tasks.semi_supervised.cells import boxes_of, label_cells
 from replica.trainer.tasks.semi_supervised.task import SemiSupervised
-from testing.trainings.tasks import SMALL, examples
+from tests.support.trainings.tasks import SMALL, examples
 from workloads.settings.semi_supervised import OFFICIAL, REHEARSAL
 
 Array = NDArray[Any]

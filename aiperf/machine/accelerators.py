@@ -1,0 +1,80 @@
+"""The accelerators of this node and their shares, whoever made them (`aiperf.machine.vendors`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aiperf.config.sections.base import Precision
+from aiperf.machine.cpu import cpu_fields
+from aiperf.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
+
+BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+
+SLOWEST_FIRST: tuple[Precision, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
+
+
+def find_accelerators(environment: Mapping[str, str] = os.environ) -> tuple[Accelerator, ...]:
+    """The accelerators that this process may use; none without a driver."""
+    here = listed_here()
+    return here[0].visible(here[1], environment) if here is not None else ()
+
+
+def node_accelerators(root: Path = Path("/")) -> int:
+    """The accelerators of this node by the files of its driver, whatever this process may use."""
+    return next((count for name in VENDORS if (count := VENDORS.load(name).installed(root))), 0)
+
+
+class AcceleratorSamples:
+    """Telemetry of every accelerator of the node; its vendor is looked for once."""
+
+    def __init__(self) -> None:
+        self._vendor: Vendor | None = None
+        self._known = False
+
+    def __call__(self) -> Fields:
+        """The fields of a sample; empty on a node without accelerators."""
+        if not self._known:
+            self._vendor, self._known = vendor_of_node(), True
+        return {"accelerators": self._vendor.sample()} if self._vendor is not None else {}
+
+
+def visible_devices(own: Sequence[Accelerator]) -> dict[str, str]:
+    """The environment in which ranks see only these accelerators."""
+    vendor = vendor_of_node() if own else None
+    return vendor.choice(own) if vendor is not None else {}
+
+
+def why_unseen(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The complaint about a framework that sees none of this process's accelerators, else None.
+
+    It would compute on the CPU, and the run would be reported as one on accelerators.
+    """
+    if seen or not (shown := find_accelerators(environment)) or (vendor := vendor_of_node()) is None:
+        return None
+    gpus = f"{len(shown)} GPU{'s' if len(shown) > 1 else ''} ({shown[0].name})"
+    return (
+        f"the driver shows {gpus}, {framework.partition(',')[0]} sees none and would train on the CPU. Install its "
+        f"build for GPUs in the folder of AIPerf's sources ({vendor.build}); to train on the "
+        f"CPU, hide the GPUs: export {vendor.hides}"
+    )
+
+
+def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
+    """The GPUs of one of `share` replicas on a node: every share-th, or one by turns."""
+    own = tuple(found[replica % share :: share])
+    return own or (tuple(found)[replica % len(found)],) if found else ()
+
+
+def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str] | None = None) -> Precision:
+    """The fastest arithmetic that all accelerators have and the rules allow (16 bits or more)."""
+    if accelerators:
+        return min((each.precision for each in accelerators), key=SLOWEST_FIRST.index)
+    flags = read_cpu_flags() if cpu_flags is None else cpu_flags
+    return "mixed_bfloat16" if flags & BFLOAT16_CPU_FLAGS else "float32"
+
+
+def read_cpu_flags() -> frozenset[str]:
+    """The features of this machine's CPU as Linux names them; none if it does not list them."""
+    return frozenset(next((flags.split() for flags in cpu_fields("flags")), []))

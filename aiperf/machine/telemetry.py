@@ -1,0 +1,169 @@
+"""Samples of a node's load and power, one line of JSON each.
+
+Accelerator fields have the names of NVIDIA's DCGM. Telemetry must not harm a run: a source that
+fails is left out of its sample, and lines that cannot be written are kept for later.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from aiperf.clock import Clock, format_utc
+from aiperf.files import append_once
+from aiperf.machine.accelerators import AcceleratorSamples
+from aiperf.machine.vendors import Fields
+from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.seals import sealed
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+
+MOST_UNWRITTEN = 1000
+"""Lines that are kept while the file cannot be written; the oldest are given up first."""
+
+RAPL = Path("/sys/class/powercap")
+"""Linux's energy counters of CPU packages, usually readable by root alone."""
+
+
+def sample_cpu() -> Fields:
+    """CPU time in use since the last call, over all CPUs, in percent."""
+    return {"cpu_percent": psutil.cpu_percent()}
+
+
+def sample_memory() -> Fields:
+    """Main memory in use and in total, in bytes."""
+    memory = psutil.virtual_memory()
+    return {"memory_used_bytes": memory.total - memory.available, "memory_total_bytes": memory.total}
+
+
+def sample_network() -> Fields:
+    """Bytes over all interfaces since the node started."""
+    counters = psutil.net_io_counters()
+    return {"network_sent_bytes": counters.bytes_sent, "network_received_bytes": counters.bytes_recv}
+
+
+def sample_disk() -> Fields:
+    """Bytes of all local disks since the node started; empty if the node has none."""
+    counters = psutil.disk_io_counters()
+    if counters is None:
+        return {}
+    return {"disk_read_bytes": counters.read_bytes, "disk_written_bytes": counters.write_bytes}
+
+
+class CpuPower:
+    """Mean power of the CPU packages since the last call, from the kernel's energy counters."""
+
+    def __init__(self, clock: Clock, folder: Path = RAPL) -> None:
+        self._clock = clock
+        # Two colons: a part of a package (cores, memory), included in the package's counter.
+        self._packages = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+        self._last: tuple[float, list[int]] | None = None
+
+    def __call__(self) -> Fields:
+        """Watts; empty at the first call, and if the kernel has no such counters."""
+        now, energies_uj = self._clock.monotonic_s(), [_number(package / "energy_uj") for package in self._packages]
+        before, self._last = self._last, (now, energies_uj)
+        if before is None or not energies_uj or now <= before[0]:
+            return {}
+        ranges = [_number(package / "max_energy_range_uj") for package in self._packages]
+        used = [(new - old) % (span + 1) for new, old, span in zip(energies_uj, before[1], ranges, strict=True)]
+        return {"cpu_power_w": sum(used) / 1e6 / (now - before[0])}
+
+
+def _number(file: Path) -> int:
+    return int(file.read_text(encoding="ascii"))
+
+
+def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
+    """All sources of a sample; each may fail on a given node."""
+    return AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
+
+
+class Telemetry:
+    """Samples this node into one file, from a thread of its own."""
+
+    def __init__(self, file: Path, interval_s: float, clock: Clock, header: Mapping[str, str | int]) -> None:
+        self._file = file
+        self._interval_s = interval_s
+        self._clock = clock
+        self._header = {"version": VERSION, "host": socket.gethostname(), "interval_s": interval_s, **header}
+        self._sources = default_sources(clock)
+        self._unwritten: deque[bytes] = deque(maxlen=MOST_UNWRITTEN)
+        self._refused = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin sampling."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last sample and end."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        self._write(self._header)
+        self.sample()  # starts the sources that count since their last call
+        # An event instead of the clock's pause: the end of the run must not wait for the interval.
+        while not self._stop.wait(self._interval_s):
+            self._write(self.sample())
+        self._write(self.sample())
+
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        """Append a line, and before it those that could not be written so far."""
+        self._unwritten.append(sealed(fields) + b"\n")
+        try:
+            append_once(self._file, b"".join(self._unwritten))
+        except OSError as error:
+            if not self._refused:
+                log.warning("telemetry cannot be written: %s", error)
+            self._refused = True
+        else:
+            self._refused = False
+            self._unwritten.clear()
+
+    def sample(self) -> Fields:
+        """The time and the fields of all sources; a source that fails is left out."""
+        fields: Fields = {"time": format_utc(self._clock.utc_ms())}
+        for source in self._sources:
+            try:
+                fields.update(source())
+            except (psutil.Error, OSError, ValueError):
+                continue
+        return fields
+
+
+def start_telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Telemetry:
+    """Sample this node until the process ends.
+
+    `writer` names the writer of the history list whose clock correction also applies to the
+    samples. Processes of one node may share a file: each appends whole lines.
+    """
+    file = paths.telemetry_file(f"{writer}-{socket.gethostname()}")
+    sampler = Telemetry(file, interval_s, clock, {"writer": writer, "replica": replica})
+    sampler.start()
+    return sampler
+
+
+@contextmanager
+def telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: float, replica: int) -> Iterator[None]:
+    """Sample this node while the block runs; an interval of 0 samples nothing."""
+    if interval_s <= 0:
+        yield
+        return
+    sampler = start_telemetry(paths, writer, clock, interval_s, replica)
+    try:
+        yield
+    finally:
+        sampler.stop()

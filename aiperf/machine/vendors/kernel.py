@@ -1,0 +1,142 @@
+"""GPUs that only Linux's drivers tell of, by the files of its graphics subsystem.
+
+Intel's (i915, xe), whose tools change with their versions, and AMD's (amdgpu) on a node without
+AMD SMI. The files are a documented interface: sysfs-driver-intel-i915-hwmon and
+sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing, Documentation/gpu/amdgpu/thermal.rst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aiperf.cli.units import MIB
+from aiperf.config.sections.base import Precision
+from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
+
+GIB = 1 << 30
+
+MASK = "ZE_AFFINITY_MASK"
+ROCM = "ROCR_VISIBLE_DEVICES"
+
+AMD, INTEL = "0x1002", "0x8086"
+
+INTEL_DEVICES: Mapping[str, tuple[str, int]] = {
+    "0x0bd5": ("Intel Data Center GPU Max 1550", 128 * GIB),
+    "0x0bd6": ("Intel Data Center GPU Max 1550", 128 * GIB),
+    "0x0bda": ("Intel Data Center GPU Max 1100", 48 * GIB),
+    "0x0bdb": ("Intel Data Center GPU Max 1100", 48 * GIB),
+    "0x56c0": ("Intel Data Center GPU Flex 170", 16 * GIB),
+    "0x56c1": ("Intel Data Center GPU Flex 140", 6 * GIB),
+}
+"""Accelerators by PCI id, with their memory (pci-ids.ucw.cz; Intel's product pages).
+
+Others of Intel's are parts of CPUs."""
+
+SCALES: Mapping[str, tuple[str, float]] = {
+    "gpu_busy_percent": ("DCGM_FI_DEV_GPU_UTIL", 1),
+    "mem_busy_percent": ("DCGM_FI_DEV_MEM_COPY_UTIL", 1),
+    "mem_info_vram_used": ("DCGM_FI_DEV_FB_USED", 1 / MIB),
+    "mem_info_vram_total": ("DCGM_FI_DEV_FB_TOTAL", 1 / MIB),
+}
+SENSORS: Mapping[str, tuple[str, float]] = {
+    "power1_input": ("DCGM_FI_DEV_POWER_USAGE", 1e-6),
+    "power1_average": ("DCGM_FI_DEV_POWER_USAGE", 1e-6),
+    "energy1_input": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3),
+    "temp2_input": ("DCGM_FI_DEV_GPU_TEMP", 1e-3),
+    "freq1_input": ("DCGM_FI_DEV_SM_CLOCK", 1e-6),
+    "freq2_input": ("DCGM_FI_DEV_MEM_CLOCK", 1e-6),
+}
+"""Files of a card and of its sensors: the field, and what makes DCGM's unit of the file's.
+
+Power is in microwatts, energy in microjoules, temperature in thousandths, frequency in Hz.
+"""
+
+
+class Kernel:
+    """`Vendor` of whatever Linux knows."""
+
+    hides = "ONEAPI_DEVICE_SELECTOR=opencl:cpu HIP_VISIBLE_DEVICES=-1"
+    build = "pip with the index of PyTorch's builds for this maker"
+    root = Path("/")
+
+    @classmethod
+    def accelerators(cls) -> tuple[Accelerator, ...]:
+        """Cards that are made to compute, in the order of their numbers."""
+        return tuple(_describe(index, card) for index, card in enumerate(_cards(cls.root)))
+
+    @classmethod
+    def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
+        """Those that the lists of oneAPI and of HIP allow."""
+        selector = environment.get("ONEAPI_DEVICE_SELECTOR", "")
+        if selector and not re.search(r"gpu|level_zero|\*", selector):
+            return ()
+        for name in (MASK, ROCM, "HIP_VISIBLE_DEVICES"):
+            found = chosen(found, environment.get(name) or None)
+        return tuple(found)
+
+    @classmethod
+    def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
+        """For Level Zero, which is told that a device is a card and not one of its tiles."""
+        numbers = ",".join(gpu.word for gpu in own)
+        if all(gpu.name.startswith("Intel") for gpu in own):
+            return {MASK: numbers, "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}
+        return {ROCM: numbers}
+
+    @classmethod
+    def installed(cls, root: Path) -> int:
+        """Cards that are made to compute."""
+        return len(_cards(root))
+
+    @classmethod
+    def sample(cls) -> list[Fields]:
+        """Every card, with what its driver tells."""
+        return [{"index": index, **_sample(card)} for index, card in enumerate(_cards(cls.root))]
+
+
+def _cards(root: Path) -> list[Path]:
+    """The device folders of the accelerators."""
+    cards = [card for card in root.glob("sys/class/drm/card*") if card.name.removeprefix("card").isdigit()]
+    cards.sort(key=lambda card: int(card.name.removeprefix("card")))
+    return [card / "device" for card in cards if _computes(card / "device")]
+
+
+def _computes(device: Path) -> bool:
+    maker = _text(device / "vendor")
+    if maker == INTEL:
+        return _text(device / "device") in INTEL_DEVICES
+    return maker == AMD and (_number(device / "mem_info_vram_total") or 0) >= LEAST_MEMORY_BYTES
+
+
+def _describe(index: int, device: Path) -> Accelerator:
+    precision: Precision = "mixed_bfloat16"
+    driver = device / "driver" / "module" / "version"
+    if _text(device / "vendor") == INTEL:
+        name, memory = INTEL_DEVICES[_text(device / "device")]
+        return Accelerator(index, name, memory, precision, _text(driver))
+    name = _text(device / "product_name") or "AMD GPU"
+    return Accelerator(index, name, int(_number(device / "mem_info_vram_total") or 0), precision, _text(driver))
+
+
+def _sample(device: Path) -> Fields:
+    fields: Fields = {}
+    folders = [(device, SCALES), *((sensors, SENSORS) for sensors in sorted(device.glob("hwmon/hwmon*")))]
+    for folder, files in folders:
+        for file, (field, scale) in files.items():
+            value = _number(folder / file)
+            if value is not None and field not in fields:
+                fields[field] = value * scale
+    return fields
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(file: Path) -> float | None:
+    text = _text(file)
+    return float(text) if text.isdigit() else None

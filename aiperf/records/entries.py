@@ -1,0 +1,122 @@
+"""What a ledger keeps of one trial and of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aiperf.facts import Stamped
+from aiperf.records.bodies import (
+    GroupExchanged,
+    JobIssued,
+    PhaseBegan,
+    ProgressMade,
+    ReplicaLost,
+    ReplicaReady,
+    ServerServed,
+    TrialBuilt,
+    TrialClosed,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+    WorkloadStarted,
+)
+from aiperf.records.decoding.epochs import TrialEpochs
+from aiperf.records.decoding.scan import PhaseColumns, PhaseMoment
+
+
+def when(item: Stamped[object]) -> int:
+    """The time of an item, as a sort key."""
+    return item.time_ms
+
+
+@dataclass(slots=True)
+class TrialLedger:
+    """The records of one trial. Times are on its writer's clock."""
+
+    trial: int
+    issued: JobIssued | None = None
+    issued_ms: int | None = None
+    """At the primary's time."""
+    begun: TrialStarted | WorkloadStarted | None = None
+    """Its start, whatever it trains."""
+    writer: str = ""
+    started_ms: int | None = None
+    built: TrialBuilt | None = None
+    epochs: TrialEpochs = field(default_factory=TrialEpochs)
+    exchanges: dict[tuple[int, int], GroupExchanged] = field(default_factory=dict)
+    """Of a hybrid training, by epoch and group."""
+    served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
+    """Of a hybrid training, by epoch and server."""
+    progress: set[Stamped[ProgressMade]] = field(default_factory=set)
+    """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
+    ended: Stamped[TrialEnded] | None = None
+    failed: Stamped[TrialFailed] | None = None
+    closed: Stamped[TrialClosed] | None = None
+    """At the primary's time."""
+
+    @property
+    def started(self) -> TrialStarted | None:
+        """Its start, in a run of AutoML."""
+        return self.begun if isinstance(self.begun, TrialStarted) else None
+
+    @property
+    def workload(self) -> WorkloadStarted | None:
+        """Its start, in a run of a scientific suite."""
+        return self.begun if isinstance(self.begun, WorkloadStarted) else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Best measured top-1 accuracy of a completed epoch."""
+        measured = (accuracy for _, accuracy in self.epochs.accuracies())
+        return max((accuracy for accuracy in measured if accuracy is not None), default=None)
+
+    @property
+    def quality(self) -> float | None:
+        """Best measured quality of a completed epoch: top-1 accuracy if the workload classifies."""
+        measured = self.epochs.qualities().values()
+        return max((quality for quality in measured if quality is not None), default=None)
+
+    @property
+    def search_accuracy(self) -> float | None:
+        """The accuracy for the search: predicted in warm-up rounds, else measured."""
+        if self.ended is not None and self.ended.body.predicted_accuracy is not None:
+            return self.ended.body.predicted_accuracy
+        return self.quality
+
+
+@dataclass
+class ReplicaLedger:
+    """The records of one replica."""
+
+    replica: int
+    arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
+    losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
+    phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
+    """By writer, on its clock."""
+    phase_columns: dict[str, PhaseColumns] = field(default_factory=dict)
+    """As `phases`, of files that were read as a whole."""
+
+    def moments(self, writer: str) -> Iterator[PhaseMoment]:
+        """The beginnings of all phases that one writer recorded, in any order."""
+        for item in self.phases.get(writer, ()):
+            yield item.time_ms, item.body.phase, item.body.trial
+        if (columns := self.phase_columns.get(writer)) is not None:
+            yield from columns.moments()
+
+    @property
+    def writers(self) -> set[str]:
+        """The writers that recorded phases."""
+        return {*self.phases, *self.phase_columns}
+
+    @property
+    def ready(self) -> ReplicaReady | None:
+        """Its latest start."""
+        return max(self.arrivals, key=when).body if self.arrivals else None
+
+    @property
+    def lost(self) -> Stamped[ReplicaLost] | None:
+        """Its loss, unless it came back afterwards."""
+        loss = max(self.losses, key=when, default=None)
+        back = max(map(when, self.arrivals), default=None)
+        return loss if loss is not None and (back is None or back <= loss.time_ms) else None

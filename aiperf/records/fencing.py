@@ -1,0 +1,141 @@
+"""Fencing: records of a primary, and of its replicas, that a successor did not see do not count.
+
+A primary that resumes a run records how far it has read every file (`RunResumed.until`). If the one
+before it still works, which claims prevent as far as a shared file system allows, then everything
+that it and its replicas record from there on is left out: their work is lost, and the run is not.
+Positions decide, so that no two clocks are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aiperf.errors import RecordDamagedError
+from aiperf.records.bodies import JobIssued, ReplicaReady, RunResumed
+from aiperf.records.cursor import parse_cursor
+from aiperf.records.record import Record
+
+PRIMARY = "primary-"
+TRIALS_LEFT_OUT = 1000
+"""Numbers of trials that a successor leaves to a primary that may still issue some.
+
+Two trials of one number would share files.
+"""
+
+
+def reading_order(writer: str) -> tuple[bool, int, str]:
+    """A sort key: primaries first, the last one before the others, since it says what counts."""
+    return not writer.startswith(PRIMARY), -_start_of(writer), writer
+
+
+def _start_of(writer: str) -> int:
+    number = writer.rpartition("-")[2]
+    known = writer.startswith(PRIMARY) and number.isdecimal() and len(number) < 10
+    return int(number) if known else 0
+
+
+_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady})
+"""The kinds of records that say what counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Successor:
+    """The first record of a primary that resumes."""
+
+    rank: tuple[int, int]
+    """Number of the claim, then of the file: the higher one supersedes the lower."""
+    until: dict[str, int]
+
+
+@dataclass
+class Fences:
+    """The last record of each writer that counts. Learn all primaries' files before asking."""
+
+    claim: int = 0
+    """The highest number of a primary's claim, also of one that is superseded."""
+    last_trial: int = 0
+    """The highest number that a trial of this run has, or may have: none is used again."""
+    _successors: dict[str, _Successor] = field(default_factory=dict)
+    """By primary."""
+    _owners: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By replica's writer: the primaries that found it ready, and the first record that says so."""
+    _limits: dict[str, float] = field(default_factory=dict)
+    """Answers that were given since the last record was learnt."""
+
+    def learn(self, records: Iterable[Record]) -> None:
+        """Take in what primaries record of each other and of their replicas."""
+        for record in records:
+            body = record.body
+            if type(body) not in _LEARNT:
+                continue
+            if isinstance(body, JobIssued):
+                self.last_trial = max(self.last_trial, body.trial)
+            if isinstance(body, JobIssued | RunResumed):
+                self.claim = max(self.claim, body.claim or 0)
+            if isinstance(body, RunResumed) and body.until is not None and record.sequence == 0:
+                self._limits.clear()
+                rank = (body.claim or 0, _start_of(record.writer))
+                self._successors[record.writer] = _Successor(rank, _parsed(body.until))
+            elif isinstance(body, ReplicaReady) and record.writer.startswith(PRIMARY):
+                self._limits.clear()
+                owners = self._owners.setdefault(body.writer, {})
+                owners[record.writer] = min(record.sequence, owners.get(record.writer, record.sequence))
+
+    def leave_trials_out(self) -> None:
+        """Leave numbers of trials to a primary that may still be at work."""
+        self.last_trial += TRIALS_LEFT_OUT
+
+    def drops(self, record: Record) -> bool:
+        """True if a record does not count."""
+        return bool(self._successors) and record.sequence > self.limit(record.writer)
+
+    def limit(self, writer: str) -> float:
+        """The last record of a writer that counts; infinite if all do, -1 if none does."""
+        if writer not in self._limits:
+            self._limits[writer] = self._limit(writer)
+        return self._limits[writer]
+
+    def named(self, writer: str) -> bool:
+        """True if any primary, superseded or not, found this writer ready."""
+        return writer in self._owners
+
+    def _in_force(self) -> list[tuple[str, _Successor]]:
+        """The last successor first. One whose first record was not seen by a later one is none."""
+        found: list[tuple[str, _Successor]] = []
+        for name, item in sorted(self._successors.items(), key=lambda pair: pair[1].rank, reverse=True):
+            if all(name in later.until for _, later in found):
+                found.append((name, item))
+        return found
+
+    def _limit(self, writer: str) -> float:
+        if writer.startswith(PRIMARY):
+            return self._limit_of_primary(writer)
+        owners = self._owners.get(writer)
+        if owners is None:
+            seen = [item.until[writer] for _, item in self._in_force() if writer in item.until]
+            return min(seen, default=float("inf"))
+        return min(self._limit_of_replica(writer, primary, said) for primary, said in owners.items())
+
+    def _limit_of_primary(self, writer: str) -> float:
+        own = self._successors.get(writer)
+        rank = own.rank if own is not None else (0, _start_of(writer))
+        cuts = (item.until.get(writer, -1) for _, item in self._in_force() if item.rank > rank)
+        return min(cuts, default=float("inf"))
+
+    def _limit_of_replica(self, writer: str, primary: str, said: int) -> float:
+        """By one primary that found it ready with its record `said`."""
+        if said > self.limit(primary):
+            return -1
+        own = self._successors.get(primary)
+        rank = own.rank if own is not None else (0, _start_of(primary))
+        cuts = (item.until.get(writer, -1) for _, item in self._in_force() if item.rank > rank)
+        return min(cuts, default=float("inf"))
+
+
+def _parsed(until: str) -> dict[str, int]:
+    """The places of a cursor; none if it is not one, which the checks report."""
+    try:
+        return parse_cursor(until)
+    except RecordDamagedError:
+        return {}

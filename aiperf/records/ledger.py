@@ -1,0 +1,284 @@
+"""The state of a run as a fold over its records: idempotent, and independent of their order.
+
+But for fences (`aiperf.records.fencing`): they must be known before the records that they drop, as
+they are if files are read in `reading_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from aiperf.facts import Stamped
+from aiperf.network.operations import Operations
+from aiperf.records.bodies import (
+    EpochCompleted,
+    EpochWitnessed,
+    GroupExchanged,
+    JobIssued,
+    NodeMeasured,
+    PhaseBegan,
+    PrimaryPaused,
+    ProgressMade,
+    ReplicaLost,
+    ReplicaReady,
+    RunEnded,
+    RunReleased,
+    RunResumed,
+    ServerServed,
+    TrialBuilt,
+    TrialClosed,
+    TrialEnded,
+    TrialFailed,
+    TrialStarted,
+    WorkloadStarted,
+)
+from aiperf.records.cursor import SeenNumbers
+from aiperf.records.damage import Damage
+from aiperf.records.entries import ReplicaLedger, TrialLedger, when
+from aiperf.records.fencing import Fences
+from aiperf.records.record import Record
+from aiperf.rules.score import TrialWork
+
+T = TypeVar("T")
+
+
+def _reach(report: Stamped[ProgressMade]) -> tuple[tuple[int, int, int], int]:
+    return report.body.position, report.time_ms
+
+
+@dataclass
+class Ledger:
+    """The state of a run. `conflicts` lists records that contradict each other."""
+
+    released: Stamped[RunReleased] | None = None
+    ends: set[Stamped[RunEnded]] = field(default_factory=set)
+    resumptions: set[Stamped[RunResumed]] = field(default_factory=set)
+    trials: dict[int, TrialLedger] = field(default_factory=dict)
+    replicas: dict[int, ReplicaLedger] = field(default_factory=dict)
+    measured: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the micro suite's results, by their names."""
+    offsets_ms: dict[str, int] = field(default_factory=dict)
+    last_ms: int = 0
+    last_of_writer_ms: dict[str, int] = field(default_factory=dict)
+    """The time of each writer's last record, on its clock."""
+    conflicts: list[Damage] = field(default_factory=list)
+    latest_progress_only: bool = False
+    """Keep only the furthest progress report of each trial: a long run has millions of them."""
+    fences: Fences = field(default_factory=Fences)
+    _seen: dict[str, SeenNumbers] = field(default_factory=dict, repr=False)
+
+    @property
+    def run_ended(self) -> Stamped[RunEnded] | None:
+        """The end, unless the run was resumed afterwards."""
+        end = max(self.ends, key=when, default=None)
+        resumed_ms = max(map(when, self.resumptions), default=None)
+        return end if end is not None and (resumed_ms is None or resumed_ms < end.time_ms) else None
+
+    @property
+    def segments(self) -> int:
+        """Segments with clocks of their own: 1, plus 1 for each resumption with a new clock."""
+        return 1 + sum(resumption.body.new_clock for resumption in self.resumptions)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Fold records in; a record that was seen before changes nothing."""
+        records = tuple(records)
+        self.fences.learn(records)
+        last_of_writer_ms = self.last_of_writer_ms
+        for record in records:
+            if self.fences.drops(record):
+                continue
+            writer, time_ms = record.writer, record.time_ms
+            if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
+                if time_ms > self.last_ms:  # noqa: PLR1730  # millions: without a call
+                    self.last_ms = time_ms
+                if time_ms > last_of_writer_ms.get(writer, -1):
+                    last_of_writer_ms[writer] = time_ms
+                _FOLDS[type(record.body)](self, record.body, record)
+
+    def trial(self, trial: int) -> TrialLedger:
+        """The ledger of a trial, made at the first mention."""
+        return self.trials.get(trial) or self.trials.setdefault(trial, TrialLedger(trial))
+
+    def replica(self, replica: int) -> ReplicaLedger:
+        """The ledger of a replica, made at the first mention."""
+        return self.replicas.setdefault(replica, ReplicaLedger(replica))
+
+    def corrected(self, writer: str, time_ms: int) -> int:
+        """A writer's time on the primary's clock."""
+        return time_ms - self.offsets_ms.get(writer, 0)
+
+    def died_ms(self, trial: TrialLedger) -> int | None:
+        """When a trial failed or its replica or primary was lost, on the primary's clock."""
+        moments = []
+        if trial.failed is not None:
+            moments.append(self.corrected(trial.writer, trial.failed.time_ms))
+        if trial.begun is not None and trial.started_ms is not None and not self._ended_by_itself(trial):
+            began_ms = self.corrected(trial.writer, trial.started_ms)
+            replica = self.replicas.get(trial.begun.replica)
+            losses = replica.losses if replica is not None else ()
+            moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms]
+            moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
+        return min(moments, default=None)
+
+    def fell_silent_ms(self, trial: TrialLedger) -> int | None:
+        """The last record of the replica of a trial in progress, if none came after the run's end.
+
+        A replica that is alive at the end records that it stops. One that is not may have died
+        within `run.replica_silence` before, too late for the primary to take it for lost.
+        """
+        end = self.run_ended
+        if end is None or trial.begun is None or trial.ended is not None or trial.failed is not None:
+            return None
+        last_ms = self.corrected(trial.writer, self.last_of_writer_ms[trial.writer])
+        return last_ms if last_ms < end.body.end_ms else None
+
+    @staticmethod
+    def _ended_by_itself(trial: TrialLedger) -> bool:
+        return trial.ended is not None and trial.ended.body.reason != "stopped"
+
+    def interrupted(self) -> list[TrialLedger]:
+        """Trials that died through no fault of their own and were not resumed since, by id."""
+        resumed = {t.issued.resumes for t in self.trials.values() if t.issued is not None}
+        return [
+            trial
+            for _, trial in sorted(self.trials.items())
+            if trial.failed is None
+            and trial.begun is not None
+            and trial.trial not in resumed
+            and self.died_ms(trial) is not None
+        ]
+
+    def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
+        """The work of a trial for the score, on the primary's clock."""
+        offset_ms = self.offsets_ms.get(trial.writer, 0)
+
+        def corrected(item: Stamped[T]) -> Stamped[T]:
+            return Stamped(item.time_ms - offset_ms, item.body)
+
+        return TrialWork(
+            cost=cost,
+            epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
+            progress=tuple(map(corrected, trial.progress)),
+            died_ms=self.work_died_ms(trial),
+        )
+
+    def work_died_ms(self, trial: TrialLedger) -> int | None:
+        """When the unfinished epoch of a trial was lost, on the primary's clock."""
+        died_ms = self.died_ms(trial)
+        return self.fell_silent_ms(trial) if died_ms is None else died_ms
+
+    def _replica_ready(self, body: ReplicaReady, record: Record) -> None:
+        self.replica(body.replica).arrivals.add(Stamped(record.time_ms, body))
+        self.offsets_ms[body.writer] = body.clock_offset_ms
+
+    def _replica_lost(self, body: ReplicaLost, record: Record) -> None:
+        self.replica(body.replica).losses.add(Stamped(record.time_ms, body))
+
+    def _run_released(self, body: RunReleased, record: Record) -> None:
+        if self.released is None or record.time_ms > self.released.time_ms:
+            self.released = Stamped(record.time_ms, body)
+
+    def _job_issued(self, body: JobIssued, record: Record) -> None:
+        trial = self.trial(body.trial)
+        trial.issued, trial.issued_ms = body, record.time_ms
+
+    def _training_started(self, body: TrialStarted | WorkloadStarted, record: Record) -> None:
+        trial = self.trial(body.trial)
+        if trial.begun not in (None, body):
+            found = f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}"
+            self.conflicts.append(_conflict(record, found))
+        trial.begun, trial.writer, trial.started_ms = body, record.writer, record.time_ms
+
+    def _phase_began(self, body: PhaseBegan, record: Record) -> None:
+        phases = self.replica(body.replica).phases.setdefault(record.writer, set())
+        phases.add(Stamped(record.time_ms, body))
+
+    def _progress_made(self, body: ProgressMade, record: Record) -> None:
+        trial, report = self.trial(body.trial), Stamped(record.time_ms, body)
+        if not self.latest_progress_only:
+            trial.progress.add(report)
+        elif all(_reach(known) < _reach(report) for known in trial.progress):
+            trial.progress = {report}
+
+    def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
+        epochs = self.trial(body.trial).epochs
+        known = epochs.setdefault(body.epoch, stamped := Stamped(record.time_ms, body))
+        if known is not stamped and known.body != body:
+            self.conflicts.append(_conflict(record, f"trial {body.trial} completed epoch {body.epoch} twice"))
+
+
+def close_writer(ledger: Ledger, writer: str) -> None:
+    """Forget which records of a writer were seen: its file was read to its end, and only once."""
+    ledger._seen.pop(writer, None)
+
+
+def _conflict(record: Record, found: str) -> Damage:
+    """A damage at a record, whose line follows from its number in an intact file."""
+    return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
+
+
+def _run_resumed(ledger: Ledger, body: RunResumed, record: Record) -> None:
+    ledger.resumptions.add(Stamped(record.time_ms, body))
+
+
+def _run_ended(ledger: Ledger, body: RunEnded, record: Record) -> None:
+    ledger.ends.add(Stamped(record.time_ms, body))
+
+
+def _trial_built(ledger: Ledger, body: TrialBuilt, record: Record) -> None:
+    ledger.trial(body.trial).built = body
+
+
+def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
+    ledger.trial(body.trial).closed = Stamped(record.time_ms, body)
+
+
+def _group_exchanged(ledger: Ledger, body: GroupExchanged, record: Record) -> None:
+    ledger.trial(body.trial).exchanges.setdefault((body.epoch, body.group), body)
+
+
+def _server_served(ledger: Ledger, body: ServerServed, record: Record) -> None:
+    ledger.trial(body.trial).served.setdefault((body.epoch, body.server), body)
+
+
+def _trial_ended(ledger: Ledger, body: TrialEnded, record: Record) -> None:
+    ledger.trial(body.trial).ended = Stamped(record.time_ms, body)
+
+
+def _trial_failed(ledger: Ledger, body: TrialFailed, record: Record) -> None:
+    ledger.trial(body.trial).failed = Stamped(record.time_ms, body)
+
+
+def _node_measured(ledger: Ledger, body: NodeMeasured, record: Record) -> None:
+    ledger.measured.setdefault(body.name, body.digest)
+
+
+def _nothing(ledger: Ledger, body: PrimaryPaused | EpochWitnessed, record: Record) -> None:
+    """Only the checks of witnesses ask for it."""
+
+
+_FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
+    ReplicaReady: Ledger._replica_ready,
+    ReplicaLost: Ledger._replica_lost,
+    RunReleased: Ledger._run_released,
+    RunResumed: _run_resumed,
+    RunEnded: _run_ended,
+    JobIssued: Ledger._job_issued,
+    TrialStarted: Ledger._training_started,
+    WorkloadStarted: Ledger._training_started,
+    PhaseBegan: Ledger._phase_began,
+    ProgressMade: Ledger._progress_made,
+    EpochCompleted: Ledger._epoch_completed,
+    GroupExchanged: _group_exchanged,
+    ServerServed: _server_served,
+    TrialEnded: _trial_ended,
+    TrialFailed: _trial_failed,
+    TrialBuilt: _trial_built,
+    EpochWitnessed: _nothing,
+    PrimaryPaused: _nothing,
+    TrialClosed: _trial_closed,
+    NodeMeasured: _node_measured,
+}
+"""The change that each kind of record makes."""

@@ -1,0 +1,56 @@
+"""The epochs of a training over all trials that did a part of it: a trial and those it resumes."""
+
+from __future__ import annotations
+
+from aiperf.records.bodies import EpochCompleted
+from aiperf.records.entries import TrialLedger
+from aiperf.records.ledger import Ledger
+
+
+def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
+    """The epochs that made a trial's weights, by number.
+
+    They are its own, and before them those of the trials of the same architecture that it resumes.
+    A trial that has completed none yet may still repeat some of them.
+    """
+    epochs: dict[int, EpochCompleted] = {}
+    for entry in reversed(_chain(ledger, trial)):
+        own = {number: epoch.body for number, epoch in entry.epochs.items()}
+        first = min(own, default=None)
+        epochs = {number: body for number, body in epochs.items() if first is None or number < first} | own
+    return dict(sorted(epochs.items()))
+
+
+def qualities_of_training(ledger: Ledger, trial: int) -> dict[int, float]:
+    """The quality after each of these epochs; 0 if nothing was measured."""
+    chain = _chain(ledger, trial)
+    if len(chain) == 1 and chain[0].epochs.columns is not None:
+        return {number: accuracy or 0.0 for number, accuracy in chain[0].epochs.accuracies()}
+    return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(ledger, trial).items()}
+
+
+def best_quality(ledger: Ledger, trial: int) -> float | None:
+    """Best measured quality of `epochs_of_training`; None if nothing was measured."""
+    measured = (epoch.quality for epoch in epochs_of_training(ledger, trial).values())
+    return max((quality for quality in measured if quality is not None), default=None)
+
+
+def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:
+    """A trial, the trial that it resumes, and so on, as long as the architecture is the same."""
+    chain: list[TrialLedger] = []
+    number: int | None = trial
+    while number is not None and (entry := ledger.trials.get(number)) is not None and entry.begun is not None:
+        if chain and _trained_by(entry) != _trained_by(chain[0]):
+            break
+        chain.append(entry)
+        earlier = entry.begun.resumes
+        # Ids grow; records that contradict this must not lead around in a circle.
+        number = earlier if earlier is not None and earlier < number else None
+    return chain
+
+
+def _trained_by(entry: TrialLedger) -> tuple[object, ...]:
+    """What a trial trains: an architecture, or one model of a workload."""
+    if entry.workload is not None:
+        return entry.workload.workload, entry.workload.instance
+    return (entry.started.architecture if entry.started is not None else None,)

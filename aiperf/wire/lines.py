@@ -1,0 +1,81 @@
+"""Messages as lines: one JSON object each."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from aiperf.errors import MessageError
+from aiperf.wire.messages import Begin, FromTrainer, Message, ToAgent, ToPrimary, TrainerFailed, TrainRequest
+
+_T = TypeVar("_T")
+
+MAX_LINE_BYTES = 1 << 20
+"""Longest message; a longer line is an error of the protocol."""
+
+_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
+_TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
+_FROM_TRAINER: TypeAdapter[FromTrainer] = TypeAdapter(Annotated[FromTrainer, Field(discriminator="type")])
+
+
+def encode(message: Message) -> bytes:
+    """One line of JSON."""
+    return message.model_dump_json().encode() + b"\n"
+
+
+_FAILURE = '{"type":"failed"'
+"""The beginning of an encoded TrainerFailed."""
+
+
+def failures_in(text: str) -> list[TrainerFailed]:
+    """Failures that ranks other than 0 wrote into a log, with or without a starter's prefix."""
+    found = []
+    for line in text.splitlines():
+        start = line.find(_FAILURE)
+        if start >= 0:
+            with contextlib.suppress(MessageError):
+                message = decode_from_trainer(line[start:].encode())
+                assert isinstance(message, TrainerFailed)
+                found.append(message)
+    return found
+
+
+def decode_to_agent(line: bytes) -> ToAgent:
+    """A message to an agent. Raises MessageError."""
+    return decode(_TO_AGENT, line)
+
+
+def decode_to_primary(line: bytes) -> ToPrimary:
+    """A message to the primary. Raises MessageError."""
+    return decode(_TO_PRIMARY, line)
+
+
+def decode_from_trainer(line: bytes) -> FromTrainer:
+    """A message from a trainer. Raises MessageError."""
+    return decode(_FROM_TRAINER, line)
+
+
+def decode_train_request(line: bytes) -> TrainRequest:
+    """A message to a trainer. Raises MessageError."""
+    return decode(TypeAdapter(TrainRequest), line)
+
+
+def decode_begin(line: bytes) -> Begin:
+    """The second message to a trainer. Raises MessageError."""
+    return decode(TypeAdapter(Begin), line)
+
+
+def decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
+    """A message of one of the kinds that `adapter` knows.
+
+    Raises MessageError with what is wrong.
+    """
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        shown = line[:200].decode(errors="replace")
+        raise MessageError(f"no message of the protocol: {place} {first['msg']} in {shown!r}") from None

@@ -1,0 +1,350 @@
+"""Messages between primary and agent, and agent and trainer (`aiperf.wire.lines`).
+
+The pipe or socket authenticates and carries them; its end means that the other side is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, HybridTraining, Measured, ProgressFacts, ServerFacts
+
+CANCELLED = "cancelled"
+"""Kind of the failure of a trial that was cancelled; its replica is not to blame."""
+
+UNFIT = "unfit"
+"""Kind of the failure of a trial whose machine is not set up for any: its replica ends."""
+
+Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "storage", "idle"]
+"""`storage`: the work of the replica waits for a file system that refuses."""
+
+
+class Message(BaseModel):
+    """Base of all messages."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClockRequest(Message):
+    """Primary to agent: report your clock.
+
+    Answered at once, so that the round trip bounds the offset.
+    """
+
+    type: Literal["clock_request"] = "clock_request"
+
+
+class ClockReply(Message):
+    """Agent to primary: UTC of the agent's clock in milliseconds."""
+
+    type: Literal["clock_reply"] = "clock_reply"
+    utc_ms: int
+
+
+class Ready(Message):
+    """Agent to primary: this replica can take jobs.
+
+    `node` describes the machine for system.json.
+    """
+
+    type: Literal["ready"] = "ready"
+    writer: str
+    version: str
+    accelerators: int
+    node: dict[str, str | int | float | None]
+    measured: str | None = None
+    """SHA-256 of the file in which this replica has put its node's results of the micro suite."""
+    unmeasured: str | None = None
+    """Why the suite has no results of a node that this replica was to measure."""
+
+
+class Unable(Message):
+    """Agent to primary: this replica cannot work; the process ends after it."""
+
+    type: Literal["unable"] = "unable"
+    reason: str
+    storage: bool = False
+    """True if it may work again as soon as the run directory can be written."""
+
+
+class Job(Message):
+    """Primary to agent: do one training of a round. Only the primary issues trial ids.
+
+    `point` 0 is the round's own architecture with the parent's best hyperparameters; higher ones
+    try other hyperparameters on the architecture of trial `base`.
+    """
+
+    type: Literal["job"] = "job"
+    trial: int
+    round: int
+    seed: int
+    point: int = 0
+    base: int | None = None
+    resumes: int | None = None
+    """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch.
+    """
+    claim: int | None = None
+    """Number of the primary's claim: an agent refuses a job of a superseded primary."""
+    digest: str | None = None
+    """The digest to plan from, by the name of its primary; None: there are only raw records."""
+    workload: str | None = None
+    """The scientific workload to train; None: a training of an AutoML round."""
+    instance: int | None = None
+    """Which model of that workload, from 0."""
+
+
+class Cancel(Message):
+    """Primary to agent: end this trial as failed; the next job follows.
+
+    A trial that is over already is left alone.
+    """
+
+    type: Literal["cancel"] = "cancel"
+    trial: int
+    reason: str
+
+
+class Stop(Message):
+    """Primary to agent: end the trial in progress, write what is known, and exit."""
+
+    type: Literal["stop"] = "stop"
+    reason: str
+
+
+class Alive(Message):
+    """Agent to primary: a heartbeat, so that a node that vanishes is noticed."""
+
+    type: Literal["alive"] = "alive"
+
+
+class StorageWait(Message):
+    """Agent to primary: it waits for storage that refuses; an empty reason: it can write again."""
+
+    type: Literal["storage"] = "storage"
+    reason: str
+
+
+class Started(Message):
+    """Agent to primary: what the job trains, and what it costs. The records say the same."""
+
+    type: Literal["started"] = "started"
+    trial: int
+    architecture: str
+    parent: str | None
+    morphs: tuple[dict[str, str | int], ...] = ()
+    hyperparameters: dict[str, int | float | str]
+    epochs: int
+    operations_per_image: int
+    """Forward and backward."""
+    depth: int
+    weights: int
+
+
+class Progress(Message):
+    """Agent to primary: progress of the current trial, for the live view only."""
+
+    type: Literal["progress"] = "progress"
+    trial: int
+    phase: Phase
+    epoch: int = 0
+    epochs: int = 0
+    accuracy: float | None = None
+    measured: Measured | None = None
+    """Of a scientific workload, in place of the accuracy."""
+    operations: int = 0
+
+
+class Recorded(Message):
+    """Agent to primary: an epoch is in the history list, as this record of the agent's writer.
+
+    `digest` is the SHA-256 of its line, `quality` the epoch's; None: not measured.
+    """
+
+    type: Literal["recorded"] = "recorded"
+    trial: int
+    epoch: int
+    quality: float | None = None
+    sequence: int
+    digest: str
+
+
+class Finished(Message):
+    """Agent to primary: the job is over; the records say the rest. `kind` is that of a failure.
+
+    `sequence` and `digest` are those of the last record of the trial.
+    """
+
+    type: Literal["finished"] = "finished"
+    trial: int
+    completed: bool
+    reason: str
+    kind: str = ""
+    early: bool = False
+    """True if patience ended the training."""
+    predicted: float | None = None
+    """The accuracy that was predicted from it, in warm-up rounds."""
+    sequence: int | None = None
+    digest: str | None = None
+
+
+class Closing(Message):
+    """Agent to primary, at its end: the last record of its writer, and the trial that was stopped.
+
+    `trial` is None if none was in progress.
+    """
+
+    type: Literal["closing"] = "closing"
+    trial: int | None
+    sequence: int | None
+    digest: str | None
+
+
+class InheritedWeights(Message):
+    """The start of a child: its parent's architecture and weights, and the morphs between them."""
+
+    architecture_path: str
+    weights_path: str
+    morphs: tuple[dict[str, str | int], ...]
+    noise: float
+
+
+class TrainRequest(Message):
+    """Agent to trainer: what to prepare. Paths are on the shared file system."""
+
+    type: Literal["train"] = "train"
+    architecture_path: str
+    architecture_hash: str | None = None
+    """The hash of the architecture that the file must hold; None: any."""
+    dataset: str
+    data_dir: str | None = None
+    synthetic_input: bool = False
+    """Images made on the device in place of the data set's, to separate compute from input."""
+    parallel_decode: int = 48
+    shuffle_buffer: int = 8192
+    batch_size: int
+    """Images per rank and step."""
+    epochs: int
+    """Epochs of this round."""
+    max_epochs: int
+    """Epochs over which the learning rate falls to 0."""
+    patience: int
+    seed: int
+    learning_rate: float
+    momentum: float
+    label_smoothing: float
+    precision: str
+    xla: bool
+    progress_interval_s: float
+    workload: str | None = None
+    """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""
+    size: str = "official"
+    """Of that workload."""
+    stops_at_target: bool = False
+    """End after the epoch that reaches the workload's target."""
+    hybrid: HybridTraining | None = None
+    """Groups and parameter servers; None: all ranks train synchronously."""
+
+
+class Begin(Message):
+    """Agent to trainer: train what is warm, as this trial. The accelerators are free now."""
+
+    type: Literal["begin"] = "begin"
+    trial: int
+    inherited: InheritedWeights | None = None
+    """The start of the training; None: He initialisation."""
+    save_weights_path: str | None = None
+    """File for the weights of the best epoch; None: they are not kept."""
+    checkpoint_path: str | None = None
+    """File for the state after an epoch."""
+    restore: int = 0
+    """Recorded epochs of the interrupted training to resume from; 0: none.
+
+    A state after a later epoch is not used: its training ran, but its record was cut off.
+    """
+    checkpoint_interval_s: float = 0.0
+    evidence_path: str | None = None
+    """File for the losses and gradient norms of the steps; None: they are not written."""
+    only_steps: int | None = None
+    """For an audit: stop after this many steps of the first epoch, with their evidence written."""
+    evaluate_path: str | None = None
+    """For an audit: a file of weights to evaluate, as epoch 0 without training; after the steps
+    if `only_steps` asks for them.
+    """
+
+
+class TrainerPhase(Message):
+    """Trainer to agent: a phase begins.
+
+    Times of trainer messages are on the node's monotonic clock.
+    """
+
+    type: Literal["phase"] = "phase"
+    monotonic_ms: int
+    phase: Phase
+
+
+class TrainerReady(Message):
+    """Trainer to agent: the model is built and warm, and the first images are there."""
+
+    type: Literal["trainer_ready"] = "trainer_ready"
+    monotonic_ms: int
+    built: BuiltFacts | None = None
+    """None if the program has nothing to say of it."""
+
+
+class TrainerProgress(Message):
+    """Trainer to agent: images of the current epoch so far."""
+
+    type: Literal["trainer_progress"] = "trainer_progress"
+    monotonic_ms: int
+    facts: ProgressFacts
+
+
+class TrainerEpoch(Message):
+    """Trainer to agent: an epoch is complete, in whole images."""
+
+    type: Literal["epoch"] = "epoch"
+    monotonic_ms: int
+    facts: EpochFacts
+
+
+class TrainerExchange(Message):
+    """Trainer to agent: what groups and servers of a hybrid training did in an epoch.
+
+    That of another group may come after the epoch that group 0 reports, never after TrainerDone.
+    """
+
+    type: Literal["exchange"] = "exchange"
+    monotonic_ms: int
+    groups: tuple[ExchangeFacts, ...] = ()
+    servers: tuple[ServerFacts, ...] = ()
+
+
+class TrainerDone(Message):
+    """Trainer to agent: the training is over; `early` if patience ended it."""
+
+    type: Literal["done"] = "done"
+    monotonic_ms: int
+    early: bool
+
+
+class TrainerFailed(Message):
+    """Trainer to agent: the training cannot continue.
+
+    Ranks other than 0 write it into their log.
+    """
+
+    type: Literal["failed"] = "failed"
+    monotonic_ms: int
+    rank: int = 0
+    kind: str
+    reason: str
+
+
+ToAgent = ClockRequest | Job | Cancel | Stop
+ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
+FromTrainer = (
+    TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerExchange | TrainerDone | TrainerFailed
+)  # fmt: skip

@@ -1,0 +1,336 @@
+"""The agent of a replica: it takes jobs from the primary and runs them, one at a time.
+
+It never imports TensorFlow: trainers are processes of their own, so that the death of one costs a
+trial and not the replica.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from aiperf import __version__
+from aiperf.clock import SystemClock
+from aiperf.config.datasets import data_problems
+from aiperf.config.sections.cluster import StorageSection
+from aiperf.config.settings import RunConfig
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
+from aiperf.frameworks.installed import why_not_installed
+from aiperf.machine.accelerators import visible_devices
+from aiperf.machine.job import give_job_back
+from aiperf.machine.measured import Measured
+from aiperf.machine.telemetry import telemetry
+from aiperf.processes import MessageOutput, open_input
+from aiperf.records.bodies import PhaseBegan, TrialFailed
+from aiperf.records.files import HistoryWriter
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.storage.appended import check_root
+from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from aiperf.wire.lines import decode_to_agent
+from aiperf.wire.messages import (
+    CANCELLED,
+    Cancel,
+    ClockReply,
+    ClockRequest,
+    Closing,
+    Finished,
+    Job,
+    Phase,
+    Ready,
+    Unable,
+)
+from replica.agent.heartbeats import Heartbeats
+from replica.agent.share import own_accelerators, share_of_node
+from replica.agent.storage import StorageReports, close_writer, open_writer
+from replica.agent.trial.automl.standby import Standby
+from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.devices import why_unseen_by_framework
+from replica.agent.trial.kinds import AnyTrial, trial_of, why_without_data
+from replica.agent.trial.trainer_process import TrainerProcess
+from replica.measure.micro.node_job import NodeJob
+from replica.search.planner import Planner
+from replica.trainer.settings import TelemetrySettings
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    """Serves one replica until the primary says stop or is gone."""
+
+    def __init__(self, context: ReplicaContext) -> None:
+        self._heartbeats = Heartbeats(context.send, context.clock, context.config.run.replica_silence)
+        self._context = context = replace(context, send=self._heartbeats.send)
+        self._standby = Standby(context)
+        self._work: asyncio.Task[None] | None = None
+        self._trial: AnyTrial | None = None
+        self._cancelled: Cancel | None = None
+        self._broken = asyncio.Event()
+        """Set if nothing can be recorded any more: then nothing may be trained either."""
+        self._why_broken: Exception | None = None
+        self._waits_for = ""
+        self.orphaned = False  # True if the primary is gone without a word
+
+    def break_off(self, error: Exception) -> None:
+        """End the replica: storage refuses for good, or the agent fails."""
+        self._why_broken = error
+        self._broken.set()
+
+    def note_storage(self, reason: str) -> None:
+        """Record that the work waits for storage, or, without a reason, does not."""
+        self._waits_for = reason
+        if self._trial is not None:
+            self._trial.log.wait_for_storage(bool(reason))
+            return
+        phase: Phase = "storage" if reason else "idle"
+        with contextlib.suppress(StorageError):
+            self._context.writer.append(PhaseBegan(replica=self._context.replica, trial=None, phase=phase))
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer messages until Stop or the end of the pipe, then end the trial in progress."""
+        heartbeats = asyncio.create_task(self._heartbeats.beat(self._context.writer.look))
+        answers = asyncio.create_task(self._answer(reader))
+        opening = asyncio.create_task(_open(self._context))
+        try:
+            broken = asyncio.create_task(self._broken.wait())
+            done, _ = await asyncio.wait({answers, broken, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
+            broken.cancel()
+            if self._broken.is_set():
+                storage = isinstance(self._why_broken, StorageError)
+                self._context.send(Unable(reason=str(self._why_broken), storage=storage))
+            else:
+                done.pop().result()
+        finally:
+            heartbeats.cancel()
+            answers.cancel()
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            PATIENCE.hurry()
+            try:
+                await self._end_work()
+            finally:  # also if the launcher's SIGTERM does not leave the ranks the time to end
+                if not self._broken.is_set():
+                    self._close()
+
+    async def _end_work(self) -> None:
+        if self._work is not None:
+            self._stop_trial()
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self._standby.drop()
+
+    def _stop_trial(self) -> None:
+        """Record at once that the run ends the trial: the agent may be killed before its ranks are.
+
+        Without the record its unfinished epoch would not count.
+        """
+        if self._trial is not None and self._cancel_of(self._trial.number) is None:
+            with contextlib.suppress(StorageError):
+                self._trial.log.stop()
+
+    def _close(self) -> None:
+        """Report the last record: no other follows it."""
+        sequence, digest = self._context.writer.head or (None, None)
+        self._context.report(Closing(trial=self._trial and self._trial.number, sequence=sequence, digest=digest))
+
+    async def _answer(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            message = decode_to_agent(line)
+            if isinstance(message, ClockRequest):
+                self._context.send(ClockReply(utc_ms=self._context.clock.utc_ms()))
+            elif isinstance(message, Job):
+                self._work = asyncio.create_task(self._do(message), name=str(message.trial))
+            elif isinstance(message, Cancel):
+                await self._cancel(message)
+            else:
+                log.info("stop: %s", message.reason)
+                return
+        self.orphaned = True
+
+    async def _cancel(self, message: Cancel) -> None:
+        await self._context.clock.sleep(0)  # a task cancelled before its first step could not report its end
+        if self._work is None or self._work.get_name() != str(message.trial) or self._cancel_of(message.trial):
+            return
+        self._cancelled = message
+        self._work.cancel()
+
+    def _cancel_of(self, trial: int) -> Cancel | None:
+        return self._cancelled if self._cancelled is not None and self._cancelled.trial == trial else None
+
+    async def _do(self, job: Job) -> None:
+        try:
+            await self._attempt(job)
+        except Exception as error:  # storage that refuses, or what its own report has failed by
+            log.error("trial %d: %s", job.trial, error, exc_info=not isinstance(error, StorageError))
+            self.break_off(error)
+
+    async def _attempt(self, job: Job) -> None:
+        self._trial = trial = trial_of(self._context, job, self._standby)
+        trial.log.wait_for_storage(bool(self._waits_for))
+        try:
+            await trial.run()
+            self._finish(job, trial)
+        except asyncio.CancelledError:
+            if (cancel := self._cancel_of(job.trial)) is not None:
+                self._end_cancelled(job, trial, cancel.reason)
+                return
+            raise
+        except StorageError:  # handled by `_do`: nothing can be recorded
+            raise
+        except TrialFailedError as error:
+            self._fail(job, trial, error.kind, error.reason)
+        except AiperfError as error:
+            self._fail(job, trial, "input", str(error))
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                raise StorageError([f"the run directory refuses: {error}"]) from error
+            log.exception("trial %d", job.trial)
+            self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
+
+    def _end_cancelled(self, job: Job, trial: AnyTrial, reason: str) -> None:
+        if trial.log.end_record is not None:
+            self._finish(job, trial)
+        else:
+            self._fail(job, trial, CANCELLED, reason)
+
+    def _fail(self, job: Job, trial: AnyTrial, kind: str, reason: str) -> None:
+        check_root(self._context.paths.root, self._context.paths.run)
+        log.error("trial %d failed: %s: %s", job.trial, kind, reason)
+        body = TrialFailed(trial=job.trial, replica=self._context.replica, kind=kind, reason=reason[:2000])
+        self._context.writer.append(body)
+        self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
+
+    def _finish(self, job: Job, trial: AnyTrial, reason: str = "", kind: str = "") -> None:
+        self._trial = None
+        trial.log.idle()
+        if self._waits_for:
+            self.note_storage(self._waits_for)
+        sequence, digest = self._context.writer.head or (None, None)
+        end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        if not kind and (ended := trial.log.end_record) is not None:
+            end = end.model_copy(update={"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy})
+        self._context.report(end)
+
+
+async def _open(own: ReplicaContext) -> None:
+    """Measure the node if that is asked for, and report that the replica can work."""
+    measured = await own.measure_node() if own.measure_node is not None else Measured()
+    own.send(Ready(
+        writer=own.writer.name, version=__version__, accelerators=own.ranks, node=own.describe_node(),
+        measured=measured.digest, unmeasured=measured.problem,
+    ))  # fmt: skip
+
+
+def why_unable(config: RunConfig, replica: int) -> str | None:
+    """The reason why this replica cannot work, or None."""
+    if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
+        return "simulated.broken_replicas names this replica"
+    if (reason := why_without_data(config)) is not None:
+        return reason
+    if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
+        return "; ".join(problems)
+    return why_not_installed(config.training.framework) if config.training.trainer == "keras" else None
+
+
+async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: MessageOutput) -> int:
+    config = read_manifest(paths).config
+    reason = why_unable(config, arguments.replica)
+    own = own_accelerators(arguments)
+    if reason is None and own and config.training.trainer == "keras":
+        reason = await why_unseen_by_framework(config.training.framework, visible_devices(own))
+    if reason is not None:
+        output.send(Unable(reason=reason))
+        return EXIT_ENVIRONMENT
+    clock, reader, reports = clock_of(config, arguments.replica), await open_input(), StorageReports(output.send)
+    records = Patience(config.storage.patience, reports.of("records"))
+    with PATIENCE.set(config.storage.patience, reports.of("files")):
+        writer = await open_writer(paths, arguments.replica, clock, records, reader)
+        agent = Agent(make_context(arguments, config, paths, writer, output))
+        writer.in_background(agent.break_off)
+        reports.attend(agent.note_storage)
+        serving = asyncio.create_task(agent.serve(reader))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+        with (
+            telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),
+            contextlib.suppress(asyncio.CancelledError),
+        ):
+            await serving
+        await close_writer(writer, records, config.run.stop_grace)
+    if agent.orphaned:
+        give_job_back()
+    return EXIT_DONE
+
+
+def clock_of(config: RunConfig, replica: int) -> SystemClock:
+    """The replica's clock, set wrong if a rehearsal wants it."""
+    shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
+    return SystemClock(shifts.get(replica, 0))
+
+
+def make_context(
+    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
+) -> ReplicaContext:
+    """The replica's means."""
+    share = share_of_node(arguments, config)
+    several = len(share.ranks.hosts) > 1
+    telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
+    environment = visible_devices(share.accelerators)
+    job = NodeJob(config, paths, arguments.replica, socket.gethostname(), share.memory.precision, environment)
+    return ReplicaContext(
+        replica=arguments.replica,
+        config=config,
+        paths=paths,
+        writer=writer,
+        search=Planner(arguments.replica, config, paths, share.memory) if config.run.suite == "automl" else None,
+        ranks=share.ranks.ranks,
+        start_trainer=partial(TrainerProcess.start, replace(share.ranks, telemetry=telemetry)),
+        precision=share.memory.precision,
+        send=output.send,
+        measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
+    )
+
+
+def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, replica: int) -> TelemetrySettings | None:
+    """Settings for ranks to sample nodes other than the first; None if telemetry is off."""
+    interval_s = config.telemetry.interval
+    if interval_s <= 0:
+        return None
+    return TelemetrySettings(run=str(paths.root.absolute()), writer=writer, replica=replica, interval_s=interval_s)
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """The options that say which replica this is, and what it shares with others."""
+    parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
+    parser.add_argument("--hosts", default="", help="nodes of this replica, this one first (default: only this one)")
+    parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the agent: `python -m replica --run DIR --replica N`."""
+    parser = argparse.ArgumentParser(prog="python -m replica", description="The agent of one replica.")
+    parser.add_argument("--run", type=Path, required=True, help="run directory on the shared file system")
+    add_place(parser)
+    parser.add_argument("--measure", action="store_true", help="measure this node before the run, if nobody did")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which stops its agents
+    output = MessageOutput()
+    try:
+        with PATIENCE.set(StorageSection().patience):  # until it has read what the run's is
+            return asyncio.run(_serve(arguments, open_run(arguments.run), output))
+    except StorageError as error:
+        output.send(Unable(reason=str(error), storage=True))
+        return error.exit_code
+    except AiperfError as error:
+        output.send(Unable(reason=str(error)))
+        return error.exit_code
+    except OSError as error:
+        output.send(Unable(reason=f"{type(error).__name__}: {error}", storage=error.errno in PASSING))
+        return EXIT_ENVIRONMENT

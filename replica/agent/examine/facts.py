@@ -1,0 +1,173 @@
+"""What a node can find out without training: devices, ranks, data, memory, disk, its own name."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import ValidationError
+
+from aiperf.config.settings import RunConfig
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
+from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
+from aiperf.frameworks.installed import why_not_installed
+from aiperf.machine.node import describe_node
+from aiperf.network.operations import count
+from aiperf.processes import SAFE_PATH, python_module
+from aiperf.run_directory.paths import RunPaths
+from replica.agent.examine.probe import hyperparameters_of
+from replica.agent.share import NodeShare, share_of_node
+from replica.agent.trial.hybrid import check_groups
+from replica.agent.trial.requests import TrialTraining, train_request
+from replica.search.choices import initial_architecture, limits_of
+from replica.trainer.data.sample import fingerprint_of
+from replica.trainer.frameworks import FRAMEWORKS
+from replica.trainer.starters import STARTERS, RankRequest
+from search_space.limits import training_memory
+
+FRAMEWORK_TIMEOUT_S = 300.0
+"""Loading a framework from a cold, shared file system takes minutes."""
+
+
+def find_out(arguments: argparse.Namespace, request: ExamineRequest) -> dict[str, Any]:
+    """The facts by their names in `Examination`.
+
+    Blocks for as long as the sample of the data set takes.
+    """
+    config = request.config
+    share = share_of_node(arguments, config)
+    fingerprint, data_problem = _data(config, share)
+    starter, starter_problem = _starter(config, share)
+    return {
+        "replica": arguments.replica,
+        "node": describe_node(),
+        "nodes": max(1, len(share.ranks.hosts)),
+        "address": _own_address(),
+        "accelerators": tuple(item.name for item in share.accelerators),
+        "precision": share.memory.precision,
+        "ranks": share.ranks.ranks,
+        "starter": starter,
+        "starter_problem": starter_problem,
+        "fingerprint": fingerprint,
+        "data_problem": data_problem,
+        **_network(config, share),
+        **_disk(Path(request.folder)),
+    }
+
+
+async def describe_framework(name: str) -> FrameworkFacts:
+    """A framework's own view, from a process of its own. Raises EnvironmentNotReadyError."""
+    process = await asyncio.create_subprocess_exec(
+        *python_module("replica.agent.examine.framework", name),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    try:
+        async with asyncio.timeout(FRAMEWORK_TIMEOUT_S):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise EnvironmentNotReadyError([f"no answer within {FRAMEWORK_TIMEOUT_S:.0f} s"]) from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    lines = output.decode(errors="replace").strip().splitlines()
+    try:
+        return FrameworkFacts.model_validate(json.loads(lines[-1]), strict=False)
+    except (IndexError, ValueError, ValidationError):
+        last = " | ".join(errors.decode(errors="replace").strip().splitlines()[-3:]) or "(nothing)"
+        raise EnvironmentNotReadyError([f"it ended with exit code {process.returncode}: {last}"]) from None
+
+
+async def describe_others(chosen: str) -> dict[str, str]:
+    """The view of each installed framework that was not chosen, in words."""
+    found: dict[str, str] = {}
+    for name in FRAMEWORKS:
+        if name == chosen or why_not_installed(name) is not None:
+            continue
+        try:
+            facts = await describe_framework(name)
+            found[name] = f"{facts.version}: {', '.join(facts.devices) or 'no accelerators'}"
+        except EnvironmentNotReadyError as error:
+            found[name] = f"{name} cannot be loaded: {error}"
+    return found
+
+
+def _own_address() -> str | None:
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return None
+
+
+def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:
+    """The fingerprint of a sample of the images, and the problem with them."""
+    if config.training.trainer != "keras":
+        return None, None
+    try:
+        # The sample needs no architecture.
+        training = TrialTraining("", hyperparameters_of(config), 1, config.run.seed, share.memory.precision)
+        return fingerprint_of(train_request(config, RunPaths(Path()), training), config.dataset), None
+    except (AiperfError, OSError) as error:
+        return None, str(error)
+
+
+def _starter(config: RunConfig, share: NodeShare) -> tuple[str, str | None]:
+    """The starter of the ranks, and why it cannot start them."""
+    setup = share.ranks
+    name = setup.starter
+    if config.training.trainer != "keras":
+        return name, None
+    request = RankRequest((sys.executable,), setup.ranks, setup.hosts, setup.environment, servers=setup.servers)
+    try:
+        check_groups(config, setup.ranks)
+        program = STARTERS.load(name)(request)[0]
+    except TrialFailedError as error:
+        return name, error.reason
+    except ValueError as error:
+        return name, str(error)
+    if shutil.which(program) is None:
+        return name, f"{program} is not installed"
+    return name, None
+
+
+def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
+    """Cost and memory of the initial architecture; nothing if the data set's sizes are unknown."""
+    try:
+        initial = initial_architecture(config)
+    except AiperfError:
+        return {"memory": None, "parameters": None, "initial_operations": None}
+    limits, counted = limits_of(config, initial, share.memory), count(initial)
+    fixed, with_one = (training_memory(initial, batch, limits.activation_bytes) for batch in (0, 1))
+    free = max(0, (limits.memory_bytes or 0) - fixed)
+    memory = MemoryFacts(
+        batch=config.batch_size,
+        needed=training_memory(initial, config.batch_size, limits.activation_bytes),
+        limit=limits.memory_bytes,
+        largest_batch=free // (with_one - fixed),
+        available=psutil.virtual_memory().available,
+        refusal=limits.refusal(initial),
+    )
+    return {"memory": memory, "parameters": counted.parameters, "initial_operations": counted.operations.total}
+
+
+def _disk(folder: Path) -> dict[str, Any]:
+    """Whether this node sees the primary's directory and can write to it."""
+    try:
+        name = folder / f"written-by-{socket.gethostname()}-{os.getpid()}"
+        name.write_bytes(b"x")
+        name.unlink()
+        return {"folder_problem": None, "free_bytes": shutil.disk_usage(folder).free}
+    except OSError as error:
+        return {"folder_problem": str(error), "free_bytes": None}

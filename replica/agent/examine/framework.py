@@ -1,0 +1,38 @@
+"""A framework by its own account: `python -m replica.agent.examine.framework NAME`, as JSON.
+
+A process of its own: a framework reserves the memory of accelerators, and may crash.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+
+from replica.trainer.frameworks import FRAMEWORKS
+
+CONTROLLERS = ("mpi", "gloo", "nccl")
+
+
+def describe(name: str) -> dict[str, object]:
+    """Version and devices; of TensorFlow also whether and with what Horovod was built."""
+    framework = FRAMEWORKS.load(name)()
+    devices = [framework.device(number) for number in range(framework.accelerators())]
+    facts: dict[str, object] = {"version": framework.name(), "devices": devices, "horovod": None}
+    if name != "tensorflow" or importlib.util.find_spec("horovod") is None:
+        return facts
+    try:
+        import horovod  # noqa: PLC0415
+        import horovod.tensorflow as hvd  # noqa: PLC0415
+    except Exception as error:  # a library that is missing, or built for another TensorFlow
+        return {**facts, "horovod_problem": f"{type(error).__name__}: {str(error).strip()[:500]}"}
+    built = [name for name in CONTROLLERS if getattr(hvd, f"{name}_built")()]
+    return {**facts, "horovod": str(horovod.__version__), "built_for": built}
+
+
+if __name__ == "__main__":
+    # Libraries print to standard output as they load: only the last line is ours.
+    sys.stdout.write("\n" + json.dumps(describe(sys.argv[1])) + "\n")
+    sys.stdout.flush()
+    os._exit(0)

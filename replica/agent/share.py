@@ -1,0 +1,75 @@
+"""The share of a node that one replica works with: accelerators, CPUs, memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from aiperf.config.placement import GPUS_DIVIDED
+from aiperf.config.sections.base import Precision
+from aiperf.config.settings import RunConfig
+from aiperf.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
+from aiperf.machine.node import divided_among, node_memory, shared_cpus
+from aiperf.machine.vendors import Accelerator
+from replica.agent.trial.hybrid import servers_of
+from replica.agent.trial.trainer_process import RankSetup
+from replica.search.planner import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What one replica has of its nodes."""
+
+    accelerators: tuple[Accelerator, ...]
+    """Of its first node."""
+    memory: Memory
+    ranks: RankSetup
+
+
+def own_accelerators(arguments: argparse.Namespace) -> tuple[Accelerator, ...]:
+    """The replica's GPUs of its first node, which a launcher may have divided already."""
+    found = find_accelerators()
+    return found if divided_among(GPUS_DIVIDED) > 1 else share_of(found, arguments.replica, arguments.share)
+
+
+def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare:
+    """The replica's share of the node's accelerators, CPUs and memory."""
+    own = own_accelerators(arguments)
+    hosts = tuple(host for host in arguments.hosts.split(",") if host)
+    nodes = max(1, len(hosts))
+    ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
+    precision = config.training.precision or _precision(own, config)
+    memory: int | None = min(
+        (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
+    )
+    if config.training.trainer == "simulated":
+        memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
+    cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
+    setup = RankSetup(
+        config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks, servers_of(config))}
+    )
+    return NodeShare(own, Memory(memory, precision), setup)
+
+
+def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:
+    """The best arithmetic that is right.
+
+    Without accelerators, scientific workloads compute in float32: oneDNN's gradient of 3-D kernels
+    in bfloat16 holds infinities for volumes of 2 x 2 x 2 (TensorFlow 2.21, docs/science.md).
+    """
+    return "float32" if config.run.suite == "science" and not own else best_precision(own)
+
+
+def slots_of_nodes(hosts: tuple[str, ...], ranks: int, servers: int = 0) -> dict[str, str]:
+    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
+    if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
+        return {}
+    nodes, count = ",".join(hosts), str(len(hosts))
+    return {
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts)) + servers}(x{count})",
+    }

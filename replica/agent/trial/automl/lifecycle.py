@@ -1,0 +1,199 @@
+"""The life of a trial: from the plan of its job to the last epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from aiperf.errors import AiperfError, TrialFailedError
+from aiperf.rules.rounds import plan_round
+from aiperf.rules.schedule import Assignment, next_assignment
+from aiperf.wire.messages import (
+    Begin,
+    InheritedWeights,
+    Job,
+    Message,
+    TrainerDone,
+    TrainerEpoch,
+    TrainerExchange,
+    TrainerPhase,
+    TrainerProgress,
+)
+from replica.agent.trial.automl.forecast import Forecast
+from replica.agent.trial.automl.known import until_known
+from replica.agent.trial.automl.standby import Standby, WarmRanks
+from replica.agent.trial.checkpoints import forget, take_over
+from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.trial_log import TrialLog
+from replica.agent.trial.unhandled import unhandled_errors_fail_it
+from replica.search.kept_weights import KeptWeights
+from replica.search.planner import Plan
+from replica.search.strategies.contract import Proposal
+from search_space.morph_json import morph_data
+
+log = logging.getLogger(__name__)
+
+PROPOSE_INTERVAL_S = 60.0
+"""Most seconds between two looks at the next candidate while a trial trains: each of thousands of
+replicas opens a file of the shared file system for it. The last look comes when the candidate is
+needed.
+"""
+
+FORECAST_INTERVAL_S = 1.0
+"""Least time between two looks at the forecast of the trial's end."""
+
+
+def _next_look_s(left_s: float | None, lead_s: float) -> float:
+    """Half of the time until the next ranks are due, as far as it is known."""
+    if left_s is None:
+        return FORECAST_INTERVAL_S
+    return min(PROPOSE_INTERVAL_S, max(FORECAST_INTERVAL_S, (left_s - lead_s) / 2))
+
+
+class Trial:
+    """Runs one job."""
+
+    def __init__(self, context: ReplicaContext, job: Job, standby: Standby) -> None:
+        self.number = job.trial
+        self._context = context
+        self._job = job
+        self._standby = standby
+        self._config = context.config
+        self._clock = context.clock
+        self.log = TrialLog(context, job)
+        plan = plan_round(job.round, self._config.max_epochs)
+        self._forecast = Forecast(plan.epochs, plan.patience)
+        self._early: bool | None = None
+
+    async def run(self) -> None:
+        """Plan, start and train.
+
+        Raises TrialFailedError; on cancellation the ranks are ended first.
+        """
+        self.log.begin_phase("search")
+        async with unhandled_errors_fail_it():
+            ranks = await self._standby.take(self._job)
+            try:
+                await self._train(ranks)
+            finally:
+                await ranks.drop()
+        if self._early is None:
+            raise TrialFailedError("protocol", "the trainer ended without reporting the end of the training")
+        self.log.end("early_stop" if self._early else "completed")
+        await asyncio.to_thread(self._tidy, ranks.plan)
+
+    async def _train(self, ranks: WarmRanks) -> None:
+        weights = await asyncio.to_thread(self._context.planner.weights_for, ranks.plan.proposal)
+        await asyncio.to_thread(ranks.trainer.rename_log, self._context.paths.trial_log(self._job.trial))
+        self.log.resume(await asyncio.to_thread(self._context.planner.earlier_qualities, self._job))
+        self.log.start(ranks.plan, weights)
+        # Not before the start is recorded: proposals must take this trial into account.
+        getting_ahead = asyncio.create_task(self._get_ahead())
+        try:
+            await self._follow(ranks, await asyncio.to_thread(self._begin, ranks.plan, weights))
+        finally:
+            getting_ahead.cancel()
+            (outcome,) = await asyncio.gather(getting_ahead, return_exceptions=True)
+            if isinstance(outcome, Exception):  # costs the replica a wait, not the trial
+                log.error("the next trial could not be prepared ahead", exc_info=outcome)
+
+    async def _follow(self, ranks: WarmRanks, begin: Begin) -> None:
+        if not ranks.ready:
+            self.log.begin_phase(ranks.phase)
+        async for message in ranks.coming_phases():
+            self._handle(message)
+        self._standby.learn(ranks)
+        if ranks.built is not None:
+            self.log.built(ranks.built)
+        self.log.begin_phase("start")
+        await ranks.trainer.begin(begin)
+        async for report in ranks.trainer.messages(self._config.replica.trial_silence):
+            self._handle(report)
+
+    async def _get_ahead(self) -> None:
+        """Propose ahead while the accelerators train, then warm up the next ranks in time."""
+        job = self._next_job()
+        with contextlib.suppress(asyncio.CancelledError):
+            await until_known(self.number, self._context.planner, self._clock)
+            began_s, looked_s = self._clock.monotonic_s(), -PROPOSE_INTERVAL_S
+            while not self._ends_soon():
+                now_s = self._clock.monotonic_s()
+                if job.point == 0 and now_s - looked_s >= PROPOSE_INTERVAL_S:
+                    looked_s = now_s
+                    await self._propose_ahead(job.round, now_s - began_s)
+                left_s = self._forecast.seconds_left(self._clock.monotonic_s())
+                await self._clock.sleep(_next_look_s(left_s, self._standby.lead_s))
+            if job.point == 0:
+                await self._propose_ahead(job.round, self._clock.monotonic_s() - began_s, last=True)
+            await self._standby.warm_up(job)
+
+    async def _propose_ahead(self, round_number: int, elapsed_s: float, last: bool = False) -> None:
+        try:
+            await asyncio.to_thread(self._context.planner.propose_ahead, round_number, elapsed_s, last)
+        except (AiperfError, OSError) as error:
+            log.warning("no candidate for round %d yet: %s", round_number, error)
+
+    def _ends_soon(self) -> bool:
+        if not self._config.replica.warm_up:
+            return False
+        left_s = self._forecast.seconds_left(self._clock.monotonic_s())
+        return left_s is not None and left_s <= self._standby.lead_s
+
+    def _next_job(self) -> Job:
+        """The next job if this trial does not fail; only its trial id is not known yet."""
+        job = self._job
+        coming = next_assignment(Assignment(job.round, job.point, job.base), job.trial, True, self._config.search)
+        seed = coming.seed(self._config, self._context.replica)
+        return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=job.digest)
+
+    def _tidy(self, plan: Plan) -> None:
+        forget(self._context.paths, plan.proposal.architecture.hash, self._job.trial)
+        self._context.planner.prune_weights()
+
+    def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
+        paths, name = self._context.paths, plan.proposal.architecture.hash
+        kept, evidence = paths.weights(name, self._job.trial), paths.evidence(self._job.trial)
+        checkpoint = take_over(paths, name, self._job, kept, evidence)
+        return Begin(
+            trial=self._job.trial,
+            inherited=self._inherited(plan.proposal, weights) if weights else None,
+            save_weights_path=str(kept),
+            checkpoint_path=str(checkpoint),
+            restore=self.log.earlier_epochs,
+            checkpoint_interval_s=self._config.training.checkpoint_interval,
+            evidence_path=str(evidence),
+        )
+
+    def _inherited(self, proposal: Proposal, weights: KeptWeights) -> InheritedWeights:
+        paths = self._context.paths
+        return InheritedWeights(
+            architecture_path=str(paths.architecture(weights.architecture)),
+            weights_path=str(paths.weights(weights.architecture, weights.trial)),
+            morphs=tuple(morph_data(morph) for morph in proposal.morphs),
+            noise=self._config.search.inherit_noise,
+        )
+
+    def _forecast_end(self, fraction: float) -> None:
+        """Note that a fraction of the epoch in progress is done."""
+        self._forecast.reached(self._clock.monotonic_s(), self.log.accuracies, fraction, self.log.earlier_epochs)
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case TrainerProgress():
+                self.log.progress(message)
+                self._forecast_end(min(1.0, message.facts.images_trained / self._config.dataset.train_images))
+            case TrainerPhase():
+                if message.phase == "train":
+                    self._forecast.began(self._clock.monotonic_s())
+                self.log.begin_phase(message.phase, at_ms=message.monotonic_ms)
+            case TrainerEpoch():
+                self.log.epoch(message)
+                self._forecast_end(0.0)
+            case TrainerExchange():
+                self.log.exchange(message)
+            case TrainerDone():
+                self._early = message.early
+                self.log.begin_phase("idle", at_ms=message.monotonic_ms)
+            case _:
+                raise TrialFailedError("protocol", f"unexpected message {type(message).__name__}")

@@ -1,0 +1,55 @@
+"""All that the trials of a replica share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from aiperf.clock import Clock
+from aiperf.config.sections.base import Precision
+from aiperf.config.settings import RunConfig
+from aiperf.machine.measured import Measured
+from aiperf.machine.node import NodeFacts, describe_node
+from aiperf.records.files import HistoryWriter
+from aiperf.run_directory.paths import RunPaths
+from aiperf.wire.messages import Message
+from replica.agent.trial.trainer import StartTrainer
+from replica.search.planner import Planner
+
+
+@dataclass(frozen=True)
+class ReplicaContext:
+    """One replica: its configuration, its planner, its trainers, and the way to the primary."""
+
+    replica: int
+    config: RunConfig
+    paths: RunPaths
+    writer: HistoryWriter
+    search: Planner | None
+    """None in a run of a scientific suite, whose trainings are fixed."""
+    ranks: int
+    """Ranks of a training."""
+    start_trainer: StartTrainer
+    precision: Precision
+    send: Callable[[Message], None]
+    """Sends a message to the primary."""
+    measure_node: Callable[[], Awaitable[Measured]] | None = None
+    """Measures the node before this replica is ready; None: that is not asked for."""
+    describe_node: Callable[[], NodeFacts] = describe_node
+    """Facts of the node of this replica."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of a replica that searches."""
+        assert self.search is not None
+        return self.search
+
+    def report(self, message: Message) -> None:
+        """Send a message as soon as all records so far are durable."""
+        self.writer.after(partial(self.send, message))
+
+    @property
+    def clock(self) -> Clock:
+        """The replica's clock: the one that the times of its records are read from."""
+        return self.writer.clock

@@ -1,0 +1,67 @@
+"""What a hybrid training asks of its ranks: settings of the servers, and whether they can start."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Literal
+
+from aiperf.config.settings import RunConfig
+from aiperf.errors import TrialFailedError
+from aiperf.facts import HybridTraining
+from aiperf.rules.asynchrony import WARM_UP_UPDATES, momentum_of, rate_of
+from aiperf.wire.messages import UNFIT
+
+Optimiser = Literal["sgd", "adam"]
+
+
+def servers_of(config: RunConfig) -> int:
+    """Parameter servers of a training: none with one group."""
+    return config.training.parameter_servers if config.training.groups > 1 else 0
+
+
+def hybrid_of(config: RunConfig, own: Optimiser, momentum: float) -> HybridTraining | None:
+    """The hybrid part of a request, for a training with this optimiser; None with one group."""
+    training = config.training
+    if training.groups == 1:
+        return None
+    return HybridTraining(
+        groups=training.groups,
+        servers=training.parameter_servers,
+        optimiser=server_optimiser(config, own),
+        momentum=momentum_of(training.groups, momentum),
+        warm_up=WARM_UP_UPDATES,
+        staleness_aware=training.staleness_aware,
+    )
+
+
+def server_optimiser(config: RunConfig, own: Optimiser) -> Optimiser:
+    """The optimiser of the servers, by `training.server_optimiser`."""
+    return own if config.training.server_optimiser == "own" else "adam"
+
+
+def default_rate(config: RunConfig, own: Optimiser, rate: float) -> float:
+    """The learning rate in place of a synchronous training's; the same with one group."""
+    groups = config.training.groups
+    return rate if groups == 1 else rate_of(groups, server_optimiser(config, own), own, rate)
+
+
+def recorded(hybrid: HybridTraining | None) -> Mapping[str, int | float | str]:
+    """What a record of a start says of a hybrid training; nothing of another one."""
+    if hybrid is None:
+        return {}
+    return {
+        "groups": hybrid.groups, "parameter_servers": hybrid.servers, "optimiser": hybrid.optimiser,
+        "momentum": hybrid.momentum, "staleness_aware": int(hybrid.staleness_aware),
+    }  # fmt: skip
+
+
+def check_groups(config: RunConfig, ranks: int) -> None:
+    """Raise TrialFailedError ("unfit") if these ranks cannot train in groups on this machine."""
+    groups = config.training.groups
+    if groups == 1:
+        return
+    if ranks % groups:
+        raise TrialFailedError(UNFIT, f"{groups} groups cannot share {ranks} ranks evenly (training.groups)")
+    if importlib.util.find_spec("mpi4py") is None:
+        raise TrialFailedError(UNFIT, "training.groups needs mpi4py: install AIPerf with the extra [hybrid]")

@@ -1,0 +1,224 @@
+"""A trainer in processes of its own: ranks that a starter starts, reached through one socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from aiperf.clock import wait_awake
+from aiperf.config.settings import RunConfig
+from aiperf.errors import MessageError, TrialFailedError
+from aiperf.files import move
+from aiperf.machine.memory import die_first
+from aiperf.processes import (
+    MemoryKills,
+    describe_exit,
+    end_group,
+    end_processes_with,
+    last_lines,
+    spawn_silent,
+    tail,
+)
+from aiperf.storage.logs import trim_log
+from aiperf.wire.lines import decode_from_trainer, failures_in
+from aiperf.wire.messages import (
+    Begin,
+    FromTrainer,
+    TrainerFailed,
+    TrainerPhase,
+    TrainerReady,
+    TrainRequest,
+)
+from replica.agent.trial.hybrid import check_groups, servers_of
+from replica.agent.trial.rank_socket import RankSocket
+from replica.agent.trial.trainer import Trainer
+from replica.trainer.collectives.place import meeting_point
+from replica.trainer.programs import TRAINERS
+from replica.trainer.settings import RankSettings, TelemetrySettings
+from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from replica.trainer.starters.mpirun import lost_rank
+from replica.trainer.temporary import remove_temporary_files
+
+END_GRACE_S = 5.0
+"""Seconds that ranks may take to end after SIGTERM."""
+
+
+@dataclass(frozen=True)
+class RankSetup:
+    """All that the ranks of this replica have in common, whatever they train."""
+
+    config: RunConfig
+    ranks: int = 1
+    cpu_threads: int = 1
+    hosts: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    telemetry: TelemetrySettings | None = None
+
+    @property
+    def servers(self) -> int:
+        """Parameter servers of a training, in addition to `ranks`."""
+        return servers_of(self.config)
+
+    @property
+    def starter(self) -> str:
+        """The name of the starter; only `mpirun` starts parameter servers."""
+        configured = "mpirun" if self.servers else self.config.replica.rank_starter
+        return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
+
+    def meeting_point(self) -> dict[str, str]:
+        """Variables with the place where the ranks of a training meet; Horovod has its own."""
+        framework = self.config.training.framework
+        return meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
+
+    def command(self, channel: str, environment: Mapping[str, str]) -> list[str]:
+        """The command line that starts all ranks, each with this environment.
+
+        Raises ValueError if the starter cannot do that, and TrialFailedError ("unfit") if this
+        machine cannot train in groups.
+        """
+        check_groups(self.config, self.ranks)
+        # A rank that waits for storage reports nothing: it gives up before it is taken for hung.
+        patience_s = min(self.config.storage.patience, 0.9 * self.config.replica.trial_silence)
+        settings = RankSettings(
+            channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry,
+            patience_s=patience_s, groups=self.config.training.groups, servers=self.servers,
+        )  # fmt: skip
+        program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
+        if program.is_whole_group:
+            return list(program.command)
+        starter = self.starter
+        if starter == "processes" and self.config.training.framework == "tensorflow":
+            raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
+        request = RankRequest(program.command, self.ranks, self.hosts, environment, servers=self.servers)
+        return STARTERS.load(starter)(request)
+
+
+class TrainerProcess(Trainer):
+    """The agent's handle on the ranks of one training, which are a process group of their own.
+
+    Made by `start`.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, socket: RankSocket, log: Path, several: bool) -> None:
+        self._process = process
+        self._socket = socket
+        self._log = log
+        self._several = several
+        self._kills = MemoryKills()
+        self._trimming: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
+        """Start the ranks; rank 0 gets the request as soon as it connects.
+
+        Raises TrialFailedError ("start").
+        """
+        command: list[str] = []
+        socket = RankSocket(request)
+        await socket.listen()
+        try:
+            environment = {**setup.environment, **setup.meeting_point()}
+            command = setup.command(socket.name, environment)
+            process = await spawn_silent(command, log, environment)
+        except TrialFailedError:
+            socket.close()
+            raise
+        except (OSError, ValueError) as error:
+            socket.close()
+            raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
+        die_first(process.pid)
+        return cls(process, socket, log, several=setup.ranks + setup.servers > 1)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the starter or only rank, and the process group of all on this node."""
+        return self._process.pid
+
+    def rename_log(self, log: Path) -> None:
+        """Move the log, which the ranks keep writing to. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # it could not be made
+            move(self._log, log)
+        self._log = log
+
+    async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
+        """Phases of the warm-up, until all is ready. Raises TrialFailedError as `messages` does."""
+        async for message in self.messages(silence_s):
+            if isinstance(message, TrainerReady):
+                self.built = message.built
+                return
+            if isinstance(message, TrainerPhase):
+                yield message
+        raise TrialFailedError("protocol", "the trainer ended before it was ready, without a reason")
+
+    async def begin(self, message: Begin) -> None:
+        """Let the warm ranks begin to train."""
+        await self._socket.send(message)
+
+    async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
+        """Reports of the training, until its socket ends.
+
+        Raises TrialFailedError, with the end of the log.
+        """
+        while True:
+            try:
+                line = await wait_awake(partial(self._socket.next_line, self._process), silence_s)
+                if not line:
+                    break
+                message = decode_from_trainer(line)
+            except TimeoutError:
+                raise TrialFailedError("hang", f"no report for {silence_s:.0f} s; {self._tail()}") from None
+            except (MessageError, ValueError) as error:
+                raise TrialFailedError("protocol", f"{error}; {self._tail()}") from None
+            if isinstance(message, TrainerFailed):
+                raise await self._failure(message.kind, message.reason)
+            self._trim_log()
+            yield message
+        code = await self._process.wait()
+        if code != 0:
+            end = f"{describe_exit(code)}{self._out_of_memory(code)}"
+            raise await self._failure("crash", f"the trainer ended with {end}; {self._tail()}")
+
+    def _trim_log(self) -> None:
+        """Keep the log small, in a thread: storage that does not answer must not delay reports."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.get_running_loop().run_in_executor(None, trim_log, self._log)
+
+    def _out_of_memory(self, code: int) -> str:
+        """The cause of a SIGKILL, if the kernel was out of memory meanwhile."""
+        if code != -signal.SIGKILL or not self._kills.have_grown():
+            return ""
+        return ", since the node or its memory limit was out of memory"
+
+    async def _failure(self, kind: str, reason: str) -> TrialFailedError:
+        """The failure to report.
+
+        If rank 0 only noticed the loss of another, it is the one in that rank's log.
+        """
+        if kind in ("rank_lost", "crash"):
+            await self.end()
+            log = tail(self._log, 1 << 16)
+            for failure in reversed(failures_in(log)):
+                if failure.kind != "rank_lost":
+                    return TrialFailedError(failure.kind, f"rank {failure.rank}: {failure.reason}")
+            if (killed := lost_rank(log)) is not None:
+                return TrialFailedError("rank_lost", killed)
+        return TrialFailedError(kind, reason)
+
+    async def end(self) -> None:
+        """End all ranks, by force if they do not end by themselves."""
+        self._socket.close()
+        await end_group(self._process, END_GRACE_S)
+        if self._several:
+            # Starters put ranks into sessions of their own; the name of the socket is on their
+            # command lines.
+            await asyncio.to_thread(end_processes_with, self._socket.name)
+        await asyncio.to_thread(remove_temporary_files, self._socket.name)
+
+    def _tail(self) -> str:
+        return f"end of {self._log}: {last_lines(self._log) or '(empty)'}"

@@ -1,0 +1,83 @@
+"""Independent counts to compare with ours: TensorFlow's profiler and XLA's cost analysis."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.errors import AiperfError, EnvironmentNotReadyError
+from aiperf.network.operations import AIPERF_1, Operations, RuleSet
+from aiperf.processes import python_module
+
+XLA_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Operations of one image by source; None if a source does not count them."""
+
+    source: str
+    forward: float
+    training: float | None
+
+    def differences(self, analytical: Operations) -> tuple[float, float | None]:
+        """Relative differences to the analytical count, of forward and of forward + backward."""
+        training = None if self.training is None else self.training / analytical.total - 1
+        return self.forward / analytical.forward - 1, training
+
+
+def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verification]:
+    """Count the model of a file with each profiler. Raises EnvironmentNotReadyError without JAX.
+
+    Scientific networks are counted by XLA alone: TensorFlow's profiler has no rule for
+    transposed convolutions in three dimensions.
+    """
+    if rule_set is not AIPERF_1:
+        return [xla(path, lowered=True)]
+    return [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
+
+
+def tensorflow_forward(model: Any) -> float:
+    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler."""
+    # The profiler needs a graph of constants: it does not know the shapes of variables.
+    from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415
+        convert_variables_to_constants_v2,
+    )
+
+    images = tf.TensorSpec((1, *model.input_shape[1:]), tf.float32)
+    function = tf.function(lambda x: model(x, training=False)).get_concrete_function(images)
+    graph = convert_variables_to_constants_v2(function).graph
+    builder = tf.compat.v1.profiler.ProfileOptionBuilder
+    options = builder(builder.float_operation()).with_empty_output().build()
+    return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
+
+
+def xla(path: Path, lowered: bool = False) -> Verification:
+    """XLA's cost analysis of forward pass and training step: compiled, or only lowered.
+
+    Raises EnvironmentNotReadyError.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise EnvironmentNotReadyError(
+            [
+                "JAX is not installed, which gives XLA's cost analysis; "
+                "in the folder of AIPerf's sources: pip install '.[verify]'"
+            ]
+        )
+    result = subprocess.run(
+        python_module("replica.measure.counting.xla_cost", str(path.absolute()), *(["lowered"] if lowered else [])),
+        capture_output=True,
+        text=True,
+        timeout=XLA_TIMEOUT_S,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise AiperfError(f"XLA's cost analysis failed: {result.stderr.strip().splitlines()[-1:]}")
+    counts = json.loads(result.stdout.splitlines()[-1])
+    return Verification("XLA cost analysis", counts["forward"], counts["training"])

@@ -1,0 +1,117 @@
+"""Networks that `aiperf ops` counts: by name, from a file, or of a trial of a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.lean import import_lean
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import read_architecture, to_json
+from aiperf.network.operations import AIPERF_1, NetworkCount, RuleSet, count
+from aiperf.network.science import SCIENCE_1
+from aiperf.records.reading import read_ledger
+from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.run_directory.paths import open_run
+from search_space.resnet import STAGE_BLOCKS, resnet
+from workloads.networks import NETWORKS
+
+RESNETS = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
+ARCHITECTURES = (*RESNETS, *NETWORKS)
+
+
+@dataclass(frozen=True)
+class CountSource:
+    """A network and its origin: an architecture, or a .keras file at `path`."""
+
+    name: str
+    architecture: Architecture | None = None
+    path: Path | None = None
+    rule_set: RuleSet = AIPERF_1
+
+    def count(self) -> NetworkCount:
+        """Count the network. Raises UncountedLayerError or UsageError."""
+        if self.architecture is not None:
+            return count(self.architecture, self.rule_set)
+        model = self.model()
+        from replica.measure.counting.keras_operations import count_model  # noqa: PLC0415  (loads Keras)
+
+        return count_model(model, self.rule_set)
+
+    def model(self) -> Any:
+        """Build or read the Keras model of the network."""
+        with self.file() as path:
+            _load_tensorflow()
+            from replica.trainer.model.model_files import load_any  # noqa: PLC0415
+
+            return load_any(path)
+
+    @contextmanager
+    def file(self) -> Iterator[Path]:
+        """The network as a file."""
+        if self.path is not None:
+            yield self.path
+            return
+        assert self.architecture is not None
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "architecture.json"
+            path.write_text(to_json(self.architecture), encoding="utf-8")
+            yield path
+
+
+def named_source(name: str, image_size: int, classes: int) -> CountSource:
+    """A network by its name; those of the scientific workloads have sizes of their own.
+
+    Raises ArchitectureError.
+    """
+    if name in NETWORKS:
+        return CountSource(name, NETWORKS[name](), rule_set=SCIENCE_1)
+    depth = int(name.removeprefix("resnet"))
+    return CountSource(
+        f"{name}, {image_size} x {image_size} x 3, {classes} classes", resnet(depth, image_size, classes)
+    )
+
+
+def file_source(path: Path, trial: int | None) -> CountSource:
+    """A file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
+    if path.is_dir():
+        return _trial_source(path, trial)
+    if trial is not None:
+        raise UsageError(f"--trial needs a run directory; {path} is not one")
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; name an architecture file, a .keras file or a run directory")
+    if path.suffix == ".keras":
+        _load_tensorflow()
+        return CountSource(str(path), path=path)
+    return CountSource(str(path), read_architecture(path))
+
+
+def _trial_source(path: Path, trial: int | None) -> CountSource:
+    paths = open_run(path)
+    trials = read_ledger(paths).trials.values()
+    known = {entry.trial: entry.started.architecture for entry in trials if entry.started}
+    if trial is None or trial not in known:
+        names = ", ".join(map(str, sorted(known))) or "none"
+        asked = "name one with --trial" if trial is None else f"there is no trial {trial}"
+        raise UsageError(f"{path} is a run directory: {asked}; its trials: {names}")
+    return CountSource(f"{path}, trial {trial}", ArchitectureStore(paths).load(known[trial]))
+
+
+def _load_tensorflow() -> None:
+    """Keras on TensorFlow. Raises EnvironmentNotReadyError."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if importlib.util.find_spec("tensorflow") is None:
+        raise EnvironmentNotReadyError(
+            [
+                "a Keras model needs TensorFlow, which is not installed; "
+                "in the folder of AIPerf's sources: pip install '.[tensorflow]'"
+            ]
+        )
+    import_lean("tensorflow")

@@ -1,0 +1,126 @@
+"""The verb `aiperf micro`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiperf.cli.command import Command, add_format, whole_number, write_output
+from aiperf.cli.console import open_console
+from aiperf.cli.lines import say_json, say_text, warn
+from aiperf.clock import SystemClock
+from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
+from aiperf.frameworks.lean import import_lean
+from aiperf.network.roofline import ITEM_SIZES
+from aiperf.processes import python_module
+from replica.measure.micro.measure import FULL, QUICK
+from replica.measure.micro.runner import BATCHES, Runner
+from replica.measure.micro.stacks import STACKS, missing
+from replica.measure.micro.view import as_csv, print_table
+from workloads.micro.suite import OPERATORS, selected
+
+KINDS = {"dense": "dense2d", "sparse": "sparse2d", "3d": "dense3d"}
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--operators", default=",".join(OPERATORS), metavar="LIST", help="of %(default)s")
+    parser.add_argument("--kinds", default=",".join(KINDS), metavar="LIST", help="of %(default)s")
+    parser.add_argument("--stack", default="", metavar="LIST",
+                        help=f"of {','.join(STACKS)}, or all (default: the first that is installed)")  # fmt: skip
+    parser.add_argument("--precision", choices=tuple(ITEM_SIZES), default="float32", help="default: %(default)s")
+    parser.add_argument("--batch", type=whole_number(1), metavar="N", help="images a call (default: best of 1, 8, 64)")
+    parser.add_argument("--quick", action="store_true", help="one shape for each operator and kind, short blocks")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the results as JSON")
+    add_format(parser, ("table", "json", "csv"))
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    operators = _known("operator", arguments.operators, OPERATORS)
+    kinds = tuple(KINDS[name] for name in _known("kind", arguments.kinds, tuple(KINDS)))
+    stacks = _stacks(arguments.stack)
+    if len(stacks) > 1:
+        rows = [row for stack in stacks for row in _apart(arguments, stack)]
+    else:
+        rows = _measured(arguments, stacks[0], operators, kinds)
+    if not rows:
+        raise EnvironmentNotReadyError(["nothing could be measured; the reasons are above"])
+    document = json.dumps(rows, indent=2)
+    if arguments.output is not None:
+        write_output(arguments.output, document + "\n")
+    if arguments.format == "json":
+        say_json(document)
+    elif arguments.format == "csv":
+        say_text(as_csv(rows))
+    else:
+        print_table(open_console(), rows)
+    return EXIT_DONE
+
+
+def _known(what: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The known names of a list; others are complained about. Raises UsageError if none is left."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in known:
+            warn(f"aiperf: unknown {what} {name!r}; known: {', '.join(known)}")
+    found = tuple(name for name in names if name in known)
+    if not found:
+        raise UsageError(f"no known {what} in {text!r}; known: {', '.join(known)}")
+    return found
+
+
+def _stacks(text: str) -> tuple[str, ...]:
+    """Stacks that can be used here; the reasons of others are printed if they were asked for.
+
+    Raises EnvironmentNotReadyError if there is none.
+    """
+    asked = _known("stack", ",".join(STACKS) if text in ("", "all") else text, tuple(STACKS))
+    reasons = {name: missing(name) for name in asked}
+    found = tuple(name for name in asked if not reasons[name])
+    if not found:
+        raise EnvironmentNotReadyError([f"stack {name}: {reason}" for name, reason in reasons.items()])
+    if text:
+        warn(*(f"aiperf: stack {name} is left out: {reason}" for name, reason in reasons.items() if reason))
+    return found if text else found[:1]
+
+
+def _measured(
+    arguments: argparse.Namespace, name: str, operators: tuple[str, ...], kinds: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if name == "tensorflow":
+        import_lean(name)
+    batches = (arguments.batch,) if arguments.batch else BATCHES[:1] if arguments.quick else BATCHES
+    runner = Runner(
+        name, STACKS.load(name)(), arguments.precision, SystemClock().monotonic_s,
+        lambda text: warn(f"aiperf: {name}: {text}"), QUICK if arguments.quick else FULL, batches,
+    )  # fmt: skip
+    return [result.as_document() for result in runner.run(selected(operators, kinds, arguments.quick))]
+
+
+def _apart(arguments: argparse.Namespace, stack: str) -> list[dict[str, Any]]:
+    """The results of one of several stacks.
+
+    A process of its own: threads of one framework would compete with those of the next.
+    """
+    words = ["--stack", stack, "--operators", arguments.operators, "--kinds", arguments.kinds,
+             "--precision", arguments.precision, "--format", "json"]  # fmt: skip
+    words += ["--quick"] if arguments.quick else []
+    words += ["--batch", str(arguments.batch)] if arguments.batch else []
+    done = subprocess.run(
+        python_module("replica.measure.micro", *words), stdout=subprocess.PIPE, text=True, check=False
+    )
+    rows: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == EXIT_DONE else []
+    return rows
+
+
+MICRO = Command(
+    description="Measure single operators on the data of scientific workloads, and the ceilings of this device.",
+    example="aiperf micro --quick --stack tensorflow,native",
+    configure=_configure,
+    execute=_execute,
+)

@@ -1,0 +1,107 @@
+"""Results of the micro suite, and their relation to the ceilings of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiperf.network.roofline import ITEM_SIZES
+from replica.measure.micro.measure import Timing
+from replica.measure.micro.operands import Operands, occupancy
+from workloads.micro.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One pass of one case as measured."""
+
+    stack: str
+    precision: str
+    work: Work
+    timing: Timing
+    error: float
+    occupancy: float = 1.0
+    """Share of the first operand that is not zero."""
+    share: float | None = None
+    """Roofline time over measured time; None without a ceiling."""
+    bound: str | None = None
+    empty_call_s: float | None = None
+    device: str | None = None
+    """Model of the processor or accelerator."""
+    cpus: int | None = None
+    """CPUs that could be used; None on an accelerator."""
+
+    @classmethod
+    def of(
+        cls, stack: str, precision: str, work: Work, timing: Timing, error: float, operands: Operands = ()
+    ) -> Result:
+        """A result that is not yet compared with ceilings."""
+        return cls(stack, precision, work, timing, error, occupancy(operands[0]) if operands else 1.0)
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a call."""
+        return self.timing.median
+
+    @property
+    def ops_per_s(self) -> float:
+        """Operations per second, counted and not executed ones."""
+        return self.work.operations / self.seconds
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all operands and the result."""
+        return self.work.bytes(ITEM_SIZES[self.precision])
+
+    @property
+    def mark(self) -> str:
+        """A remark on a rate that no device could reach by executing each operation."""
+        return "algorithm saves operations" if self.share is not None and self.share > 1 else ""
+
+    def as_document(self) -> dict[str, Any]:
+        """The result as JSON."""
+        work, case = self.work, self.work.case
+        return {
+            "operator": case.operator, "kind": case.kind, "shape": case.text, "pass": work.direction,
+            "stack": self.stack, "precision": self.precision, "device": self.device, "cpus": self.cpus,
+            "batch": work.batch,
+            "operations": work.operations, "ops_per_s": self.ops_per_s,
+            "images_per_s": work.batch / self.seconds, "bytes_per_s": self.bytes / self.seconds,
+            "share_of_ceiling": self.share, "bound": self.bound, "mark": self.mark,
+            "spread": self.timing.spread, "noisy": self.timing.noisy,
+            "fastest_ops_per_s": work.operations / self.timing.fastest,
+            "error_against_reference": self.error, "occupancy": self.occupancy,
+            "empty_call_s": self.empty_call_s,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Measured peaks of the device (Williams et al. 2009, the roofline model)."""
+
+    results: tuple[Result, ...]
+    ops_per_s: float | None
+    bytes_per_s: float | None
+    empty_call_s: float | None
+
+    @classmethod
+    def of(cls, products: list[Result], streamed: list[Result], empty: list[Result]) -> Ceilings:
+        """From the best matrix product, the triad, and a call on one element."""
+        return cls(
+            (*products, *streamed),
+            products[0].ops_per_s if products else None,
+            streamed[0].bytes / streamed[0].seconds if streamed else None,
+            empty[0].seconds if empty else None,
+        )
+
+    def applied(self, result: Result) -> Result:
+        """The result with its share of the ceiling that bounds it."""
+        if self.ops_per_s is None or self.bytes_per_s is None:
+            return replace(result, empty_call_s=self.empty_call_s)
+        computing, moving = result.work.operations / self.ops_per_s, result.bytes / self.bytes_per_s
+        return replace(
+            result,
+            share=max(computing, moving) / result.seconds,
+            bound="compute" if computing >= moving else "memory",
+            empty_call_s=self.empty_call_s,
+        )

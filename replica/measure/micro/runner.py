@@ -1,0 +1,223 @@
+"""The micro suite on one stack: check against the reference, choose the batch, measure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from aiperf.errors import AiperfError
+from aiperf.network.roofline import ITEM_SIZES
+from replica.measure.micro.measure import FULL, QUICK, Plan, Timing, measure
+from replica.measure.micro.operands import Operands, make_operands, without_ties
+from replica.measure.micro.reference import reference, relative_error
+from replica.measure.micro.results import Ceilings, Result
+from replica.measure.micro.room import copies_of, device_of, last_level_cache
+from replica.measure.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
+from workloads.micro.work import CEILING, Case, Direction, Work, gemm, triad
+
+BATCHES = (1, 8, 64)
+SIZES = (1024, 2048, 4096, 8192)
+"""Of square matrices for the ceiling of computing."""
+
+MOST_OPERATIONS, MOST_ELEMENTS = 2e10, 1 << 26
+"""Of one call with a batch above 1: larger ones are slower to measure, and no faster."""
+
+CHECKED_OPERATIONS, CHECKED_ELEMENTS = 5e8, 1 << 22
+"""Limits of a cut-out that is checked against the reference."""
+
+LONGEST_CALL_S = 1.0
+"""Of a matrix product, or of a batch above 1: larger ones are not tried."""
+
+SLOWEST_CALL_S = 5.0
+"""A pass whose smallest batch takes longer is left out: measuring it takes several calls."""
+
+HOPELESS_CALL_S = 60.0
+"""A call that would take longer, by a part of it, is not even tried once."""
+
+
+class WrongResultError(AiperfError):
+    """A result that differs from the reference by more than the precision explains."""
+
+
+class TooSlowError(AiperfError):
+    """A pass of which one call takes longer than `SLOWEST_CALL_S`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A pass that computes as the reference does."""
+
+    error: float
+    call_s: float
+    """Seconds of a whole call, at the rate of the part that was checked."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """The suite on one stack in one precision."""
+
+    name: str
+    stack: Stack
+    precision: str
+    seconds: Callable[[], float]
+    complain: Callable[[str], None]
+    plan: Plan = FULL
+    batches: tuple[int, ...] = BATCHES
+    seed: int = 1
+    _unsupported: dict[str, Counter[str]] = field(default_factory=dict)
+    """What the stack cannot, by the reason: how often for each operator, but for the first pass."""
+
+    @property
+    def quick(self) -> bool:
+        """True if every operator has one batch and short blocks."""
+        return self.plan == QUICK
+
+    def run(self, cases: tuple[Case, ...]) -> Iterator[Result]:
+        """The ceilings, then every pass of every case; a pass that fails is complained about."""
+        device, cpus = device_of(self.stack.device())
+        for result in self._results(cases):
+            yield replace(result, device=device, cpus=cpus)
+        for reason, further in self._unsupported.items():
+            if further:
+                each = ", ".join(f"{operator} {times}" for operator, times in further.items())
+                self.complain(f"{reason}: {further.total()} further passes are left out ({each})")
+
+    def _leave_out(self, case: Case, direction: Direction, problem: AiperfError) -> None:
+        """Complain, but once only of what the stack cannot at all, such as a precision."""
+        if isinstance(problem, UnsupportedError) and not isinstance(problem, TooLargeError):
+            if (further := self._unsupported.get(str(problem))) is not None:
+                further[case.operator] += 1
+                return
+            self._unsupported[str(problem)] = Counter()
+        self.complain(f"{case.operator} {case.text}, {direction}: {problem}")
+
+    def _results(self, cases: tuple[Case, ...]) -> Iterator[Result]:
+        ceilings = self._ceilings()
+        yield from ceilings.results
+        for case in cases:
+            for direction in case.directions:
+                try:
+                    yield self._pass(case, direction, ceilings)
+                except AiperfError as error:
+                    self._leave_out(case, direction, error)
+
+    def _ceilings(self) -> Ceilings:
+        results: list[Result] = []
+        sizes = SIZES[:2] if self.quick else SIZES
+        for size in sizes:
+            results += self._attempt(Work(gemm(size), "forward", size))
+            # The next ones have eight times the operations.
+            if results and 8 * results[-1].seconds > LONGEST_CALL_S:
+                break
+        best = sorted(results, key=lambda result: result.ops_per_s)[-1:]
+        vectors = 4 * last_level_cache() // ITEM_SIZES[self.precision]
+        streamed = self._attempt(Work(triad(vectors), "forward", 1))
+        empty = self._attempt(Work(triad(2), "forward", 1))
+        return Ceilings.of(best, streamed, empty)
+
+    def _attempt(self, work: Work) -> list[Result]:
+        try:
+            checked = self._check(work)
+            timing, _ = self._time(work)
+        except AiperfError as problem:
+            self._leave_out(work.case, work.direction, problem)
+            return []
+        return [Result.of(self.name, self.precision, work, timing, checked.error)]
+
+    def _pass(self, case: Case, direction: Direction, ceilings: Ceilings) -> Result:
+        works = self._works(case, direction)
+        checked = self._check(works[0])
+        image_s = checked.call_s / works[0].batch
+        works = [works[0], *(work for work in works[1:] if work.batch * image_s <= LONGEST_CALL_S)]
+        work = works[0] if len(works) == 1 else min(works, key=self._probe)
+        timing, operands = self._time(work)
+        result = Result.of(self.name, self.precision, work, timing, checked.error, operands)
+        return ceilings.applied(result)
+
+    def _works(self, case: Case, direction: Direction) -> list[Work]:
+        """Batches that memory allows, up to a size. Raises UnsupportedError if there is none."""
+        works = [Work(case, direction, batch) for batch in self.batches]
+        found = [works[0]]
+        copies_of(works[0], ITEM_SIZES[self.precision])
+        for work in works[1:]:
+            try:
+                copies_of(work, ITEM_SIZES[self.precision])
+            except AiperfError:
+                break
+            if work.operations <= MOST_OPERATIONS and work.elements <= MOST_ELEMENTS:
+                found.append(work)
+        return found
+
+    def _probe(self, work: Work) -> float:
+        """Seconds of one image after one call."""
+        kernel = self._kernel(work, self._operands(work, 1))
+        once = Plan(warm_calls=1, warm_s=0.0, blocks=2, block_s=0.0)
+        return measure(kernel, 1, once, self.seconds).fastest / work.batch
+
+    def _time(self, work: Work) -> tuple[Timing, Operands]:
+        copies = self._operands(work, copies_of(work, ITEM_SIZES[self.precision]))
+        return measure(self._kernel(work, copies), len(copies), self.plan, self.seconds), copies[0]
+
+    def _kernel(self, work: Work, copies: list[Operands]) -> Kernel:
+        return self.stack.kernel(work, copies, self.precision)
+
+    def _operands(self, work: Work, copies: int) -> list[Operands]:
+        generator = np.random.default_rng(self.seed)
+        return [make_operands(work, generator) for _ in range(copies)]
+
+    def _check(self, work: Work) -> Checked:
+        """Compare the results of two copies. Raises WrongResultError and TooSlowError."""
+        small = cut_out(work)
+        copies = self._operands(small, 2)
+        if small.case.operator == "maxpool":
+            # Stacks differ in the gradient of equal elements.
+            copies = [(without_ties(each[0], seed), *each[1:]) for seed, each in enumerate(copies)]
+        kernel = self._kernel(small, copies)
+        call_s = self._whole_call(work, small, self._call_once(kernel))
+        if call_s > SLOWEST_CALL_S and work.case.kind != CEILING:
+            raise TooSlowError(f"one call takes {call_s:.0f} s; at most {SLOWEST_CALL_S:.0f} s are measured")
+        kernel.call(1)
+        kernel.synchronise()
+        errors = [relative_error(kernel.result(copy), reference(small, each)) for copy, each in enumerate(copies)]
+        error = float(np.max(errors))  # NaN if any is, which no comparison allows
+        if not error <= TOLERANCES[self.precision]:
+            raise WrongResultError(
+                f"the result differs from the reference by {error:.1e} of its largest element; "
+                f"{self.precision} explains {TOLERANCES[self.precision]:.0e}"
+            )
+        return Checked(error, call_s)
+
+    def _whole_call(self, work: Work, part: Work, part_s: float) -> float:
+        """Seconds of a whole call, by those of a part.
+
+        A slow one is tried once, since parts may reach a lower rate, unless it is hopeless.
+        """
+        call_s = part_s * work.operations / part.operations
+        if part == work or not SLOWEST_CALL_S < call_s <= HOPELESS_CALL_S or work.case.kind == CEILING:
+            return call_s
+        return self._call_once(self._kernel(work, self._operands(work, 1)))
+
+    def _call_once(self, kernel: Kernel) -> float:
+        """Seconds of a call on the first copy, once everything before it has ended."""
+        kernel.synchronise()
+        began = self.seconds()
+        kernel.call(0)
+        kernel.synchronise()
+        return self.seconds() - began
+
+
+def cut_out(work: Work) -> Work:
+    """The same pass of one image, or of the largest part of it that the reference can check."""
+    case = replace(work.case)
+    small = Work(case, work.direction, 1 if case.operator != "gemm" else min(work.batch, 256))
+    while small.operations > CHECKED_OPERATIONS or small.elements > CHECKED_ELEMENTS:
+        longest = max(case.sizes, default=0)
+        if longest > 4 * max(case.kernel, default=1):
+            case = replace(case, sizes=tuple(-(-s // 2) if s == longest else s for s in case.sizes))
+        else:
+            case = replace(case, channels=-(-case.channels // 2))
+        small = replace(small, case=case)
+    return small

@@ -1,0 +1,27 @@
+"""Software stacks of the micro suite, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from aiperf.registry import Registry
+from replica.measure.micro.native_library import library
+from replica.measure.micro.stacks.contract import Stack
+
+STACKS: Registry[Callable[[], Stack]] = Registry(
+    "stack",
+    {
+        "tensorflow": "replica.measure.micro.stacks.tensorflow:TensorFlowStack",
+        "torch": "replica.measure.micro.stacks.torch:TorchStack",
+        "jax": "replica.measure.micro.stacks.jax:JaxStack",
+        "native": "replica.measure.micro.stacks.native:NativeStack",
+    },
+)
+
+
+def missing(name: str) -> str:
+    """The reason why a stack cannot be used here; empty if it can."""
+    if name == "native":
+        return "" if library().is_file() else f"{library()} is not built; 'make native' builds it"
+    return "" if find_spec(name) is not None else f"{name} is not installed"

@@ -1,0 +1,53 @@
+"""The contract of a software stack that runs single operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from aiperf.errors import AiperfError
+from replica.measure.micro.operands import Operands
+from workloads.micro.work import Work
+
+
+class UnsupportedError(AiperfError):
+    """A stack or device that cannot run an operator, a pass or a precision."""
+
+
+class TooLargeError(UnsupportedError):
+    """Operands that memory does not hold."""
+
+
+class Kernel(Protocol):
+    """One pass, ready to be called, with operands on the device."""
+
+    def call(self, copy: int) -> None:
+        """Start the pass on operands of that number; the result is kept until the next."""
+
+    def synchronise(self) -> None:
+        """Wait until the device has finished every call."""
+
+    def result(self, copy: int) -> NDArray[Any]:
+        """The result of the last call on these operands, in the precision of the pass."""
+
+
+class Stack(Protocol):
+    """A library that computes operators."""
+
+    def version(self) -> str:
+        """Name and version of the libraries."""
+
+    def device(self) -> str:
+        """The device that it computes on."""
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> Kernel:
+        """Prepare a pass on copies of its operands (`Work.operand_shapes`, channels last).
+
+        Raises UnsupportedError if the stack or its device cannot.
+        """
+
+
+TOLERANCES = {"float32": 2e-4, "bfloat16": 4e-2, "float16": 1e-2}
+"""Largest `relative_error` by precision. Winograd and FFT lose about two digits of float32."""

@@ -1,0 +1,105 @@
+"""JAX's `lax` operators, compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from numpy.typing import NDArray
+
+from replica.measure.micro.operands import Operands
+from replica.measure.micro.stacks.contract import UnsupportedError
+from workloads.micro.work import TRIAD_FACTOR, Case, Work
+
+
+class JaxStack:
+    """Each pass is one function, compiled once. On CPUs a call ends when its result is there."""
+
+    def __init__(self) -> None:
+        # Else calls wait in a queue of threads that need not keep their order.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+    def version(self) -> str:
+        """JAX's version."""
+        return f"jax {jax.__version__}"
+
+    def device(self) -> str:
+        """JAX's first device."""
+        return str(jax.devices()[0])
+
+    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> JaxKernel:
+        """Raises UnsupportedError."""
+        tensors = [tuple(jnp.asarray(array, precision) for array in operands) for operands in copies]
+        try:
+            compiled = jax.jit(_function(work)).lower(*tensors[0]).compile()
+        except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+            raise UnsupportedError(f"jax on {self.device()}: {str(error).splitlines()[0]}") from None
+        return JaxKernel(compiled, tensors)
+
+
+class JaxKernel:
+    """A compiled function and its arrays on the device."""
+
+    def __init__(self, function: Callable[..., Any], tensors: list[tuple[Any, ...]]) -> None:
+        self._function, self._tensors = function, tensors
+        self._results: dict[int, Any] = {}
+
+    def call(self, copy: int) -> None:
+        """Start the function; on accelerators JAX returns before it is done."""
+        self._results[copy] = self._function(*self._tensors[copy])
+
+    def synchronise(self) -> None:
+        """Wait for all results, which an accelerator computes in order."""
+        jax.block_until_ready(self._results)
+
+    def result(self, copy: int) -> NDArray[Any]:
+        """The last result of these operands."""
+        return np.asarray(self._results[copy])
+
+
+def _function(work: Work) -> Callable[..., Any]:
+    case = work.case
+    if case.operator == "triad":
+        return lambda b, c: b + jnp.asarray(TRIAD_FACTOR, b.dtype) * c
+    if case.operator in ("fc", "gemm"):
+        # The sums are as precise as the operands say, on GPUs as well.
+        passes: dict[str, Callable[..., Any]] = {
+            "forward": lambda a, b: jnp.matmul(a, b, precision=lax.Precision.HIGHEST),
+            "input": lambda a, b: jnp.matmul(a, b.T, precision=lax.Precision.HIGHEST),
+            "weights": lambda a, b: jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST),
+        }
+        return passes[work.direction]
+    forward = _convolution(case) if case.operator == "conv" else _pooling(case)
+    return forward if work.direction == "forward" else _gradient(work, forward)
+
+
+def _gradient(work: Work, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient alone: its forward pass is dead code to XLA, except that of max-pooling."""
+    case = work.case
+    shape = (work.batch, *case.input_shape)
+    if work.direction == "weights":
+        return lambda x, dy: jax.vjp(lambda w: forward(x, w), jnp.zeros(case.weight_shape, x.dtype))[1](dy)[0]
+    if case.operator == "conv":
+        return lambda dy, w: jax.vjp(lambda x: forward(x, w), jnp.zeros(shape, dy.dtype))[1](dy)[0]
+    if case.operator == "maxpool":
+        return lambda x, dy: jax.vjp(forward, x)[1](dy)[0]
+    return lambda dy: jax.vjp(forward, jnp.zeros(shape, dy.dtype))[1](dy)[0]
+
+
+def _convolution(case: Case) -> Callable[..., Any]:
+    layout = ("NHWC", "HWIO", "NHWC") if len(case.sizes) == 2 else ("NDHWC", "DHWIO", "NDHWC")
+    return lambda x, w: lax.conv_general_dilated(
+        x, w, case.stride, case.padding, dimension_numbers=layout, precision=lax.Precision.HIGHEST
+    )
+
+
+def _pooling(case: Case) -> Callable[..., Any]:
+    window, stride = (1, *case.kernel, 1), (1, *case.stride, 1)
+    if case.operator == "maxpool":
+        return lambda x: lax.reduce_window(x, -jnp.inf, lax.max, window, stride, "VALID")
+    size = float(np.prod(case.kernel))
+    return lambda x: lax.reduce_window(x, 0.0, lax.add, window, stride, "VALID") / size

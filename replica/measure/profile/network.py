@@ -1,0 +1,69 @@
+"""The network that a profile trains, at the size that it is asked for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+from pathlib import Path
+
+from aiperf.config.datasets import find_dataset
+from aiperf.errors import ArchitectureError
+from aiperf.network.architecture import INPUTS, Architecture, Node
+from aiperf.network.json_files import read_architecture
+from aiperf.network.layers import Input, InputArray, Layer, Shape
+from replica.measure.profile.settings import ProfileSettings
+from search_space.resnet import resnet
+from workloads.networks import NETWORKS
+
+IMAGE_AXES = 3
+"""Axes of the smallest input that has a size: height, width and channels."""
+
+
+def architecture_of(settings: ProfileSettings) -> Architecture:
+    """A file's network, a scientific one, or ResNet-50 for the data set; at the size asked for.
+
+    Raises ArchitectureError or DatasetError.
+    """
+    found = _named(settings)
+    return found if settings.size is None else resized(found, settings.size)
+
+
+def _named(settings: ProfileSettings) -> Architecture:
+    if settings.workload is not None:
+        return NETWORKS[settings.workload]()
+    if settings.architecture is not None:
+        return read_architecture(Path(settings.architecture))
+    facts = find_dataset(settings.dataset, settings.data_dir)
+    return resnet(50, facts.image_size, facts.classes)
+
+
+def resized(architecture: Architecture, size: int) -> Architecture:
+    """The same layers on an input whose first side is `size`; other sides keep their proportion.
+
+    Raises ArchitectureError if the input has no sides, or the layers do not fit.
+    """
+    nodes = tuple(
+        Node(node.name, _input(node.layer, architecture.input_shape, size), node.inputs, node.shares)
+        if isinstance(node.layer, INPUTS)
+        else node
+        for node in architecture.nodes
+    )
+    try:
+        return Architecture(nodes, architecture.heads)
+    except ArchitectureError as error:
+        raise ArchitectureError(f"the network does not take inputs of size {size}: {error}") from None
+
+
+def _input(layer: Layer, shape: Shape, size: int) -> Layer:
+    if len(shape) < IMAGE_AXES:
+        raise ArchitectureError(f"the network reads shape {shape}, which has no size to change")
+    sides = [Fraction(side * size, shape[0]) for side in shape[:-1]]
+    if any(side.denominator != 1 for side in sides):
+        raise ArchitectureError(f"size {size} does not keep the proportions of {shape}: a side would not be whole")
+    whole = (*map(int, sides), shape[-1])
+    return InputArray(whole) if isinstance(layer, InputArray) else Input(*whole)
+
+
+def elements(settings: ProfileSettings) -> int:
+    """Elements of all outputs of all layers for a batch: what the memory of a step grows with."""
+    return settings.batch_size * sum(map(prod, architecture_of(settings).shapes.values()))

@@ -1,0 +1,17 @@
+"""Profilers by framework."""
+
+from __future__ import annotations
+
+from aiperf.registry import Registry
+from replica.measure.profile.recorders.contract import Recorder
+
+RECORDERS: Registry[type[Recorder]] = Registry(
+    "profiler",
+    {
+        "tensorflow": "replica.measure.profile.recorders.tensorflow:TensorFlowRecorder",
+        "jax": "replica.measure.profile.recorders.jax:JaxRecorder",
+        "torch": "replica.measure.profile.recorders.torch:TorchRecorder",
+    },
+)
+
+__all__ = ["RECORDERS", "Recorder"]

@@ -1,0 +1,77 @@
+"""JAX as a framework: threads, devices, the kinds of its errors."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from aiperf.errors import TrialFailedError
+from aiperf.machine.accelerators import find_accelerators
+from aiperf.wire.messages import UNFIT, TrainRequest
+from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.tasks.contract import Task
+from workloads.contract import Workload
+
+OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "bad_alloc")
+LOST_RANK = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "coordination service")
+
+
+class Jax:
+    """The framework that `FRAMEWORKS` has by the name "jax"."""
+
+    pipeline: Pipeline = "numpy"
+
+    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+        """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
+        if communicator is not None:
+            raise TrialFailedError(UNFIT, "JAX cannot join a part of all ranks, as training.groups needs")
+        return COLLECTIVES.load("alone" if ranks == 1 else "jax")(ranks)
+
+    def configure(self, cpu_threads: int, local_rank: int) -> None:
+        """Set the threads of XLA's CPU client, which reads them when it is first used.
+
+        Several ranks have chosen their devices as they joined.
+        """
+        os.environ["NPROC"] = str(cpu_threads)
+
+    def name(self) -> str:
+        """Name and version, with Keras's."""
+        return f"jax {jax.__version__}, keras {metadata.version('keras')}"
+
+    def accelerators(self) -> int:
+        """Devices of this process that are not CPUs."""
+        return sum(device.platform != "cpu" for device in jax.local_devices())
+
+    def device(self, local_rank: int) -> str:
+        """The driver's name of this rank's device; JAX's if the driver's library has none."""
+        devices = jax.local_devices()
+        own = devices[local_rank % len(devices)]
+        if own.platform == "cpu":
+            return "cpu"
+        found = find_accelerators()
+        return found[own.local_hardware_id].name if own.local_hardware_id < len(found) else str(own.device_kind)
+
+    def compile(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> CompiledSteps:
+        """The steps, compiled by XLA whatever the request says."""
+        from replica.trainer.frameworks.jax.steps import JaxSteps  # noqa: PLC0415  (loads Keras)
+
+        return JaxSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """Raises TrialFailedError: no steps of tasks are written for JAX."""
+        raise TrialFailedError("build", "scientific workloads train on tensorflow and torch, not on jax")
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind by the text of XLA's status; the host's memory has C++'s own error."""
+        text = str(error).lower()
+        if any(words in text for words in OUT_OF_MEMORY):
+            return "out_of_memory"
+        if isinstance(error, jax.errors.JaxRuntimeError) and any(words in text for words in LOST_RANK):
+            return "rank_lost"
+        return None

@@ -1,0 +1,90 @@
+"""TensorFlow as a framework: threads, devices, the kinds of its errors."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.machine.accelerators import find_accelerators
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps
+from replica.trainer.tasks.contract import Task
+from workloads.contract import Workload
+
+KINDS = {
+    "ResourceExhaustedError": "out_of_memory",
+    "DataLossError": "data",
+    "HorovodInternalError": "rank_lost",
+}
+"""Kinds of failures by the name of TensorFlow's or Horovod's exception."""
+
+
+class TensorFlow:
+    """The framework that `FRAMEWORKS` has by the name "tensorflow"."""
+
+    pipeline: Pipeline = "tensorflow"
+
+    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+        """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
+        if communicator is None or ranks == 1:
+            return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
+        from replica.trainer.frameworks.tensorflow.horovod import HorovodCollective  # noqa: PLC0415  (may not be installed)
+
+        return HorovodCollective(ranks, communicator)
+
+    def configure(self, cpu_threads: int, local_rank: int) -> None:
+        """Set threads; on GPUs, take this rank's own and let its memory grow as needed."""
+        tf.config.threading.set_intra_op_parallelism_threads(cpu_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(cpu_threads)
+        devices = tf.config.list_physical_devices("GPU")
+        if devices:
+            own = devices[local_rank % len(devices)]
+            tf.config.set_visible_devices(own, "GPU")
+            # Another process may be training on it now: take only what is used.
+            tf.config.experimental.set_memory_growth(own, True)
+
+    def name(self) -> str:
+        """Name and version, with Keras's."""
+        return f"tensorflow {tf.__version__}, keras {metadata.version('keras')}"
+
+    def accelerators(self) -> int:
+        """The GPUs that TensorFlow lists: none in its build for CPUs."""
+        return len(tf.config.list_physical_devices("GPU"))
+
+    def device(self, local_rank: int) -> str:
+        """The driver's name of the GPU that `configure` has taken; TensorFlow's if it has none."""
+        devices = tf.config.list_physical_devices("GPU")
+        if not devices:
+            return "cpu"
+        number = local_rank % len(devices)
+        found = find_accelerators()
+        if number < len(found):
+            return found[number].name
+        details = tf.config.experimental.get_device_details(devices[number])
+        return str(details.get("device_name", "unknown accelerator"))
+
+    def compile(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> CompiledSteps:
+        """The steps as graphs, with XLA if the request wants it."""
+        return TensorFlowSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """The steps of a scientific task."""
+        from replica.trainer.frameworks.tensorflow.task_steps import TensorFlowTaskSteps  # noqa: PLC0415  (loads Keras)
+
+        return TensorFlowTaskSteps(task, optimiser, collective, request)
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind by the exception's name.
+
+        TensorFlow passes Horovod's errors on as UnknownError.
+        """
+        name = type(error).__name__
+        if name == "UnknownError" and "horovod" in str(error).lower():
+            return "rank_lost"
+        return KINDS.get(name)

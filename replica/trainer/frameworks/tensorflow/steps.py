@@ -1,0 +1,95 @@
+"""The training step and the evaluation step of one rank, as graphs.
+
+Results are over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.framework import BlankBatch
+from replica.trainer.frameworks.tensorflow.normalisation import fuse_normalisation
+from replica.trainer.model import objectives
+from replica.trainer.model.state import KerasState
+from replica.trainer.updates import UPDATES, choose_update
+from workloads.contract import Workload
+
+
+class TensorFlowSteps(KerasState):
+    """Steps as `tf.function`s, traced once for batches of any size (`CompiledSteps`)."""
+
+    def __init__(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> None:
+        super().__init__(model, optimiser, collective)
+        fuse_normalisation(model)
+        self._trained = list(model.trainable_variables)
+        self._loss = objectives.find(workload.training_loss(request))
+        self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
+        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+        whole, shapes = self._update.compilable, (model.input_shape[1:], model.output_shape[-1:])
+        self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, request.xla)
+        self.train = compiled(self._train, shapes, request.xla and whole) if self._update.traceable else self._train
+        self._score = compiled(self._evaluate, shapes, request.xla)
+        self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
+
+    def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of its mean loss."""
+        with tf.GradientTape() as tape:
+            losses = self._loss(labels, self._model(images, training=True))
+            loss = self._optimiser.scale_loss(tf.reduce_mean(losses))
+        sums = tf.stack([tf.reduce_sum(losses), tf.cast(tf.shape(images)[0], tf.float32)])
+        return sums, tape.gradient(loss, self._trained)
+
+    def _train(self, images: Any, labels: Any) -> Any:
+        variables = self._trained
+        if self._collective.size == 1:
+            sums, gradients = self._gradients(images, labels)
+        else:
+            # The mean over no images is not a number: without images there are no gradients.
+            sums, gradients = tf.cond(
+                tf.shape(images)[0] > 0,
+                lambda: self._gradients(images, labels),
+                lambda: (tf.zeros(2), [tf.zeros(variable.shape) for variable in variables]),
+            )
+        # Read before the update, which may change it.
+        scale = self._optimiser.scale_loss(tf.ones(()))
+        totals, applied = self._update.apply(gradients, variables, sums)
+        return tf.concat([totals, [tf.linalg.global_norm(applied) / scale]], axis=0)
+
+    def _evaluate(self, images: Any, labels: Any) -> Any:
+        outputs = self._model(images, training=False)
+        count = tf.cast(tf.shape(images)[0], tf.float32)
+        return tf.stack([*(tf.reduce_sum(score(labels, outputs)) for score in self._scores), count])
+
+    def _evaluate_together(self, images: Any, labels: Any) -> Any:
+        nothing = tf.zeros(len(self._scores) + 1)
+        own = tf.cond(tf.shape(images)[0] > 0, lambda: self._score(images, labels), lambda: nothing)
+        return self._collective.sum_tensors([own], "scores")[0]
+
+    def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        """Trace and optimise the graphs by a step on a blank image."""
+        before = self.state()
+        self.train(*blank(1))
+        self.evaluate(*blank(1))
+        self.restore(before)
+
+    def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
+        """Wait for the steps that gave these results; a row for each of them."""
+        return np.stack([each.numpy() for each in results])
+
+
+def compiled(step: Callable[..., Any], shapes: Iterable[Sequence[int]], xla: bool) -> Any:
+    """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors.
+
+    `shapes`: of an example of each argument.
+    """
+    signature = tuple(tf.TensorSpec((None, *shape), tf.float32) for shape in shapes)
+    return tf.function(step, input_signature=signature, autograph=False, jit_compile=xla or None)

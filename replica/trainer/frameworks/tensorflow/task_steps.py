@@ -1,0 +1,54 @@
+"""The steps of a scientific task as graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps, compiled
+from replica.trainer.model.state import KerasState
+from replica.trainer.tasks.contract import Task, trained_variables
+from replica.trainer.tasks.rows import KeptRows
+from replica.trainer.updates import UPDATES, choose_update
+
+
+class TensorFlowTaskSteps(TensorFlowSteps):
+    """Steps as `tf.function`s (`TaskSteps`)."""
+
+    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
+        KerasState.__init__(self, task.network, optimiser, collective)
+        self._task = task
+        self._trained = trained_variables(task)
+        self._kept = KeptRows(task.columns)
+        self.take_rows = self._kept.take
+        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+        shapes = (task.input_shape, task.target_shape)
+        self._gradients = self._own_gradients
+        if self._update.traceable:
+            self.train = compiled(self._train, shapes, request.xla and self._update.compilable)
+        else:
+            self._gradients = compiled(self._own_gradients, shapes, request.xla)
+            self.train = self._train
+        self._rows_of = compiled(task.rows, shapes, request.xla)
+        self.evaluate = self._evaluate_rows
+
+    def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of each part's mean loss."""
+        parts = self._task.parts
+        with tf.GradientTape(persistent=len(parts) > 1) as tape:
+            losses = self._task.losses(inputs, targets)
+            means = [self._optimiser.scale_loss(tf.reduce_mean(loss)) for loss in losses]
+        gradients: list[Any] = []
+        for mean, part in zip(means, parts, strict=True):
+            gradients += tape.gradient(mean, part.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        count = tf.cast(tf.shape(inputs)[0], tf.float32)
+        return tf.stack([sum(tf.reduce_sum(loss) for loss in losses), count]), gradients
+
+    def _evaluate_rows(self, inputs: Any, targets: Any) -> Any:
+        if len(inputs):
+            self._kept.keep(self._rows_of(inputs, targets).numpy())
+        own = tf.constant([0.0, float(len(inputs))])
+        return own if self._collective.size == 1 else self._collective.sum_tensors([own], "examples")[0]

@@ -1,0 +1,91 @@
+"""Gradient descent on the variables of Keras's optimiser, in one fused operation if there is one.
+
+Gradients come as the variables lie in memory (`parameters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import torch
+
+from replica.trainer.frameworks.torch.parameters import Parameters
+
+FUSED_ON = ("cpu", "cuda")
+"""Kinds of devices; AMD's are "cuda", too."""
+
+EXTRAS = (
+    "nesterov", "weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
+    "gradient_accumulation_steps",
+)  # fmt: skip
+"""Settings of Keras's optimisers that the fused operation does not have."""
+
+
+def descend(optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> Any:
+    """The optimiser as updates call it (`updates.contract`)."""
+    covered = (
+        isinstance(optimiser, keras.optimizers.SGD)
+        and optimiser.momentum
+        and not any(getattr(optimiser, name) for name in EXTRAS)
+        and all(variable.constraint is None for variable in variables)
+        and variables[0].value.device.type in FUSED_ON
+    )
+    return (FusedDescent if covered else KerasDescent)(optimiser, variables, parameters)
+
+
+class KerasDescent:
+    """Keras's optimiser as it is."""
+
+    def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
+        self._optimiser = optimiser
+        self._layouts = [parameters.layout(variable) for variable in variables]
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Update the variables that it was made for."""
+        pairs = zip(self._layouts, gradients, strict=True)
+        self._optimiser.apply([layout.original(gradient) for layout, gradient in pairs], variables)
+
+
+class FusedDescent:
+    """Keras's SGD with momentum.
+
+    It waits for nothing on the device: the steps are counted here, too, and Keras's counter is read
+    only after something else has set it.
+    """
+
+    def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
+        self._optimiser = optimiser
+        layouts = [parameters.layout(variable) for variable in variables]
+        pairs = list(zip(layouts, variables, strict=True))
+        self._values = [layout.memory(variable.value.detach()) for layout, variable in pairs]
+        self._momenta = [
+            layout.apply(optimiser.momentums[optimiser._get_variable_index(variable)]) for layout, variable in pairs
+        ]
+        self._steps = 0
+        self._version = -1
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Update the variables that it was made for."""
+        with torch.no_grad():
+            # Keras: m = momentum * m - rate * g, w = w + m. PyTorch: w = w - lr * m with
+            # m = momentum * m + (1 - dampening) * g. While the rate falls, these agree only if
+            # the rate is in the dampening.
+            torch._fused_sgd_(
+                self._values, list(gradients), self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
+                lr=-1.0, dampening=1.0 + self._rate(), nesterov=False, maximize=False, is_first_step=False,
+            )  # fmt: skip
+            counter = self._optimiser.iterations.value
+            counter.add_(1)
+        self._steps, self._version = self._steps + 1, counter._version
+
+    def _rate(self) -> float:
+        counter = self._optimiser.iterations.value
+        if counter._version != self._version:
+            self._steps = int(counter)
+        rate = self._optimiser._learning_rate
+        if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            return float(rate)
+        with keras.device("cpu"):
+            return float(rate(self._steps))

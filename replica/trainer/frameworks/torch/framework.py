@@ -1,0 +1,88 @@
+"""PyTorch as a framework: threads, devices, the kinds of its errors."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from aiperf.errors import TrialFailedError
+from aiperf.machine.accelerators import find_accelerators
+from aiperf.wire.messages import UNFIT, TrainRequest
+from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.frameworks.torch.memory import keep_freed_memory
+from replica.trainer.tasks.contract import Task
+from workloads.contract import Workload
+
+LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
+
+
+class Torch:
+    """The framework that `FRAMEWORKS` has by the name "torch"."""
+
+    pipeline: Pipeline = "numpy"
+
+    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+        """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
+        if communicator is not None:
+            raise TrialFailedError(UNFIT, "PyTorch cannot join a part of all ranks, as training.groups needs")
+        return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
+
+    def configure(self, cpu_threads: int, local_rank: int) -> None:
+        """Set threads and take this rank's accelerator; PyTorch takes its memory as needed.
+
+        NVIDIA's and AMD's libraries try all their convolutions once for each shape.
+        """
+        torch.set_num_threads(cpu_threads)
+        torch.set_num_interop_threads(cpu_threads)
+        if self.accelerators():
+            torch.accelerator.set_device_index(local_rank % self.accelerators())
+            torch.backends.cudnn.benchmark = True
+        else:
+            keep_freed_memory()
+
+    def name(self) -> str:
+        """Name and version, with Keras's."""
+        return f"torch {torch.__version__}, keras {metadata.version('keras')}"
+
+    def accelerators(self) -> int:
+        """The devices of the accelerator that PyTorch is built for; none in its build for CPUs."""
+        return int(torch.accelerator.device_count())
+
+    def device(self, local_rank: int) -> str:
+        """The driver's name of the device that `configure` has taken; PyTorch's if it has none."""
+        count = self.accelerators()
+        if not count:
+            return "cpu"
+        number, found = local_rank % count, find_accelerators()
+        if number < len(found):
+            return found[number].name
+        kind = torch.accelerator.current_accelerator()
+        named = getattr(torch.get_device_module(kind), "get_device_name", None)
+        return str(named(number)) if named is not None else "unknown accelerator"
+
+    def compile(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> CompiledSteps:
+        """The steps, computed layer by layer."""
+        from replica.trainer.frameworks.torch.steps import TorchSteps  # noqa: PLC0415  (loads Keras)
+
+        return TorchSteps(model, optimiser, workload, collective, request)
+
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+        """The steps of a scientific task."""
+        from replica.trainer.frameworks.torch.task_steps import TorchTaskSteps  # noqa: PLC0415  (loads Keras)
+
+        return TorchTaskSteps(task, optimiser, collective, request)
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind by the exception's type, or by its text: most are RuntimeErrors."""
+        text = str(error).lower()
+        if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in OUT_OF_MEMORY):
+            return "out_of_memory"
+        if isinstance(error, RuntimeError) and any(words in text for words in LOST_RANK):
+            return "rank_lost"
+        return None

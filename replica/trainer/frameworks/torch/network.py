@@ -1,0 +1,152 @@
+"""The forward pass of a Keras model in PyTorch's own operations, on the model's variables.
+
+Keras's layers compute batch normalisation on PyTorch in five passes over the images, and transpose
+every kernel twice a step. Here normalisation is PyTorch's fused one, kernels lie in memory as
+convolutions take them, sums and ReLUs overwrite what nothing else reads, and what does not depend
+on the batch is decided once, when the network is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import torch
+
+from replica.trainer.frameworks.torch.operations import (
+    FRESH,
+    NO_EDGES,
+    OPERATIONS,
+    Compute,
+    Edges,
+    NotCoveredError,
+    Place,
+    Statistics,
+)
+from replica.trainer.frameworks.torch.parameters import Parameters, Tensor
+from replica.trainer.model import objectives
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    compute: Compute
+    inputs: tuple[str, ...]
+    output: str
+    dtype: Any
+    """Of the inputs, if those in front have another; else None."""
+    last_reads: tuple[str, ...]
+    """What no later step reads."""
+
+
+class Network:
+    """Computes what the model computes, up to the input of its final softmax if it has one.
+
+    Raises NotCoveredError naming a layer whose class is not in `OPERATIONS`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if len(model.outputs) != 1 or len(model.inputs) != 1 or len(model.inputs[0].shape) not in (2, 4):
+            raise NotCoveredError("several inputs or outputs, or neither images nor vectors")
+        last = model.output._keras_history.operation
+        self.gives_logits = isinstance(last, keras.layers.Softmax)
+        self.parameters = Parameters()
+        self._statistics = Statistics()
+        layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+        sources = {layer: _sources(layer) for layer in layers if not (self.gives_logits and layer is last)}
+        (self._input,) = (layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer))
+        self._output = _sources(last)[0].name if self.gives_logits else last.name
+        self._steps = self._plan(sources)
+
+    def _plan(self, sources: dict[Any, list[Any]]) -> list[_Step]:
+        readers = Counter(source.name for inputs in sources.values() for source in inputs)
+        readers[self._output] += 1
+        folded = {layer: _folded(layer, inputs, readers) for layer, inputs in sources.items()}
+        left = {inputs[0] for layer, inputs in sources.items() if folded[layer] is not None}
+        steps: list[_Step] = []
+        for layer, inputs in sources.items():
+            if layer in left:
+                continue
+            edges = folded[layer]
+            given = inputs if edges is None else sources[inputs[0]]
+            owned = tuple(type(each) in FRESH and readers[each.name] == 1 for each in given)
+            place = Place(self.parameters, self._statistics, edges or NO_EDGES, owned)
+            dtype = None if all(_type(each) == _type(layer) for each in given) else getattr(torch, _type(layer))
+            names = tuple(each.name for each in given)
+            steps.append(_Step(OPERATIONS[type(layer)](layer, place), names, layer.name, dtype, ()))
+        return self._with_last_reads(steps)
+
+    def _with_last_reads(self, steps: Sequence[_Step]) -> list[_Step]:
+        seen = {self._output}
+        found: list[_Step] = []
+        for step in reversed(steps):
+            last = tuple(name for name in dict.fromkeys(step.inputs) if name not in seen)
+            seen.update(last)
+            found.append(_Step(step.compute, step.inputs, step.output, step.dtype, last))
+        return found[::-1]
+
+    def __call__(self, images: Tensor, training: bool) -> Tensor:
+        """Outputs (N, classes) in float32 of images (N, H, W, C); moving statistics are updated."""
+        self.parameters.refresh()
+        values = {self._input: images.permute(0, 3, 1, 2) if images.ndim == 4 else images}
+        for step in self._steps:
+            given = [values[name] for name in step.inputs]
+            if step.dtype is not None:
+                given = [each.to(step.dtype) for each in given]
+            for name in step.last_reads:
+                del values[name]
+            values[step.output] = step.compute(training, *given)
+        self._statistics.follow()
+        return values[self._output].float()
+
+
+class KerasNetwork:
+    """The same by Keras's own layers, of any class."""
+
+    def __init__(self, model: Any) -> None:
+        body = objectives.without_softmax(model)
+        self.gives_logits = body is not None
+        self.parameters = Parameters()
+        self._body = model if body is None else body
+
+    def __call__(self, images: Tensor, training: bool) -> Tensor:
+        """Outputs of images (N, ...); moving statistics are updated."""
+        return self._body(images, training=training)
+
+
+def network_of(model: Any) -> Network | KerasNetwork:
+    """The forward pass in PyTorch's own operations if they cover all layers, else by Keras's."""
+    try:
+        return Network(model)
+    except NotCoveredError as error:
+        log.info("the network is computed by Keras's layers: %s", error)
+        return KerasNetwork(model)
+
+
+def _sources(layer: Any) -> list[Any]:
+    """The layers in front of a layer, which is used once. Raises NotCoveredError."""
+    if not isinstance(layer, keras.layers.Layer) or type(layer) not in OPERATIONS:
+        raise NotCoveredError(f"{layer.name}: {type(layer).__name__}")
+    if len(layer._inbound_nodes) != 1:
+        raise NotCoveredError(f"{layer.name}: it is used {len(layer._inbound_nodes)} times")
+    inputs = layer.input if isinstance(layer.input, list | tuple) else [layer.input]
+    return [tensor._keras_history.operation for tensor in inputs]
+
+
+def _type(layer: Any) -> str:
+    # Batches come in float32, whatever the type of the layers.
+    return "float32" if isinstance(layer, keras.layers.InputLayer) else str(layer.compute_dtype)
+
+
+def _folded(layer: Any, inputs: Sequence[Any], readers: Counter[str]) -> Edges | None:
+    """The zeros that the layer in front adds for this convolution alone; None if there are none."""
+    before = inputs[0]
+    adds = isinstance(before, keras.layers.ZeroPadding2D) and readers[before.name] == 1
+    if not adds or not isinstance(layer, keras.layers.Conv2D | keras.layers.DepthwiseConv2D):
+        return None
+    return tuple(map(tuple, before.padding)) if layer.padding == "valid" else None  # type: ignore[return-value]

@@ -1,0 +1,103 @@
+"""The training step and the evaluation step of one rank on PyTorch.
+
+Results are over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.framework import BlankBatch
+from replica.trainer.frameworks.torch.descent import descend
+from replica.trainer.frameworks.torch.network import network_of
+from replica.trainer.model import objectives
+from replica.trainer.model.state import KerasState
+from replica.trainer.updates import UPDATES, choose_update
+from workloads.contract import Workload
+
+
+class TorchSteps(KerasState):
+    """Steps by PyTorch's autograd, for batches of any size (`CompiledSteps`)."""
+
+    def __init__(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> None:
+        super().__init__(model, optimiser, collective)
+        self._network = network_of(model)
+        self._parameters = self._network.parameters
+        find = objectives.find_of_logits if self._network.gives_logits else objectives.find
+        self._loss = find(workload.training_loss(request))
+        self._scores = [find(each) for each in (workload.validation_loss(request), *workload.metrics)]
+        self._trained = list(model.trainable_variables)
+        self._device = self._trained[0].value.device
+        self._update = UPDATES.load(choose_update(collective.size))(
+            descend(optimiser, self._trained, self._parameters), collective
+        )  # fmt: skip
+
+    def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        """Let libraries choose their algorithms by a step on a blank image."""
+        before = self.state()
+        self.train(*blank(1))
+        self.evaluate(*blank(1))
+        self.restore(before)
+
+    def _tensor(self, values: Any) -> Any:
+        own = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
+        if self._device.type == "cuda" and own.device.type == "cpu":
+            # Only from pinned memory does a copy not wait for the steps that are under way.
+            own = own.pin_memory()
+        return own.to(self._device, torch.float32, non_blocking=True)
+
+    def train(self, images: Any, labels: Any) -> Any:
+        """Do one update; the sum of the losses, the images, and the norm of the gradient."""
+        scale = self._scale()
+        if len(images):
+            sums, gradients = self._own_gradients(self._tensor(images), self._tensor(labels), scale)
+        else:
+            sums = torch.zeros(2, device=self._device)
+            gradients = self._parameters.zeros(self._trained)
+        with torch.no_grad():
+            totals, applied = self._update.apply(gradients, self._trained, sums)
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(applied))))
+        return torch.cat([totals, (norm if scale is None else norm / scale)[None]])
+
+    def _scale(self) -> Any:
+        """The scale of the loss, on the device; None if the optimiser has none."""
+        scaled = isinstance(self._optimiser, keras.optimizers.LossScaleOptimizer)
+        return self._optimiser.scale_loss(torch.ones((), device=self._device)) if scaled else None
+
+    def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of its mean loss times the scale."""
+        losses = self._loss(labels, self._network(images, training=True))
+        loss = losses.mean() if scale is None else losses.mean() * scale
+        found = torch.autograd.grad(loss, self._parameters.leaves(self._trained))
+        sums = torch.stack([losses.detach().sum(), self._count(images)])
+        return sums, self._parameters.gradients(found, self._trained)
+
+    def _count(self, images: Any) -> Any:
+        # Filled on the device: copying the number there would wait for what is under way.
+        return torch.full((), float(len(images)), device=self._device)
+
+    def evaluate(self, images: Any, labels: Any) -> Any:
+        """Sums over all ranks: loss, metrics, images."""
+        own = torch.zeros(len(self._scores) + 1, device=self._device)
+        if len(images):
+            with torch.no_grad():
+                outputs = self._network(self._tensor(images), training=False)
+                truth = self._tensor(labels)
+                sums = [score(truth, outputs).float().sum() for score in self._scores]
+            own = torch.stack([*sums, self._count(images)])
+        return self._collective.sum_tensors([own], "scores")[0]
+
+    def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
+        """Wait for the steps that gave these results; a row for each of them."""
+        rows: NDArray[np.float32] = torch.stack(list(results)).cpu().numpy()
+        return rows

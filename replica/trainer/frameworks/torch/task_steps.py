@@ -1,0 +1,77 @@
+"""The steps of a scientific task on PyTorch, through Keras' own layers but for classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.frameworks.torch.descent import descend
+from replica.trainer.frameworks.torch.network import Network, network_of
+from replica.trainer.frameworks.torch.parameters import Parameters
+from replica.trainer.frameworks.torch.steps import TorchSteps
+from replica.trainer.model.state import KerasState
+from replica.trainer.tasks.classification import SignalClassification
+from replica.trainer.tasks.contract import Task, trained_variables
+from replica.trainer.tasks.rows import KeptRows
+from replica.trainer.updates import UPDATES, choose_update
+
+
+class TorchTaskSteps(TorchSteps):
+    """Steps by PyTorch's autograd (`TaskSteps`)."""
+
+    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
+        KerasState.__init__(self, task.network, optimiser, collective)
+        self._task = task
+        self._trained = trained_variables(task)
+        self._kept = KeptRows(task.columns)
+        self.take_rows = self._kept.take
+        self._device = self._trained[0].value.device
+        self._parameters = _compute_natively(task)
+        self._update = UPDATES.load(choose_update(collective.size))(
+            descend(optimiser, self._trained, self._parameters), collective
+        )  # fmt: skip
+
+    def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
+        """Sums of this rank, and gradients of each part's mean loss times the scale."""
+        losses, parts = self._task.losses(images, labels), self._task.parts
+        gradients: list[Any] = []
+        for number, (loss, part) in enumerate(zip(losses, parts, strict=True), start=1):
+            leaves = self._parameters.leaves(part.variables)
+            mean = loss.mean() if scale is None else loss.mean() * scale
+            found = torch.autograd.grad(mean, leaves, retain_graph=number < len(parts), allow_unused=True)
+            used = [_zeros_if_unused(own, leaf) for own, leaf in zip(found, leaves, strict=True)]
+            gradients += self._parameters.gradients(used, part.variables)
+        return torch.stack([_total(losses), self._count(images)]), gradients
+
+    def evaluate(self, images: Any, labels: Any) -> Any:
+        """Keep the rows of the examples; the number of examples over all ranks."""
+        if len(images):
+            with torch.no_grad():
+                self._kept.keep(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
+        own = torch.stack([self._count([]), self._count(images)])
+        return self._collective.sum_tensors([own], "examples")[0]
+
+
+def _compute_natively(task: Task) -> Parameters:
+    """Compute a classifier in PyTorch's own operations if they cover all of its layers.
+
+    Gives the parameters of these operations; none if the task computes by Keras's layers.
+    """
+    if isinstance(task, SignalClassification):
+        network = network_of(task.network)
+        if isinstance(network, Network) and network.gives_logits:
+            task.forward = network
+            return network.parameters
+    return Parameters()
+
+
+def _zeros_if_unused(gradient: Any, value: Any) -> Any:
+    return torch.zeros_like(value) if gradient is None else gradient
+
+
+def _total(losses: Sequence[Any]) -> Any:
+    return sum(loss.detach().float().sum() for loss in losses)

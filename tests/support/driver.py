@@ -1,0 +1,57 @@
+"""A stand-in for NVIDIA's driver: a node with GPUs, seen through the management library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from tests.support.places import ROOT
+
+SITE = "from tests.support.driver import FakeDriver\nFakeDriver().install(setattr)\n"
+
+
+class FakeDriver:
+    """NVIDIA's library on a node with GPUs that do not support the temperature."""
+
+    name = "Fake H200"
+
+    def __init__(self, gpus: int = 1) -> None:
+        self._gpus = gpus
+
+    def install(self, patch: Callable[[object, str, object], None]) -> None:
+        """Put the answers in place of the library's; `patch` is `setattr`, or a test's own."""
+        answers: dict[str, Any] = {
+            "Init": None, "Shutdown": None, "DeviceGetCount": self._gpus, "DeviceGetHandleByIndex": "gpu",
+            "DeviceGetUUID": b"GPU-1", "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
+            "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
+            "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,
+            "SystemGetDriverVersion": b"570.1", "DeviceGetName": self.name.encode(),
+            "DeviceGetCudaComputeCapability": (9, 0),
+        }  # fmt: skip
+        for name, answer in answers.items():
+            patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
+        patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
+
+    @staticmethod
+    def remove(patch: Callable[[object, str, object], None]) -> None:
+        """Make a node without the driver, whatever this machine has."""
+
+        def missing(*_: object) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+        patch(pynvml, "nvmlInit", missing)
+
+    @staticmethod
+    def _not_supported(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def environment_with_driver(folder: Path) -> dict[str, str]:
+    """The environment in which every Python finds the stand-in, which `folder` is written for."""
+    (folder / "sitecustomize.py").write_text(SITE)
+    kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return {**kept, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")))}

@@ -1,0 +1,93 @@
+"""Runs in progress as tests watch them: their history, their reports, their processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.hand_made import SIMULATED
+from tests.support.processes import ask, command, processes_with, words_of
+
+AT_RANDOM = ("--set", "search.strategy=random")
+"""For runs about something else: the surrogate's libraries take a second of CPU in every agent."""
+
+
+class Watched(subprocess.Popen[str]):
+    """A program that is killed when the test around it fails, instead of being waited for."""
+
+    def __exit__(self, *problem: Any) -> None:
+        if problem[0] is not None:
+            self.kill()
+        super().__exit__(*problem)
+
+
+def begin(output: Path, *words: object) -> subprocess.Popen[str]:
+    """Start a run with the simulated trainer next to the test."""
+    program = [sys.executable, "-m", "aiperf", "run", *SIMULATED, "--output", str(output), "--no-page"]
+    return Watched([*program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def report(output: Path) -> dict[str, Any]:
+    """report.json."""
+    return dict(json.loads((output / "report" / "report.json").read_text()))
+
+
+def history(output: Path) -> str:
+    """The text of the whole history list, unfinished lines included."""
+    return "".join(file.read_text() for file in (output / "history").glob("*.jsonl"))
+
+
+def raw_records(output: Path) -> list[dict[str, Any]]:
+    """All records, file by file, without the code that is tested."""
+    lines = [line for file in sorted((output / "history").iterdir()) for line in file.read_text().splitlines()]
+    return [{**json.loads(line)["data"], "time": json.loads(line)["time"]} for line in lines]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 200) -> None:
+    """Until something is true; the test fails when it does not become true in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail("the condition did not become true in time")
+        time.sleep(0.05)
+
+
+def count_epochs(output: Path) -> int:
+    """Epochs that are recorded."""
+    return history(output).count('"type":"epoch"')
+
+
+def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 200) -> None:
+    """Wait until this many epochs are recorded."""
+    wait_for(lambda: count_epochs(output) >= count, timeout_s)
+
+
+def agents(output: Path, replica: int | None = None) -> list[psutil.Process]:
+    """The agents of a run, of all replicas or of one."""
+    found = []
+    for process in processes_with(output):
+        words = words_of(process)
+        if words[1:4] == ["-P", "-m", "replica"] and replica in (None, int(words[words.index("--replica") + 1])):
+            found.append(process)
+    return found
+
+
+def own_processes(output: Path) -> list[psutil.Process]:
+    """The processes of a run, but for SLURM's programs that started some of them."""
+    return [process for process in processes_with(output) if ask(process.name, "") not in ("srun", "salloc")]
+
+
+def nothing_is_left(output: Path, timeout_s: float = 0) -> None:
+    """No process of a run is there any more: at once, or at the latest after some time."""
+    end = time.monotonic() + timeout_s
+    while left := [*filter(None, map(command, processes_with(output)))]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)

@@ -1,0 +1,60 @@
+"""The accelerators of a node, shared among its replicas."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.config.sections.base import Precision
+from aiperf.machine.accelerators import best_precision, share_of, why_unseen
+from aiperf.machine.vendors import Accelerator
+from aiperf.machine.vendors.nvidia import Nvidia
+from tests.support.driver import FakeDriver
+
+
+def gpu(index: int, precision: Precision = "mixed_bfloat16") -> Accelerator:
+    return Accelerator(index, "GPU", 80 << 30, precision, "570")
+
+
+def visible(found: list[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
+    return Nvidia.visible(found, {} if allowed is None else {"CUDA_VISIBLE_DEVICES": allowed})
+
+
+def test_replicas_of_a_node_share_its_accelerators() -> None:
+    node = [gpu(n) for n in range(4)]
+    assert [[a.index for a in share_of(node, replica, 2)] for replica in (0, 1, 2)] == [[0, 2], [1, 3], [0, 2]]
+    assert [[a.index for a in share_of(node[:1], replica, 2)] for replica in (0, 1)] == [[0], [0]]
+    assert share_of([], 0, 2) == ()
+    assert [a.index for a in visible(node, None)] == [0, 1, 2, 3]
+    assert [a.index for a in visible(node, "2, 0")] == [2, 0]
+    assert [a.index for a in visible(node, "")] == []
+    assert [a.index for a in visible(node, "2,9,0")] == [2], "CUDA stops at the first word that names no GPU"
+    assert visible(node, "-1") == visible(node, "NoDevFiles") == ()
+    assert [a.word for a in visible(node, "3,1")] == ["3", "1"]
+    slices = ["MIG-a", "MIG-b", "MIG-c"]
+    assert [a.word for a in visible(node[:2], ",".join(slices))] == slices, "slices may outnumber the GPUs"
+
+
+def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:
+    assert best_precision([gpu(0), gpu(1)]) == "mixed_bfloat16"
+    assert best_precision([gpu(0), gpu(1, "mixed_float16")]) == "mixed_float16"
+    assert best_precision([gpu(0), gpu(1, "float32"), gpu(2, "mixed_float16")]) == "float32"
+    assert best_precision([], frozenset({"avx2"})) == "float32"
+    assert best_precision([], frozenset({"avx2", "avx512_bf16"})) == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles", "7"])
+def test_a_framework_without_gpus_is_refused_next_to_gpus_that_are_not_hidden(
+    hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeDriver().install(monkeypatch.setattr)
+    reason = why_unseen("tensorflow 2.20.0, keras 3.11.3", 0, {}) or ""
+    assert reason.startswith("the driver shows 1 GPU (Fake H200), tensorflow 2.20.0 sees none")
+    assert all(remedy in reason for remedy in ("make run GPU=1", "pip install '.[gpu]'", "CUDA_VISIBLE_DEVICES=''"))
+    assert why_unseen("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": "MIG-1"}) is not None
+    assert why_unseen("tensorflow", 1, {}) is None
+    assert why_unseen("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": hidden}) is None
+
+
+def test_without_a_driver_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.machine.accelerators.find_accelerators", lambda environment: ())
+    assert why_unseen("tensorflow", 0) is None

@@ -1,0 +1,107 @@
+"""What a hybrid training asks of ranks and servers, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.errors import ConfigError, TrialFailedError
+from aiperf.facts import HybridTraining
+from aiperf.rules.asynchrony import ADAM_FOR_SGD, WARM_UP_UPDATES, momentum_of, rate_of
+from aiperf.run_directory.paths import RunPaths
+from replica.agent.trial.hybrid import default_rate, hybrid_of, recorded
+from replica.agent.trial.requests import ScienceTraining, TrialTraining, science_request, train_request
+from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from tests.support.trainings.requests import request_for
+
+
+def config_of(**changes: Any) -> RunConfig:
+    return load_config(overrides={"run.dataset": "digits", **{f"training.{k}": v for k, v in changes.items()}})
+
+
+@pytest.mark.parametrize(("groups", "momentum"), [(1, 0.9), (2, 0.8), (4, 0.6), (10, 0.0), (16, 0.0)])
+def test_momentum_makes_room_for_that_of_asynchrony(groups: int, momentum: float) -> None:
+    assert momentum_of(groups, 0.9) == pytest.approx(momentum, abs=1e-12)
+
+
+def test_rates_are_those_that_were_measured() -> None:
+    # HEP: SGD of 0.1 becomes Adam of 0.002, and 0.001 with four groups; SGD takes a G-th.
+    assert [rate_of(groups, "adam", "sgd", 0.1) for groups in (1, 2, 4)] == pytest.approx([0.002, 0.002, 0.001])
+    assert rate_of(2, "adam", "adam", 0.001) == 0.001
+    assert rate_of(2, "sgd", "sgd", 0.05) == 0.025
+
+
+def test_one_group_asks_for_no_servers() -> None:
+    config = config_of(parameter_servers=3)
+    assert hybrid_of(config, "sgd", 0.9) is None
+    assert default_rate(config, "sgd", 0.1) == 0.1
+    assert recorded(None) == {}
+    assert RankSetup(config).servers == 0
+
+
+def test_a_request_of_automl_has_the_servers_optimiser(tmp_path: Path) -> None:
+    config = config_of(groups=2, staleness_aware=True)
+    chosen = {"batch_size": 8, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
+    request = train_request(config, RunPaths(tmp_path), TrialTraining("a", chosen, 1, 1, "float32"))
+    assert request.hybrid == HybridTraining(
+        groups=2, servers=1, optimiser="adam", momentum=momentum_of(2, 0.9), warm_up=WARM_UP_UPDATES,
+        staleness_aware=True,
+    )  # fmt: skip
+    assert request.learning_rate == pytest.approx(0.1 * ADAM_FOR_SGD)
+    own = config_of(groups=2, server_optimiser="own")
+    request = train_request(own, RunPaths(tmp_path), TrialTraining("a", chosen, 1, 1, "float32"))
+    assert request.hybrid is not None
+    assert (request.hybrid.optimiser, request.learning_rate) == ("sgd", 0.05)
+
+
+def test_a_request_of_a_scientific_workload_keeps_the_rate_that_its_record_has() -> None:
+    chosen = {
+        "run.suite": "science",
+        "science.workloads": ["hepcnn"],
+        "science.size": "rehearsal",
+        "training.groups": 4,
+    }
+    config = load_config(overrides=chosen)
+    values = {"batch_size": 8, "learning_rate": 0.003, "max_epochs": 2}
+    request = science_request(config, ScienceTraining("hepcnn", values, 1, "float32", "data"))
+    assert request.learning_rate == 0.003
+    assert request.hybrid is not None
+    assert recorded(request.hybrid)["groups"] == 4
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"training.framework": "jax"}, "jax cannot train in groups yet: its collective has no parts"),
+    ({"training.framework": "torch"}, "torch cannot train in groups yet"),
+    ({"training.trainer": "simulated"}, "the simulated trainer has no ranks to group"),
+    ({"training.precision": "mixed_float16"}, "mixed_float16 scales gradients"),
+    ({"replica.rank_starter": "horovodrun"}, "'horovodrun' starts no groups"),
+    ({"replica.ranks": 3}, r"2 groups cannot share replica.ranks = 3 evenly"),
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), REFUSED)
+def test_settings_that_make_no_groups_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load_config(overrides={"run.dataset": "digits", "training.groups": 2, **settings})
+    load_config(overrides={"run.dataset": "digits", **settings})
+
+
+def refused(setup: RankSetup, folder: Path) -> str:
+    with pytest.raises(TrialFailedError) as caught:
+        asyncio.run(TrainerProcess.start(setup, request_for("digits"), folder / "log"))
+    return str(caught.value)
+
+
+def test_ranks_that_cannot_be_grouped_end_the_replica(tmp_path: Path) -> None:
+    found = refused(RankSetup(config_of(groups=2), ranks=3), tmp_path)
+    assert found == "unfit: 2 groups cannot share 3 ranks evenly (training.groups)"
+
+
+def test_missing_mpi_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = refused(RankSetup(config_of(groups=2), ranks=2), tmp_path)
+    assert found == "unfit: training.groups needs mpi4py: install AIPerf with the extra [hybrid]"

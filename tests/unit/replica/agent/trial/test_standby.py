@@ -1,0 +1,132 @@
+"""Ranks that warm up next to the current trial."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import TrialFailedError
+from aiperf.wire.messages import (
+    Begin,
+    FromTrainer,
+    Job,
+    Phase,
+    TrainerPhase,
+    TrainRequest,
+)
+from replica.agent.trial.automl.standby import Standby
+from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.trainer import Trainer
+from replica.search.planner import Memory, Planner
+from tests.support.hand_made import HandMadeRun
+
+
+class RehearsedTrainer(Trainer):
+    """A trainer in process: it warms up phase by phase as the test allows, and trains nothing."""
+
+    def __init__(self, *phases: Phase, fails: bool = False) -> None:
+        self.step = asyncio.Event()
+        self.ended = False
+        self._phases = phases
+        self._fails = fails
+
+    async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
+        for phase in self._phases:
+            await self.step.wait()
+            self.step.clear()
+            yield TrainerPhase(monotonic_ms=1, phase=phase)
+        if self._fails:
+            raise TrialFailedError("build", "no room")
+
+    async def begin(self, message: Begin) -> None:
+        raise NotImplementedError
+
+    def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
+        raise NotImplementedError
+
+    def rename_log(self, log: Path) -> None:
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+def replica_with(run: HandMadeRun, *trainers: RehearsedTrainer) -> ReplicaContext:
+    coming = iter(trainers)
+
+    async def start(request: TrainRequest, log: Path) -> Trainer:
+        return next(coming)
+
+    planner = Planner(0, run.config, run.paths, Memory())
+    return ReplicaContext(0, run.config, run.paths, run.replicas[0], planner, 1, start, "float32", lambda message: None)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> HandMadeRun:
+    return HandMadeRun(tmp_path).at(0).release(100)
+
+
+FIRST = Job(trial=1, round=1, seed=1)
+
+
+def test_phases_of_a_warm_up_reach_the_trial_that_takes_the_ranks_in_the_middle(run: HandMadeRun) -> None:
+    async def scenario() -> tuple[Phase, list[Phase]]:
+        trainer = RehearsedTrainer("start", "build", "train")
+        ranks = await Standby(replica_with(run, trainer)).take(FIRST)
+        trainer.step.set()
+        while ranks.phase != "start" or trainer.step.is_set():
+            await asyncio.sleep(0)
+        taken_in = ranks.phase
+        seen: list[Phase] = []
+        trainer.step.set()
+        async for message in ranks.coming_phases():
+            seen.append(message.phase)
+            trainer.step.set()
+        assert ranks.ready
+        await ranks.drop()
+        assert trainer.ended
+        return taken_in, seen
+
+    assert asyncio.run(scenario()) == ("start", ["build", "train"])
+
+
+def test_warm_ranks_are_taken_by_the_job_that_they_are_for_and_dropped_for_another(run: HandMadeRun) -> None:
+    async def scenario() -> None:
+        warm, fresh = RehearsedTrainer(), RehearsedTrainer()
+        standby = Standby(replica_with(run, warm, fresh))
+        await standby.warm_up(FIRST)
+        other = FIRST.model_copy(update={"seed": 2})
+        taken = await standby.take(other)
+        assert warm.ended
+        assert taken.trainer is fresh
+        await taken.drop()
+
+    async def fitting() -> None:
+        warm = RehearsedTrainer()
+        standby = Standby(replica_with(run, warm))
+        await standby.warm_up(FIRST)
+        taken = await standby.take(FIRST.model_copy(update={"claim": 1}))
+        assert taken.trainer is warm, "the number of its primary comes only with the job"
+        standby.learn(taken)
+        assert standby.lead_s == 0.0, "its clock stood still"
+        await taken.drop()
+
+    asyncio.run(scenario())
+    asyncio.run(fitting())
+
+
+def test_ranks_whose_warm_up_failed_are_not_taken(run: HandMadeRun, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        broken, fresh = RehearsedTrainer(fails=True), RehearsedTrainer()
+        standby = Standby(replica_with(run, broken, fresh))
+        await standby.warm_up(FIRST)
+        assert "no ranks are warm for round 1: build: no room" in caplog.text
+        taken = await standby.take(FIRST)
+        assert broken.ended
+        assert taken.trainer is fresh
+        await taken.drop()
+
+    asyncio.run(scenario())

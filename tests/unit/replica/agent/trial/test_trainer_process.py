@@ -1,0 +1,112 @@
+"""The agent's handle on the ranks of a training."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import TrialFailedError
+from aiperf.processes import spawn_silent
+from aiperf.wire.lines import encode, failures_in
+from aiperf.wire.messages import FromTrainer, TrainerPhase, TrainRequest
+from replica.agent.trial.rank_socket import RankSocket
+from replica.agent.trial.trainer_process import TrainerProcess
+
+REQUEST = TrainRequest(
+    architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
+    learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32", xla=False, progress_interval_s=1.0,
+)  # fmt: skip
+
+
+def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:
+    text = (
+        'noise\n[1]<stderr>:{"type":"failed","monotonic_ms":1,"rank":1,"kind":"out_of_memory","reason":"big"}\n'
+        '{"type":"failed", torn'
+    )
+    assert [(f.rank, f.kind, f.reason) for f in failures_in(text)] == [(1, "out_of_memory", "big")]
+
+
+def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) -> None:
+    async def scenario() -> bool:
+        rank_socket = RankSocket(REQUEST)
+        near, far = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=near)
+        rank_socket.accept(reader, writer)
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+
+        async def follow() -> None:
+            async for _ in trainer.messages(60):
+                pass
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0.01)
+        reader.feed_data(encode(TrainerPhase(monotonic_ms=1, phase="train")))
+        following.cancel()
+        await asyncio.wait({following}, timeout=1)
+        await trainer.end()
+        far.close()
+        return following.cancelled()
+
+    assert asyncio.run(scenario())
+
+
+def test_the_socket_of_a_training_takes_one_rank_and_greets_it_with_the_request() -> None:
+    async def scenario() -> tuple[bytes, bytes]:
+        rank_socket = RankSocket(REQUEST)
+        await rank_socket.listen()
+        first_reader, first_writer = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        greeting = await first_reader.readline()
+        second_reader, second_writer = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        refusal = await second_reader.read()
+        for writer in (first_writer, second_writer):
+            writer.close()
+        rank_socket.close()
+        return greeting, refusal
+
+    assert asyncio.run(scenario()) == (encode(REQUEST), b"")
+
+
+def test_an_error_at_the_connection_of_a_rank_fails_its_training(tmp_path: Path) -> None:
+    unsendable = REQUEST.model_copy(update={"data_dir": "\udcff"})
+
+    async def scenario() -> None:
+        rank_socket = RankSocket(unsendable)
+        await rank_socket.listen()
+        _, rank = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+        with pytest.raises(TrialFailedError, match=r"start: the trainer cannot be asked: .*surrogates not allowed"):
+            await anext(trainer.messages(3600))
+        await trainer.end()
+        rank.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_frozen_agent_reads_what_its_ranks_have_sent_before_it_calls_them_silent(tmp_path: Path) -> None:
+    phase = TrainerPhase(monotonic_ms=1, phase="train")
+
+    async def scenario() -> FromTrainer:
+        rank_socket = RankSocket(REQUEST)
+        await rank_socket.listen()
+        _, rank = await asyncio.open_unix_connection(f"\0{rank_socket.name}")
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+
+        def freeze() -> None:
+            rank.write(encode(phase))
+            time.sleep(1)  # the event loop stands still, as the process does under SIGSTOP
+
+        asyncio.get_running_loop().call_later(0.1, freeze)
+        try:
+            return await anext(trainer.messages(0.4))
+        finally:
+            await trainer.end()
+            rank.close()
+
+    assert asyncio.run(scenario()) == phase

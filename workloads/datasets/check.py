@@ -1,0 +1,197 @@
+"""All problems of a directory of images, and the description of one that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.config.dataset_manifest import (
+    MANIFEST_NAME,
+    SPLITS,
+    DatasetManifest,
+    FileEntry,
+    Split,
+    read_dataset_manifest,
+    read_index,
+)
+from aiperf.config.fingerprints import entries_name
+from aiperf.errors import DatasetError
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import shortened as shortened_text
+from workloads.datasets.content import About, Contents, FileContent, write_description
+from workloads.datasets.examine import Findings, examine_folder, examine_shards, shortened
+from workloads.datasets.naming import SHARD_PATTERN, sha256_of
+from workloads.datasets.prepare import Progress
+from workloads.datasets.repetition import fingerprint_problems, repetition
+from workloads.datasets.sources import Place, open_folders
+
+IMAGE_SIZE = 224
+"""The trained crop of files that are described for the first time, unless it is given."""
+
+
+MOST_SHOWN = 5
+"""Problems of files that cannot be described."""
+
+MOST_CLASSES = 1_000_000
+"""Labels are numbers of classes, and every class has a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Contents of a directory, all its problems, and what is no more than worth knowing."""
+
+    images: dict[Split, int]
+    classes: int
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
+    """Read every image. Raises DatasetError if the directory has no description."""
+    manifest = read_dataset_manifest(data_dir)
+    look = _check_folder if manifest.format == "folder" else _check_shards
+    contents, images, problems = look(data_dir, manifest, report, workers)
+    problems += fingerprint_problems(data_dir, manifest, contents)
+    repeated, notes = repetition(contents)
+    if manifest.fingerprint is None:
+        notes.append(
+            f"{MANIFEST_NAME} has no fingerprint; add it with: aiperf dataset check {data_dir} --write-manifest"
+        )
+    return CheckResult(images, len(manifest.class_names), (*problems, *repeated), tuple(notes))
+
+
+_Look = tuple[Contents, dict[Split, int], list[str]]
+"""Contents, images and problems of the files alone."""
+
+
+def _check_shards(data_dir: Path, manifest: DatasetManifest, report: Progress, workers: int) -> _Look:
+    problems = list(_file_problems(data_dir, manifest))
+    present = {
+        split: [entry for entry in manifest.split(split).files if (data_dir / entry.name).is_file()] for split in SPLITS
+    }
+    found = examine_shards([data_dir / entry.name for split in SPLITS for entry in present[split]], report, workers)
+    for entry in (entry for split in SPLITS for entry in present[split]):
+        problems += found[entry.name].problems
+        problems += _differences(entry, found[entry.name], len(manifest.class_names))
+    contents = {split: [found[entry.name].content for entry in present[split]] for split in SPLITS}
+    images = {split: sum(content.entry.images for content in contents[split]) for split in SPLITS}
+    return contents, images, problems
+
+
+def _file_problems(data_dir: Path, manifest: DatasetManifest) -> Iterator[str]:
+    listed = {entry.name for split in SPLITS for entry in manifest.split(split).files}
+    for name in sorted(listed):
+        if not (data_dir / name).is_file():
+            yield f"{name}: is missing"
+        match = SHARD_PATTERN.fullmatch(name)
+        if match is None:
+            yield f"{name}: is not a shard name such as train-00000-of-01024"
+    yield from stray_files(data_dir, manifest)
+    for split in SPLITS:
+        files = manifest.split(split).files
+        if files and any(not entry.name.endswith(f"-of-{len(files):05d}") for entry in files):
+            yield f"{split}: {len(files)} shards are listed, their names say otherwise"
+
+
+def stray_files(data_dir: Path, manifest: DatasetManifest) -> tuple[str, ...]:
+    """A line for each file of the directory that is no part of the data set; of many, a few."""
+    own = {MANIFEST_NAME} | {entries_name(split) for split in SPLITS}
+    own.update(entry.name for split in SPLITS for entry in manifest.split(split).files)
+    if manifest.format == "folder":
+        own.update(name for split in SPLITS for name, _ in read_index(data_dir, manifest, split))
+    found = sorted(name for name in files_below(data_dir) if name not in own)
+    strays = [f"{shortened_text(name)}: does not belong to the data set" for name in found]
+    return shortened(str(data_dir), strays)
+
+
+def _differences(entry: FileEntry, found: Findings, classes: int) -> Iterator[str]:
+    if found.content.entry.images != entry.images:
+        yield f"{entry.name}: holds {found.content.entry.images} images, not {entry.images}"
+    if found.largest_label > classes:
+        yield f"{entry.name}: has label {found.largest_label}, but there are {classes} classes"
+    if found.content.entry.sha256 != entry.sha256:
+        yield f"{entry.name}: its checksum is not that of {MANIFEST_NAME}: the file was changed or damaged"
+
+
+def _check_folder(data_dir: Path, manifest: DatasetManifest, report: Progress, workers: int) -> _Look:
+    problems: list[str] = []
+    places: dict[Split, list[Place]] = {}
+    for split in SPLITS:
+        entry = manifest.split(split).files[0]
+        rows = read_index(data_dir, manifest, split)
+        if len(rows) != entry.images:
+            problems.append(f"{entry.name}: lists {len(rows)} images, not {entry.images}")
+        places[split] = [Place(name, label, data_dir / name) for name, label in rows]
+    problems += stray_files(data_dir, manifest)
+    found = examine_folder(places, report, workers)
+    problems += [problem for split in SPLITS for problem in found[split].problems]
+    contents = {
+        split: [FileContent(manifest.split(split).files[0], found[split].images, found[split].names)]
+        for split in SPLITS
+    }  # fmt: skip
+    return contents, {split: len(places[split]) for split in SPLITS}, problems
+
+
+def describe(data_dir: Path, image_size: int | None, report: Progress, workers: int) -> DatasetManifest:
+    """Write dataset.json for files that other tools made: shards, or image folders.
+
+    If there is one of the same files already, its source and class names are kept, and its image
+    size unless another is given. Raises DatasetError if the files are neither, or are damaged.
+    """
+    shards = {split: sorted(data_dir.glob(f"{split}-?????-of-?????")) for split in SPLITS}
+    if not any(shards.values()):
+        return _describe_folder(data_dir, image_size, report, workers)
+    found = examine_shards([path for split in SPLITS for path in shards[split]], report, workers)
+    problems = [problem for findings in found.values() for problem in findings.problems]
+    if problems or not all(shards.values()):
+        missing = [f"no {split} shards" for split in SPLITS if not shards[split]]
+        shown = "; ".join([*missing, *problems][:MOST_SHOWN])
+        raise DatasetError(f"{data_dir}: cannot be described: {shown}")
+    classes = max(findings.largest_label for findings in found.values())
+    contents = {split: [found[path.name].content for path in shards[split]] for split in SPLITS}
+    if not 2 <= classes <= MOST_CLASSES:
+        raise DatasetError(f"{data_dir}: cannot be described: its labels are 1 to {classes}; 2 classes are needed")
+    names = tuple(f"class {number}" for number in range(1, classes + 1))
+    about = _known(data_dir, contents) or About("shards made elsewhere", IMAGE_SIZE, names)
+    return write_description(data_dir, "tfrecord", _sized(about, image_size), contents)
+
+
+def _known(data_dir: Path, contents: Contents) -> About | None:
+    """The facts of a description of these very files; None if there is none."""
+    try:
+        manifest = read_dataset_manifest(data_dir)
+    except DatasetError:
+        return None
+    if any(manifest.split(split).files != tuple(file.entry for file in contents[split]) for split in SPLITS):
+        return None
+    return About(manifest.source, manifest.image_size, manifest.class_names)
+
+
+def _sized(about: About, image_size: int | None) -> About:
+    return about if image_size is None else About(about.source, image_size, about.class_names)
+
+
+def _describe_folder(data_dir: Path, image_size: int | None, report: Progress, workers: int) -> DatasetManifest:
+    source = open_folders(data_dir)
+    places: dict[Split, list[Place]] = {
+        split: [Place(str(p.path.relative_to(data_dir)), p.label, p.path) for p in source.places(split)]
+        for split in SPLITS
+    }
+    found = examine_folder(places, report, workers)
+    problems = [problem for split in SPLITS for problem in found[split].problems]
+    problems += [
+        f"{shortened_text(place.name)}: has control characters, or is not UTF-8"
+        for split in SPLITS for place in places[split] if not place.name.isprintable()
+    ]  # fmt: skip
+    if problems:
+        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")
+    contents: dict[Split, list[FileContent]] = {}
+    for split in SPLITS:
+        index = data_dir / f"{split}.index"
+        index.write_text("".join(f"{place.name}\t{place.label}\n" for place in places[split]), encoding="utf-8")
+        size = index.stat().st_size
+        entry = FileEntry(name=index.name, images=len(places[split]), size_bytes=size, sha256=sha256_of(index))
+        contents[split] = [FileContent(entry, found[split].images, found[split].names)]
+    about = _known(data_dir, contents) or About(source.description, IMAGE_SIZE, source.class_names)
+    return write_description(data_dir, "folder", _sized(about, image_size), contents)

@@ -1,0 +1,141 @@
+"""The verb `aiperf dataset`: make and check directories of images and of scientific data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from aiperf.cli.command import Command, whole_number
+from aiperf.cli.lines import say, warn
+from aiperf.config.dataset_manifest import DatasetManifest, Split
+from aiperf.errors import EXIT_DONE, UsageError
+from workloads.datasets.progress import say_findings, shown_progress
+from workloads.datasets.science import cli as science
+
+TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
+"""The usual numbers for ImageNet."""
+
+WORKERS = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": ""}
+"""The environment of the worker processes, which decode images on the CPU and nothing else.
+
+Without it every one of them writes lines about libraries that it does not use, and takes GPUs.
+"""
+
+COUNT = whole_number(1)
+"""The type of options that count something."""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parsers = science.kind_parser(type(parser))
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="prepare|check|synthesize", parser_class=parsers
+    )  # fmt: skip
+    prepare = actions.add_parser("prepare", help="make TFRecord shards from ILSVRC2012's archives or image folders")
+    prepare.add_argument(
+        "source",
+        type=Path,
+        help="folder with the archives, with train/ and validation/, or with universes",
+    )
+    prepare.add_argument("output", type=Path, help="folder for the shards; an interrupted preparation there is resumed")
+    _sharding(prepare, TRAIN_SHARDS, VALIDATION_SHARDS)
+    check = actions.add_parser("check", help="read every image and list all problems")
+    check.add_argument("directory", type=Path, help="directory of the data set")
+    check.add_argument("--write-manifest", action="store_true", help="describe files that another tool made")
+    synthesize = actions.add_parser("synthesize", help="draw JPEG images of invented classes, or scientific data")
+    synthesize.add_argument("output", type=Path, help="new folder for the shards")
+    synthesize.add_argument("--train", type=COUNT, default=2048, metavar="N", help="training images (%(default)s)")
+    synthesize.add_argument("--validation", type=COUNT, default=256, metavar="N", help="validation (%(default)s)")
+    synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (%(default)s)")
+    synthesize.add_argument("--height", type=COUNT, default=375, metavar="N", help="of the images (%(default)s)")
+    synthesize.add_argument("--width", type=COUNT, default=500, metavar="N", help="of the images (%(default)s)")
+    synthesize.add_argument("--seed", type=int, default=1, metavar="N", help="of all randomness (%(default)s)")
+    _sharding(synthesize, 8, 2)
+    synthesize.set_defaults(kind=None)
+    science.add_kinds(synthesize)
+    for action in (prepare, synthesize):
+        action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
+    check.add_argument("--image-size", type=COUNT, metavar="N", help="trained crop (as described, else 224)")
+    for action in (prepare, check, synthesize):
+        action.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
+
+
+def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> None:
+    parser.add_argument("--train-shards", type=COUNT, default=train, metavar="N", help="(%(default)s)")
+    parser.add_argument("--validation-shards", type=COUNT, default=validation, metavar="N", help="(%(default)s)")
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    os.environ.update(WORKERS)
+    actions = {"prepare": _prepare, "check": _check, "synthesize": _synthesize}
+    return actions[arguments.action](arguments)
+
+
+def _shards(arguments: argparse.Namespace) -> dict[Split, int]:
+    return {"train": arguments.train_shards, "validation": arguments.validation_shards}
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    if science.prepares(arguments.source):
+        return science.prepare(arguments)
+    from workloads.datasets.prepare import prepare  # noqa: PLC0415
+    from workloads.datasets.sources import open_source  # noqa: PLC0415
+
+    source = open_source(arguments.source)
+    shards = _shards(arguments)
+    with shown_progress() as report:
+        manifest = prepare(source, arguments.output, shards, arguments.image_size, report, arguments.workers)
+    return _made(manifest, arguments.output)
+
+
+def _synthesize(arguments: argparse.Namespace) -> int:
+    if arguments.kind is not None:
+        return science.synthesize(arguments)
+    from workloads.datasets.synthesize import Recipe, synthesize  # noqa: PLC0415
+
+    images: dict[Split, int] = {"train": arguments.train, "validation": arguments.validation}
+    shards = _shards(arguments)
+    for split, count in shards.items():
+        if images[split] < max(count, arguments.classes):
+            raise UsageError(f"{images[split]} {split} images are too few for {count} shards of all classes")
+    if arguments.classes < 2:
+        raise UsageError("--classes: at least 2 classes are needed")
+    recipe = Recipe(images, shards, arguments.classes, arguments.height, arguments.width, arguments.image_size,
+                    arguments.seed)  # fmt: skip
+    with shown_progress() as report:
+        manifest = synthesize(recipe, arguments.output, report, arguments.workers)
+    return _made(manifest, arguments.output)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    if arguments.write_manifest and science.describes(arguments.directory):
+        return science.describe(arguments)
+    if science.checks(arguments.directory):
+        return science.check(arguments)
+    from workloads.datasets.check import check, describe, stray_files  # noqa: PLC0415
+
+    if arguments.write_manifest:
+        with shown_progress() as report:
+            manifest = describe(arguments.directory, arguments.image_size, report, arguments.workers)
+        for stray in stray_files(arguments.directory, manifest):
+            warn(f"note: {stray}")
+        return _made(manifest, arguments.directory)
+    with shown_progress() as report:
+        result = check(arguments.directory, report, arguments.workers)
+    counts = f"{result.images['train']} training and {result.images['validation']} validation images"
+    return say_findings(result.problems, result.notes, f"{counts} of {result.classes} classes")
+
+
+def _made(manifest: DatasetManifest, output: Path) -> int:
+    counts = f"{manifest.train.images} training and {manifest.validation.images} validation images"
+    say(f"{output}: {counts} of {len(manifest.class_names)} classes, {manifest.format}")
+    say(f"fingerprint {manifest.fingerprint}")
+    return EXIT_DONE
+
+
+DATASET = Command(
+    description="Make, check or draw data sets: TFRecord shards of images, and scientific data (hep, ewa, cos).",
+    example="aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet",
+    configure=_configure,
+    execute=_execute,
+)

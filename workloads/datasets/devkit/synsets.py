@@ -1,0 +1,61 @@
+"""ILSVRC2012's development kit: the synset of every validation image.
+
+Its numbers of classes are in a MATLAB file, which a process of its own reads.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+from aiperf.errors import DatasetError
+from aiperf.outside.reading import MIB, Limits, parse_outside, reason_of
+from aiperf.outside.tar import tar_members
+from aiperf.processes import python_module
+
+GROUND_TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+META = "ILSVRC2012_devkit_t12/data/meta.mat"
+
+MOST_BYTES = 64 * MIB
+"""Of the unpacked kit, and so of a file in it; the published one has a tenth."""
+
+
+def validation_synsets(kit: Path) -> list[str]:
+    """The synset of every validation image, in the order of their names.
+
+    The kit numbers classes in its own way. Raises DatasetError, or OSError, EOFError, ValueError or
+    zlib.error for a damaged archive.
+    """
+    content = _unpacked(kit, (META, GROUND_TRUTH))
+    by_id = _synsets_by_id(content[META], f"{META} in {kit}")
+    limits = Limits(size=MOST_BYTES)
+    return parse_outside(
+        content[GROUND_TRUTH], f"{GROUND_TRUTH} in {kit}",
+        lambda data: [by_id[int(word)] for word in data.split()], limits, DatasetError, "a list of classes",
+    )  # fmt: skip
+
+
+def _unpacked(kit: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with gzip.open(kit) as stream:
+        for member in tar_members(stream, MOST_BYTES):
+            if member.name.removeprefix("./") in names and not member.folder:
+                found[member.name.removeprefix("./")] = stream.read(member.size)
+            if len(found) == len(names):
+                break  # the rest of the kit are programs
+    if missing := [name for name in names if name not in found]:
+        raise DatasetError(f"{kit}: has no {' and no '.join(missing)}")
+    return found
+
+
+def _synsets_by_id(meta: bytes, name: str) -> dict[int, str]:
+    done = subprocess.run(python_module("workloads.datasets.devkit"), input=meta, capture_output=True, check=False)
+    if done.returncode < 0:
+        raise DatasetError(f"{name}: is not a file of classes: reading it takes too long or too much memory")
+    if done.returncode > 0:
+        words = done.stderr.decode(errors="replace").strip().splitlines() or ["its reader failed"]
+        raise DatasetError(f"{name}: is not a file of classes: {reason_of(ValueError(words[-1]))}")
+    pairs: list[tuple[int, str]] = json.loads(done.stdout)
+    return {int(number): str(synset) for number, synset in pairs}

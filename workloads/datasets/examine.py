@@ -1,0 +1,138 @@
+"""Reading and decoding of every image, in parallel: contents and problems of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from aiperf.config.dataset_manifest import FileEntry, Split
+from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from aiperf.outside.images import decode_image
+from aiperf.outside.reading import reason_of
+from workloads.datasets.content import FileContent
+from workloads.datasets.encoding import is_jpeg
+from workloads.datasets.naming import sha256_of
+from workloads.datasets.prepare import Progress
+from workloads.datasets.shards import read_shard
+from workloads.datasets.sources import Place
+
+NAMED_PROBLEMS = 5
+"""This many bad images of a file are named; the others are counted."""
+
+FOLDER_CHUNK = 1000
+"""Images of a folder that one worker checks at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Contents and problems of one file of images."""
+
+    content: FileContent
+    largest_label: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFindings:
+    """Entries and names of images that are files of their own, and problems.
+
+    Images that cannot be read are among the problems only.
+    """
+
+    images: bytes
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dict[str, Findings]:
+    """Read and decode every image of each shard; findings by name."""
+    found: dict[str, Findings] = {}
+    if not files:
+        return found
+    with ProcessPoolExecutor(min(workers, len(files)), mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(examine_shard, path) for path in files]):
+            findings = future.result()
+            found[findings.content.entry.name] = findings
+            report(len(found), len(files))
+    return found
+
+
+def examine_shard(path: Path) -> Findings:
+    """Read and decode every image of a shard."""
+    largest, problems, entries = 0, [], bytearray()
+
+    def count() -> int:
+        return len(entries) // ENTRY_BYTES
+
+    try:
+        for label, encoded in read_shard(path):
+            largest = max(largest, label)
+            if label < 1:
+                problems.append(f"{path.name}, image {count()}: label {label}; labels count from 1")
+            try:
+                _decode(encoded)
+            except ValueError as error:
+                problems.append(f"{path.name}, image {count()}: {error}")
+            entries += image_entry(encoded, label)
+    except ValueError as error:
+        problems.append(f"{path.name}: damaged after image {count()}: {reason_of(error)}")
+    entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
+
+
+def examine_folder(
+    places: Mapping[Split, Sequence[Place]], report: Progress, workers: int
+) -> dict[Split, FolderFindings]:
+    """Read and decode images that are files of their own."""
+    chunks = [
+        (split, own[start : start + FOLDER_CHUNK])
+        for split, own in places.items()
+        for start in range(0, len(own), FOLDER_CHUNK)
+    ]
+    found: dict[Split, list[FolderFindings]] = {split: [] for split in places}
+    if chunks:
+        with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
+            futures = [pool.submit(examine_files, chunk) for _, chunk in chunks]
+            for done, _ in enumerate(as_completed(futures), start=1):
+                report(done, len(chunks))
+            for (split, _), future in zip(chunks, futures, strict=True):
+                found[split].append(future.result())
+    return {split: _together(parts) for split, parts in found.items()}
+
+
+def _together(parts: Sequence[FolderFindings]) -> FolderFindings:
+    return FolderFindings(
+        b"".join(part.images for part in parts),
+        tuple(name for part in parts for name in part.names),
+        tuple(problem for part in parts for problem in part.problems),
+    )
+
+
+def examine_files(places: Sequence[Place]) -> FolderFindings:
+    """Read and decode images of a folder."""
+    problems, names, entries = [], [], bytearray()
+    for place in places:
+        try:
+            encoded = place.read()
+            entries += image_entry(encoded, place.label)
+            names.append(place.name)
+            _decode(encoded)
+        except (OSError, ValueError) as error:
+            problems.append(f"{place.name}: {error.strerror if isinstance(error, OSError) else error}")
+    return FolderFindings(bytes(entries), tuple(names), shortened("folder", problems))
+
+
+def _decode(encoded: bytes) -> None:
+    """Decode a JPEG. Raises ValueError for another format, and if it is damaged."""
+    if not is_jpeg(encoded):
+        raise ValueError("is not a JPEG, and only JPEGs are trained; aiperf dataset prepare converts other formats")
+    decode_image(encoded, "JPEG")
+
+
+def shortened(name: str, problems: list[str]) -> tuple[str, ...]:
+    """A few of the problems of `name`, and the number of the others."""
+    rest = len(problems) - NAMED_PROBLEMS
+    return tuple(problems[:NAMED_PROBLEMS]) + ((f"{name}: and {rest} more problems",) if rest > 0 else ())

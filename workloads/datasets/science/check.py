@@ -1,0 +1,129 @@
+"""All problems of a directory of scientific data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, Split
+from aiperf.outside.folders import files_below
+from aiperf.outside.reading import shortened
+from workloads.data.arrays import ENTRY_BYTES, entries_of
+from workloads.data.examine import FileFindings, channels_of
+from workloads.data.formats import FORMATS
+from workloads.data.generators import GENERATOR_VERSION, GENERATORS
+from workloads.data.manifest import ScienceManifest, fingerprint_of, read_science_manifest
+from workloads.datasets.check import CheckResult
+from workloads.datasets.prepare import Progress
+from workloads.datasets.science.describe import examine_all, grid_problems
+
+LARGEST_DIFFERENCE = 1e-4
+"""Of a statistic from that of the files, in standard deviations."""
+
+NAMED = 5
+
+Findings = Mapping[str, FileFindings]
+
+
+def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
+    """Read every sample. Raises DatasetError if the directory has no description."""
+    manifest = read_science_manifest(data_dir)
+    names = [file.name for split in SPLITS for file in manifest.split(split).files]
+    findings = examine_all(data_dir, names, manifest.format, workers, report)
+    problems = [problem for found in findings.values() for problem in found.problems]
+    problems += grid_problems(findings)
+    problems += _differences(manifest, findings)
+    problems += _in_both(manifest, findings)
+    if manifest.generated is not None:
+        problems += _not_generated(manifest, findings)
+    images: dict[Split, int] = {
+        split: sum(len(findings[file.name].entries) // ENTRY_BYTES for file in manifest.split(split).files)
+        for split in SPLITS
+    }
+    return CheckResult(images, 0, tuple(problems), tuple(_strays(data_dir, names)))
+
+
+def _differences(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
+    """Whatever is not as dataset.json says."""
+    for split in SPLITS:
+        for file in manifest.split(split).files:
+            found = findings[file.name]
+            if found.layout is None:
+                continue
+            if found.layout.samples != file.images:
+                yield f"{file.name}: holds {found.layout.samples} samples, not {file.images}"
+            if found.layout.grid != manifest.grid:
+                yield f"{file.name}: has the grid {found.layout.grid}, not {manifest.grid}"
+            if found.sha256 != file.sha256:
+                yield f"{file.name}: its checksum is not that of {MANIFEST_NAME}: the file was changed or damaged"
+        expected = manifest.split(split).fingerprint
+        fingerprint = fingerprint_of(findings[file.name].entries for file in manifest.split(split).files)
+        if fingerprint != expected:
+            yield (
+                f"{split}: the fingerprint of its samples is {fingerprint[:12]}, not {expected[:12]} "
+                f"as in {MANIFEST_NAME}"
+            )
+    # Values that are missing or not finite would make other statistics.
+    if not any(findings[file.name].problems for file in manifest.train.files):
+        yield from _other_statistics(manifest, findings)
+
+
+def _other_statistics(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
+    science = FORMATS.load(manifest.format).science
+    found = channels_of([findings[file.name] for file in manifest.train.files], science)
+    if [channel.name for channel in found] != [channel.name for channel in manifest.channels]:
+        yield f"{MANIFEST_NAME}: its channels are not {', '.join(channel.name for channel in found)}"
+        return
+    for channel, said in zip(found, manifest.channels, strict=True):
+        for name in ("mean", "std", "log_mean", "log_std"):
+            true, given = getattr(channel, name), getattr(said, name)
+            scale = (channel.log_std if name.startswith("log") else channel.std) or 1.0
+            if (true is None) != (given is None) or (
+                true is not None and abs(true - given) > LARGEST_DIFFERENCE * scale
+            ):
+                yield f"{MANIFEST_NAME}: {channel.name} has {name} {given}, and the training files have {true}"
+
+
+def _in_both(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
+    """Validation samples that are training samples."""
+    trained = {entry for file in manifest.train.files for entry in _entries(findings[file.name])}
+    places = [
+        f"{file.name}, index {index}"
+        for file in manifest.validation.files
+        for index, entry in enumerate(_entries(findings[file.name]))
+        if entry in trained
+    ]
+    if places:
+        yield f"{len(places)} validation samples are training samples: {'; '.join(places[:NAMED])}"
+
+
+def _not_generated(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
+    """Splits whose first sample is not what the named generator gives."""
+    generated = manifest.generated
+    assert generated is not None
+    if generated.name not in GENERATORS:
+        yield f"{MANIFEST_NAME}: generator {shortened(generated.name, 40)!r} is not known"
+        return
+    if generated.version != GENERATOR_VERSION:
+        return
+    generator = GENERATORS.load(generated.name)
+    for split in SPLITS:
+        name = manifest.split(split).files[0].name
+        entries = _entries(findings[name])
+        if not 0 <= generated.seed < 1 << 63 or manifest.grid[0] not in generator.sizes or not entries:
+            continue
+        if entries[0] != entries_of(generator.rows(generated.seed, split, range(1), manifest.grid[0])):
+            yield f"{name}, index 0: is not sample 0 of generator {generated.name} with seed {generated.seed}"
+
+
+def _entries(found: FileFindings) -> list[bytes]:
+    return [found.entries[start : start + ENTRY_BYTES] for start in range(0, len(found.entries), ENTRY_BYTES)]
+
+
+def _strays(data_dir: Path, names: list[str]) -> Iterator[str]:
+    """A note for each file of the directory that is not trained, such as those of a test split."""
+    own = {MANIFEST_NAME, *names}
+    found = sorted(name for name in files_below(data_dir) if name not in own)
+    yield from (f"{shortened(name)}: is not part of training or validation" for name in found[:NAMED])
+    if len(found) > NAMED:
+        yield f"{data_dir}: and {len(found) - NAMED} more such files"

@@ -1,0 +1,133 @@
+"""Scientific data in the verb `aiperf dataset`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from aiperf.cli.command import whole_number
+from aiperf.cli.lines import say
+from aiperf.config.dataset_manifest import Split
+from aiperf.errors import EXIT_DONE, DatasetError
+from workloads.datasets.progress import say_findings, shown_progress
+
+COUNT = whole_number(1)
+
+KINDS: dict[str, tuple[str, int, int, int]] = {
+    "hep": ("images of particle collisions", 8000, 3000, 32),
+    "ewa": ("global weather with boxes around extreme events", 480, 64, 96),
+    "cos": ("cubes of dark matter, and the parameters of their universes", 4096, 512, 16),
+    "cos-fields": ("cubes of one universe, of which fields are cut", 240, 60, 32),
+}
+"""Each generated data set: words, and numbers of samples and size of the rehearsals."""
+
+
+class KindParser:
+    """A parser that leaves its words to another one if the first is the name of a kind."""
+
+    kinds: dict[str, argparse.ArgumentParser]
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Parse by the kind's parser, or by this one."""
+        kinds = getattr(self, "kinds", {})
+        if args and args[0] in kinds:
+            return kinds[args[0]].parse_known_args(args[1:], namespace)
+        return super().parse_known_args(args, namespace)  # type: ignore[misc]
+
+
+def kind_parser(base: type[argparse.ArgumentParser]) -> type[argparse.ArgumentParser]:
+    """The class of parsers with kinds, otherwise as `base`."""
+    return cast(type[argparse.ArgumentParser], type("KindParser", (KindParser, base), {}))
+
+
+def add_kinds(parser: argparse.ArgumentParser) -> None:
+    """The parsers of `aiperf dataset synthesize hep|ewa|cos|cos-fields`."""
+    parsers = {}
+    for name, (words, train, validation, size) in KINDS.items():
+        own = type(parser)(prog=f"{parser.prog} {name}", description=f"Generate {words}.")
+        own.add_argument("output", type=Path, metavar="OUTPUT", help="new folder for the files")
+        own.add_argument("--images", type=COUNT, default=train, metavar="N", help="training samples (%(default)s)")
+        own.add_argument("--validation", type=COUNT, default=validation, metavar="N", help="validation (%(default)s)")
+        own.add_argument("--size", type=COUNT, default=size, metavar="S", help="rows of the grid (%(default)s)")
+        own.add_argument("--seed", type=whole_number(0), default=1, metavar="K", help="of all randomness (%(default)s)")
+        own.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
+        own.set_defaults(kind=name)
+        parsers[name] = own
+    cast(KindParser, parser).kinds = parsers
+
+
+def synthesize(arguments: argparse.Namespace) -> int:
+    """Generate the data set of a kind."""
+    from workloads.datasets.science import synthesize as science  # noqa: PLC0415
+
+    images: dict[Split, int] = {"train": arguments.images, "validation": arguments.validation}
+    recipe = science.ScienceRecipe(arguments.kind, images, arguments.size, arguments.seed)
+    with shown_progress() as report:
+        manifest = science.synthesize(recipe, arguments.output, report, arguments.workers)
+    return _made(manifest, arguments.output)
+
+
+def prepares(source: Path) -> bool:
+    """True if a source of `prepare` holds scientific data."""
+    from workloads.datasets.science.describe import recognised  # noqa: PLC0415
+    from workloads.datasets.science.universes import universes  # noqa: PLC0415
+
+    return bool(universes(source)) or recognised(source) is not None
+
+
+def prepare(arguments: argparse.Namespace) -> int:
+    """Cut universes into cubes. Raises DatasetError for files that need no preparation."""
+    from workloads.datasets.science.universes import cut, universes  # noqa: PLC0415
+
+    if not universes(arguments.source):
+        raise DatasetError(
+            f"{arguments.source}: its files are trained as they are; describe them with: "
+            f"aiperf dataset check {arguments.source} --write-manifest"
+        )
+    with shown_progress() as report:
+        manifest = cut(arguments.source, arguments.output, report, arguments.workers)
+    return _made(manifest, arguments.output)
+
+
+def describes(directory: Path) -> bool:
+    """True if a directory has files of scientific data, or a description of such."""
+    from workloads.data.manifest import is_science  # noqa: PLC0415
+    from workloads.datasets.science.describe import recognised  # noqa: PLC0415
+
+    return is_science(directory) or recognised(directory) is not None
+
+
+def describe(arguments: argparse.Namespace) -> int:
+    """Write the description of files that others made."""
+    from workloads.datasets.science import describe as science  # noqa: PLC0415
+
+    with shown_progress() as report:
+        manifest = science.describe(arguments.directory, report, arguments.workers)
+    return _made(manifest, arguments.directory)
+
+
+def checks(directory: Path) -> bool:
+    """True if the description of a directory is that of scientific data."""
+    from workloads.data.manifest import is_science  # noqa: PLC0415
+
+    return is_science(directory)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Read every sample and list all problems."""
+    from workloads.datasets.science import check as science  # noqa: PLC0415
+
+    with shown_progress() as report:
+        result = science.check(arguments.directory, report, arguments.workers)
+    counts = f"{result.images['train']} training and {result.images['validation']} validation samples"
+    return say_findings(result.problems, result.notes, counts)
+
+
+def _made(manifest: Any, output: Path) -> int:
+    counts = f"{manifest.train.images} training and {manifest.validation.images} validation samples"
+    say(f"{output}: {counts} of {' x '.join(map(str, manifest.grid))}, {manifest.format}, {manifest.source}")
+    say(f"fingerprint {manifest.fingerprint}")
+    return EXIT_DONE

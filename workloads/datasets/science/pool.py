@@ -1,0 +1,46 @@
+"""Work on many files, each in a process: HDF5's library may end the process on a damaged file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import TypeVar
+
+from workloads.datasets.prepare import Progress
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, report: Progress,
+         lost: Callable[[Job], Result]) -> list[Result]:  # fmt: skip
+    """The results of all jobs, in order; `lost` gives that of one whose process died.
+
+    A process that dies takes down its pool: whatever had no result is tried once more, alone. With
+    0 workers all is done in this process.
+    """
+    if workers == 0:
+        return [work(job) for job in jobs]
+    results: dict[int, Result] = {}
+    for together in (workers, 1):
+        left = [number for number in range(len(jobs)) if number not in results]
+        for some in [left] if together > 1 else [[number] for number in left]:
+            _some(work, jobs, some, together, results, lambda: report(len(results), len(jobs)))
+    return [results[number] if number in results else lost(jobs[number]) for number in range(len(jobs))]
+
+
+def _some(work: Callable[[Job], Result], jobs: Sequence[Job], numbers: Sequence[int], workers: int,
+          results: dict[int, Result], report: Callable[[], None]) -> None:  # fmt: skip
+    if not numbers:
+        return
+    with ProcessPoolExecutor(min(workers, len(numbers)), mp_context=get_context("spawn")) as pool:
+        futures: dict[Future[Result], int] = {}
+        try:
+            futures = {pool.submit(work, jobs[number]): number for number in numbers}
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                report()
+        except BrokenProcessPool:
+            return

@@ -1,0 +1,111 @@
+"""Writing and reading shards of TFRecords, without TensorFlow.
+
+The format is that of `aiperf.outside.examples`; its checksums are CRC-32C, rotated and shifted
+(tensorflow/core/lib/hash/crc32c.h).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+
+from aiperf.config.dataset_manifest import FileEntry
+from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from workloads.data.records import parse_example
+from workloads.datasets.content import FileContent
+from workloads.datasets.naming import sha256_of
+
+LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One encoded RGB JPEG and its label, from 1."""
+
+    name: str
+    label: int
+    encoded: bytes
+
+
+def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
+    """Write one shard, whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    entries = bytearray()
+    try:
+        with part.open("wb") as stream:
+            for image in images:
+                record = _example(image)
+                length = LENGTH.pack(len(record))
+                stream.write(length + checksum(length) + record + checksum(record))
+                entries += image_entry(image.encoded, image.label)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    count = len(entries) // ENTRY_BYTES
+    entry = FileEntry(name=path.name, images=count, size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    return FileContent(entry, bytes(entries))
+
+
+def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Read label and encoded image of every record, and compare its checksums.
+
+    Raises OSError; ValueError if a record is damaged, or is not an image with a label.
+    """
+    with path.open("rb") as stream:
+        left = path.stat().st_size
+        while length := stream.read(LENGTH.size):
+            if stream.read(CHECKSUM.size) != checksum(length):
+                raise ValueError("a record's length is not that of its checksum")
+            size = int(LENGTH.unpack(length)[0])
+            left -= LENGTH.size + 2 * CHECKSUM.size + size
+            if left < 0:
+                raise ValueError("ends within a record")
+            record = stream.read(size)
+            if stream.read(CHECKSUM.size) != checksum(record):
+                raise ValueError("a record's content is not that of its checksum")
+            yield parse_example(record)
+
+
+def checksum(data: bytes) -> bytes:
+    """The 4 bytes that stand behind `data` in a file of TFRecords."""
+    value = google_crc32c.value(data)
+    return CHECKSUM.pack(((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _example(image: Image) -> bytes:
+    """The image as `tf.train.Example`.
+
+    It has Features as field 1, which has an entry of a name (1) and a Feature (2) for each.
+    """
+    features = {
+        b"image/encoded": _bytes(image.encoded),
+        b"image/format": _bytes(b"JPEG"),
+        b"image/filename": _bytes(image.name.encode(errors="backslashreplace")),
+        b"image/class/label": _field(3, _field(1, _varint(image.label))),
+    }
+    entries = (_field(1, _field(1, name) + _field(2, feature)) for name, feature in features.items())
+    return _field(1, b"".join(entries))
+
+
+def _bytes(value: bytes) -> bytes:
+    """A Feature of one BytesList."""
+    return _field(1, _field(1, value))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of type LEN: its number and type, its length, its content."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """A whole number from 0, seven bits a byte, the lowest first."""
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(parts + bytes([value]))
