@@ -15,7 +15,7 @@ from aiperf.cli.lines import say, say_text
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
-from aiperf.outside.text import as_message, shown
+from aiperf.untrusted.text import as_message, shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -55,7 +55,7 @@ class EpochFacts:
     learning_rate: float
     measured_quality: float | None = None
     evidence: str | None = None
-    """SHA-256 of the epoch's rows in the trial's file (`aiperf.run_directory.evidence`)."""
+    """SHA-256 of the epoch's rows in the trial's file (`aiperf.run_directory.step_evidence`)."""
     measures: dict[str, float] | None = None
     """Further measures of the validation examples, by name; the target is stated in them."""
     training_measures: dict[str, float] | None = None
@@ -64,7 +64,7 @@ class EpochFacts:
     They are evaluated images, too.
     """
     weights: str | None = None
-    """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.evidence`)."""
+    """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.step_evidence`)."""
 
     @property
     def accuracy(self) -> float | None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aiperf.storage.durable import sync
+from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.names import sync_directory
 from aiperf.storage.patience import with_patience
-from aiperf.storage.words import why_not_written
 
 
 def keep_others_from_writing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, RequestHandler
 
-from dashboard.board import Board
+from dashboard.content import Board
 from dashboard.guard import HEADERS, refusal
 from dashboard.watch import Feed
 from dashboard.wording import sentence_of, state_of

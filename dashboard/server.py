@@ -17,7 +17,7 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
-from dashboard.board import Board
+from dashboard.content import Board
 from dashboard.guard import new_token
 from dashboard.handlers import application
 from dashboard.runs import Runs

@@ -14,12 +14,12 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.files import write_atomically
-from aiperf.outside.reading import reason_of
 from aiperf.run_directory.manifest import Manifest, read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.patience import PATIENCE, with_patience
-from aiperf.storage.words import why_not_written
+from aiperf.untrusted.reading import reason_of
 from primary import preflight
 from primary.background.detach import detach
 from primary.background.outputs import ignore_hangups, replace_dead_outputs

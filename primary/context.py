@@ -14,10 +14,10 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write
 from aiperf.records.files import HistoryWriter
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import sealed
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.storage.reserve import Reserve
 from primary.digest.keeper import DigestKeeper
 from primary.display.state import Display, ReplicaView
@@ -55,7 +55,7 @@ class RunContext:
     reserve: Reserve | None = None
     """Space for the last records."""
     digest: DigestKeeper = field(default_factory=DigestKeeper)
-    tenure: Tenure = field(default_factory=Tenure)
+    identity: PrimaryIdentity = field(default_factory=PrimaryIdentity)
 
     @property
     def clock(self) -> Clock:

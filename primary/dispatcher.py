@@ -15,10 +15,10 @@ from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
+from primary.announced_heads import HeadLines
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import RunView
-from primary.heads import HeadLines
 from primary.managers.contract import EndReason
 from primary.nodes.placement import PlacementCheck
 from primary.replica_server import KILL_GRACE_S, ReplicaServer

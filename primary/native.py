@@ -6,10 +6,10 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.tenure import tenure_of
+from aiperf.run_directory.primary_identity import identity_of
 from aiperf.wire.messages import Job, Started
-from primary.conduct import conduct
 from primary.launchers import end_leftovers
+from primary.lifecycle import conduct
 from primary.managers.contract import EndReason
 from primary.resumption import Start, prepare_resumption, take_claim
 from primary.work import open_work
@@ -53,7 +53,7 @@ class NativeRun:
     def resume(self, new_clock: bool) -> EndReason:
         """Conduct an interrupted run to its end. Raises UsageError as `prepare_resumption` does."""
         with self._claim() as claim:
-            end_leftovers(self._config, self._clock, tenure_of(self._paths.claims, claim.number))
+            end_leftovers(self._config, self._clock, identity_of(self._paths.claims, claim.number))
             return self._conduct(prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms()))
 
     def _claim(self) -> Claim:

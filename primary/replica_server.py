@@ -289,7 +289,7 @@ class ReplicaServer:
             replica=self._replica,
             command=agent_command(self._context, self._replica, self._milestones.released.is_set()),
             log=self._context.paths.replica_log(self._replica),
-            tenure=self._context.tenure,
+            identity=self._context.identity,
         )
         process = await self._context.launcher.start(spec)
         self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)

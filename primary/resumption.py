@@ -22,8 +22,8 @@ from aiperf.records.record import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.patience import PATIENCE, Patience
-from aiperf.storage.words import why_not_written
 from primary.work import WorkList, open_work
 
 START_PATIENCE_S = 10.0
@@ -91,7 +91,7 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     ledger, cursor = found.ledger, found.cursor
     if not new_clock:
         _check_deadline(paths, config, ledger, now_ms)
-    claim.outnumber(ledger.fences.claim)
+    claim.claim_above(ledger.fences.claim)
     if not claim.alone:
         ledger.fences.leave_trials_out()
     heads = {name: (found.ends.get(name, place), digest) for name, (place, digest) in cursor.heads.items()}

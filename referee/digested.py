@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aiperf.errors import DigestDamagedError
 from aiperf.records.cursor import Cursor
-from aiperf.records.digest.places import cursor_at, head_name
+from aiperf.records.digest.positions import cursor_at, head_name
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.run_directory.paths import RunPaths
 
@@ -33,7 +33,7 @@ class RecordedDigest:
 
 
 class EntriesUpTo:
-    """A source of entries (`replica.search.evidence.digested.Lines`): those up to a cursor."""
+    """A source of entries (`replica.search.history.digested.Lines`): those up to a cursor."""
 
     def __init__(self, digest: RecordedDigest) -> None:
         self.primary = digest.primary

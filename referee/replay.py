@@ -22,14 +22,14 @@ from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
 from aiperf.records.bodies import TrialStarted
 from aiperf.records.cursor import Cursor
-from aiperf.records.digest.places import primary_of
+from aiperf.records.digest.positions import primary_of
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from referee.digested import EntriesUpTo
 from referee.recorded import RecordedHistory, RecordsUpTo, Start
 from replica.search.choices import Choices, Memory, Plan
-from replica.search.evidence.digested import DigestEvidence
+from replica.search.history.digested import DigestEvidence
 from replica.search.knowledge import Knowledge
 from search_space.morph_json import morph_data
 

@@ -127,7 +127,7 @@ class Cluster:
     def propose(self, action: Callable[[], None]) -> float:
         """Make a proposal, let the time pass that it would take, and say the CPU seconds."""
         action()
-        known = self.knowledge.standing().completed
+        known = self.knowledge.summary().completed
         cost_s = self.machine.search.proposal_s * min(1.0, known / SLOWEST_FROM)
         self.loop.owe(cost_s)
         return cost_s
@@ -187,7 +187,7 @@ class _AgentProgram:
         writer = HistoryWriter(cluster.paths, f"replica-{self._replica:04d}", clock, create=cluster.files.create)
         try:
             agent = Agent(self._context(writer, clock, count_and_send))
-            writer.in_background(agent.break_off, partial(self._write_by, reports))
+            writer.in_background(agent.fail_replica, partial(self._write_by, reports))
             reports.attend(agent.note_storage)
             await agent.serve(reader)
         except AiperfError as error:

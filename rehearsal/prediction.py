@@ -26,7 +26,7 @@ from aiperf.rules.score import regulated
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from rehearsal.conduct import Outcome, Rehearsal, conduct
+from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.limits import FirstLimit, Load, first_limit
 
 CONFIDENCE = 0.95

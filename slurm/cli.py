@@ -14,7 +14,7 @@ from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.outside.documents import read_json
+from aiperf.untrusted.documents import read_json
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.local_cluster import LocalCluster
 from slurm.script import ScriptRequest, job_script, remarks

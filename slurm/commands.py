@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from slurm.resources import NODE_FORMAT, Request, StepPart
 from slurm.times import time_limit
 
@@ -78,20 +78,20 @@ def job_name(config: RunConfig) -> str:
     return "aiperf" if safe == "aiperf" else f"aiperf-{safe}"
 
 
-def replica_name(config: RunConfig, replica: int, tenure: Tenure) -> str:
+def replica_name(config: RunConfig, replica: int, identity: PrimaryIdentity) -> str:
     """The name of a replica's job or step: of its primary alone.
 
     squeue shows the first 8 characters.
     """
-    return f"r{replica}-{job_name(config)}-{tenure}"
+    return f"r{replica}-{job_name(config)}-{identity}"
 
 
-def of_earlier(output: str, config: RunConfig, tenure: Tenure) -> list[str]:
+def of_earlier(output: str, config: RunConfig, identity: PrimaryIdentity) -> list[str]:
     """The ids of what earlier primaries of a run have started, from squeue with NAME_FORMAT."""
     rows = (line.strip().partition("|") for line in output.splitlines())
-    mine = re.compile(rf"r\d+-{re.escape(job_name(config))}-{re.escape(tenure.run)}-(\d+)")
+    mine = re.compile(rf"r\d+-{re.escape(job_name(config))}-{re.escape(identity.run)}-(\d+)")
     matches = ((number, mine.fullmatch(name)) for number, _, name in rows)
-    return [number for number, match in matches if match is not None and int(match[1]) < tenure.number]
+    return [number for number, match in matches if match is not None and int(match[1]) < identity.number]
 
 
 def size_of_nodes(settings: SlurmSection) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aiperf.cli.units import MIB
 from aiperf.config.texts import ADDRESS, CLUSTER_NAME, NODE_NAME, TextRule
 from aiperf.errors import UsageError
-from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
+from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
 MEMORY_SHARE = 0.95
 """Configured share of a node's memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from aiperf.errors import UsageError
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 
 MAX_HOSTS = 65_536
 """Limit of a list, above the size of any cluster: it bounds the cost of a typing error."""

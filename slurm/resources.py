@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 
 NODE_FORMAT = "%P|%c|%m"
 """Format of sinfo: partition, CPUs, MiB of memory; a star marks the default partition."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
-from aiperf.outside.text import has_control, shown
 from aiperf.processes import python_module
+from aiperf.untrusted.text import has_control, shown
 from slurm.commands import job_name, job_options
 from slurm.resources import request_of_run
 from slurm.times import STOP_SIGNAL_S, tight

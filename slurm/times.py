@@ -7,7 +7,7 @@ import re
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 
 STOP_SIGNAL_S = 120
 """SLURM warns the run this many seconds before the time limit, for an orderly end."""

@@ -17,7 +17,7 @@ from aiperf.config.settings import Layer, RunConfig, config_of, origins
 from aiperf.config.toml_text import toml_value
 from aiperf.config.wording import find_setting, is_duration, keys_of, similar_keys
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.outside.text import for_terminal, shown
+from aiperf.untrusted.text import for_terminal, shown
 
 FORMATS = ("toml", "json")
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from aiperf.outside.text import for_terminal
+from aiperf.untrusted.text import for_terminal
 
 WIDTH = 140
 """Columns if standard output is not a terminal."""

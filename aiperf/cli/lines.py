@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from aiperf.outside.text import for_json, for_terminal
+from aiperf.untrusted.text import for_json, for_terminal
 
 
 def say(*lines: object, stream: TextIO | None = None) -> None:

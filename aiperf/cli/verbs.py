@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "run": {

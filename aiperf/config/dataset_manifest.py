@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
-from aiperf.outside.reading import MIB, Limits, read_outside
+from aiperf.untrusted.reading import MIB, Limits, read_outside
 
 MANIFEST_NAME = "dataset.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 
 LONGEST_S = 3_600_000.0
 """Longest duration of a setting: 1000 hours."""

@@ -33,7 +33,7 @@ from aiperf.config.suites.training import TrainingSection
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
-from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
+from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
 PRESETS = ("official", "quick")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside.documents import PATH_CHARACTERS, read_json
-from aiperf.outside.text import VALUE_CHARACTERS, cut, has_control, shown
+from aiperf.untrusted.documents import PATH_CHARACTERS, read_json
+from aiperf.untrusted.text import VALUE_CHARACTERS, cut, has_control, shown
 
 Value = int | float | str
 Hyperparameters = dict[str, Value]

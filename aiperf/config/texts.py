@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from aiperf.outside.text import has_control
+from aiperf.untrusted.text import has_control
 
 MOST_ENTRIES = 100_000
 """Most entries of a list."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside.documents import read_document
+from aiperf.untrusted.documents import read_document
 
 MOST_BYTES = 256 * 1024
 """Largest file: 10,000 hosts with names of 24 letters."""

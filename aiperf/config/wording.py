@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from aiperf.config.duration import exact_duration
 from aiperf.config.texts import TextRule
-from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
+from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
 MOST_PROBLEMS = 100
 

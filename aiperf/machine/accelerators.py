@@ -46,7 +46,7 @@ def visible_devices(own: Sequence[Accelerator]) -> dict[str, str]:
     return vendor.choice(own) if vendor is not None else {}
 
 
-def why_unseen(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
+def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
     """The complaint about a framework that sees none of this process's accelerators, else None.
 
     It would compute on the CPU, and the run would be reported as one on accelerators.

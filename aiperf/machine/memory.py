@@ -9,7 +9,7 @@ RANKS_FIRST = 500
 """Out of memory, ranks go before the agent and the primary: the run survives a rank."""
 
 
-def die_first(process: int) -> None:
+def prefer_oom_kill(process: int) -> None:
     """Have the kernel choose this process, and those it starts, before others."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/oom_score_adj").write_text(f"{RANKS_FIRST}\n", encoding="ascii")

@@ -21,8 +21,8 @@ from aiperf.clock import Clock, format_utc
 from aiperf.files import append_once
 from aiperf.machine.accelerators import AcceleratorSamples
 from aiperf.machine.vendors import Fields
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import sealed
 
 log = logging.getLogger(__name__)
 

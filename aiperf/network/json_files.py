@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import LAYER_TYPES, Layer
-from aiperf.outside.reading import SMALL, parse_outside, read_bounded, reason_of, shortened
+from aiperf.untrusted.reading import SMALL, parse_outside, read_bounded, reason_of, shortened
 
 SCHEMA = "aiperf-architecture"
 VERSION = 1

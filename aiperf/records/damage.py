@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.outside.reading import shortened
+from aiperf.untrusted.reading import shortened
 
 DamageKind = Literal[
     "record", "chain", "sequence", "conflict", "time", "bounds", "witness", "architecture", "missing", "data", "facts",

@@ -20,7 +20,6 @@ from typing import Self
 
 from aiperf.clock import Clock
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError, StorageError
-from aiperf.outside.reading import shortened
 from aiperf.records.bodies import AnyBody
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
@@ -29,9 +28,10 @@ from aiperf.records.fencing import reading_order
 from aiperf.records.record import Record, checked_record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import Appendable, AppendedFile, CreateFile
-from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
+from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
-from aiperf.storage.words import why_not_written
+from aiperf.storage.storage_thread import InOrder, MakeOrdered, Ordered
+from aiperf.untrusted.reading import shortened
 
 LAST_RECORDS_S = 10.0
 """Longest wait for the thread of a writer at the end: it may be in a call that never returns."""

@@ -18,10 +18,10 @@ from typing_extensions import TypedDict
 
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
-from aiperf.outside.reading import shortened
 from aiperf.records.bodies import AnyBody, EpochCompleted, ProgressMade
 from aiperf.records.decoding.ranges import LAST_MS, out_of_range
 from aiperf.records.decoding.typed import decode_typed
+from aiperf.untrusted.reading import shortened
 
 VERSION = 2
 """With a chain. Version 1 had none."""

@@ -154,7 +154,7 @@ class Claim:
         found = self._disk.read(path)
         return found is not None and parse_holder(found[0]).token == self._token
 
-    def outnumber(self, number: int) -> None:
+    def claim_above(self, number: int) -> None:
         """Take a number above this one, which the records know, if the own one is not.
 
         It is if no claim was removed. Raises RunHeldError if another primary is faster.

@@ -15,11 +15,11 @@ from aiperf.config.texts import Line
 from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
-from aiperf.outside.reading import read_outside, shortened
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import git_state, source_hash
 from aiperf.storage.patience import is_there
+from aiperf.untrusted.reading import read_outside, shortened
 
 SCHEMA_VERSION: Literal[1] = 1
 """Of `run.json`. It grows when an older program would misread the file."""

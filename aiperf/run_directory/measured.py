@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from aiperf.errors import UsageError
 from aiperf.files import write_atomically
 from aiperf.network.roofline import Peaks
-from aiperf.outside.reading import json_object, parse_outside, read_outside
+from aiperf.run_directory.checksums import is_broken, sealed, without_seal
 from aiperf.run_directory.paths import RunPaths, measured_file
-from aiperf.run_directory.seals import is_broken, sealed, without_seal
+from aiperf.untrusted.reading import json_object, parse_outside, read_outside
 
 SUITE_PRECISIONS: dict[str, str] = {"float32": "float32", "mixed_bfloat16": "bfloat16", "mixed_float16": "float16"}
 """The suite's precision for each arithmetic of the layers of a training."""

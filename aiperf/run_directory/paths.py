@@ -165,7 +165,7 @@ class RunPaths:
         return self.logs / f"replica-{replica:04d}-preparation-{number:06d}.log"
 
     def evidence(self, trial: int) -> Path:
-        """Losses and gradient norms of a trial's steps (`aiperf.run_directory.evidence`)."""
+        """Losses and gradient norms of a trial's steps (`aiperf.run_directory.step_evidence`)."""
         return self.root / "evidence" / f"trial-{trial:06d}.rows"
 
     def create(self) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from aiperf.errors import RunDirectoryError
-from aiperf.outside.reading import MIB, Limits, read_outside
 from aiperf.run_directory.paths import RunPaths
+from aiperf.untrusted.reading import MIB, Limits, read_outside
 
 FEWEST_REPLICAS = 64
 """The records of fewer replicas are read in less time than passes between two snapshots."""

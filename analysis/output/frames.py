@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 from pydantic import BaseModel
 
 from aiperf.facts import UNCLASSIFIED
-from aiperf.outside.text import for_cell
+from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.training.work import every_epoch
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart

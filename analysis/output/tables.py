@@ -14,7 +14,7 @@ from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
 from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
-from analysis.output.page.words import TRIAL_STATES, known
+from analysis.output.page.vocabulary import TRIAL_STATES, known
 from analysis.report.model import Report
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.trials import most_accurate

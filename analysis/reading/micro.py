@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from aiperf.errors import RunDirectoryError
-from aiperf.outside.reading import SMALL, read_bounded
 from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.measured import NodeResult, decoded_node
 from aiperf.run_directory.paths import RunPaths, measured_file
+from aiperf.untrusted.reading import SMALL, read_bounded
 
 _NAME = re.compile(r"[\w.-]{1,255}\.json", re.ASCII)
 

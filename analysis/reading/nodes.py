@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from aiperf.errors import RunDirectoryError
-from aiperf.outside.reading import MIB, Limits, json_object, read_outside
+from aiperf.run_directory.checksums import is_broken, without_seal
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import is_broken, without_seal
+from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
 
 Fact = str | int | float | None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from aiperf.outside.reading import read_outside
+from aiperf.untrusted.reading import read_outside
 
 
 class _Part(BaseModel):

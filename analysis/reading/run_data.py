@@ -13,7 +13,7 @@ from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger, close_writer
-from aiperf.rules.course import Course
+from aiperf.rules.score_over_time import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths

@@ -24,6 +24,7 @@ from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
 from analysis.report.hyperparameters import by_value
+from analysis.report.intervals.spans import Spans
 from analysis.report.model import (
     DeviationPart,
     FailurePart,
@@ -34,11 +35,10 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.moments.spans import Spans
 from analysis.report.phases import all_spans, busy_fraction, phase_totals
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.rates.peak import peak_ops
-from analysis.report.rates.stretches import stretches, sustained_ops
+from analysis.report.rates.work_intervals import sustained_ops, work_intervals
 from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
@@ -130,7 +130,7 @@ def _science(data: RunData, trials: tuple[TrialPart, ...], roofline: RooflinePar
         "regulated_score_ops": None,
         "trials": (),
         "hyperparameters": (),
-        "workloads": workload_parts(data, trials, stretches(data), roofline),
+        "workloads": workload_parts(data, trials, work_intervals(data), roofline),
     }
 
 

@@ -23,8 +23,8 @@ from analysis.report import sampling
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
 from analysis.report.rates.pace import NEARLY, Kind, are_slower, paces, together, trained_of
-from analysis.report.rates.stretches import Pieces, Stretch, stretches
-from analysis.report.sampling import Intervals, by_host, mean_while_working, most_accelerators
+from analysis.report.rates.work_intervals import WorkInterval, WorkIntervalColumns, work_intervals
+from analysis.report.sampling import WorkIntervals, by_host, mean_while_working, most_accelerators
 
 PEAK_FACTOR = 2.0
 """Most claimed operations per second, in peaks. Algorithms such as Winograd's do with fewer
@@ -79,18 +79,18 @@ class Evidence:
         self.simulated = data.manifest.config.training.trainer == "simulated"
         """A simulated run claims nothing about its devices."""
         self.machines = machines(data)
-        self.work = stretches(data)
+        self.work = work_intervals(data)
         self.nodes = by_host(data.telemetry.nodes)
 
     @cached_property
-    def of_replica(self) -> dict[int, Pieces]:
-        """The stretches of each replica that worked."""
+    def of_replica(self) -> dict[int, WorkIntervalColumns]:
+        """The intervals of each replica that worked."""
         every = self.work.every
         every = every.only(np.argsort(every.replicas, kind="stable"))
         return {replica: every.only(slice(begin, end)) for replica, begin, end in blocks_of(every.replicas)}
 
     @cached_property
-    def busy(self) -> dict[int, Intervals]:
+    def busy(self) -> dict[int, WorkIntervals]:
         """The working time of each replica."""
         return {replica: sampling.working_time(own) for replica, own in self.of_replica.items()}
 
@@ -160,8 +160,8 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _operations(evidence: Evidence) -> Iterator[Finding]:
-    """The fastest stretch of each replica that is beyond its devices."""
-    worst: dict[int, tuple[float, Stretch, float]] = {}
+    """The fastest interval of each replica that is beyond its devices."""
+    worst: dict[int, tuple[float, WorkInterval, float]] = {}
     for replica, every in evidence.of_replica.items():
         machine = evidence.machines.get(replica)
         if machine is None:
@@ -267,7 +267,7 @@ def _hosts(evidence: Evidence) -> Mapping[str, list[int]]:
     return found
 
 
-def _power(node: NodeSeries, machine: Machine, working: Intervals) -> Iterator[Finding]:
+def _power(node: NodeSeries, machine: Machine, working: WorkIntervals) -> Iterator[Finding]:
     count = most_accelerators(node)
     power_w = mean_while_working(node, "accelerator_power_w", working)
     if power_w is None or not count or machine.device is None or machine.device.power_w is None:

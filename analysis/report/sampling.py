@@ -8,14 +8,14 @@ import numpy as np
 
 from analysis.reading.samples.columns import Series
 from analysis.reading.telemetry import NodeSeries
-from analysis.report.rates.stretches import Pieces
+from analysis.report.rates.work_intervals import WorkIntervalColumns
 
-Intervals = tuple[Series, Series]
+WorkIntervals = tuple[Series, Series]
 """Begins and ends of disjoint intervals, in order."""
 
 
-def working_time(*found: Pieces) -> Intervals:
-    """The union of the times of stretches, in milliseconds."""
+def working_time(*found: WorkIntervalColumns) -> WorkIntervals:
+    """The union of the times of intervals, in milliseconds."""
     begins, ends = (np.concatenate([getattr(own, name) for own in found]) for name in ("begins_ms", "ends_ms"))
     kept = ends > begins
     order = np.argsort(begins[kept])
@@ -25,7 +25,7 @@ def working_time(*found: Pieces) -> Intervals:
     return begins[opens].astype(np.float64), ends[closes].astype(np.float64)
 
 
-def covered_share(times: Series, reach_ms: float, working: Intervals) -> float:
+def covered_share(times: Series, reach_ms: float, working: WorkIntervals) -> float:
     """The share of the working time that lies at most `reach_ms` away from a sample."""
     begins, ends = working
     total = float((ends - begins).sum())
@@ -45,7 +45,7 @@ def covered_share(times: Series, reach_ms: float, working: Intervals) -> float:
     return 1.0 - float((np.interp(ends, edges, empty) - np.interp(begins, edges, empty)).sum()) / total
 
 
-def mean_while_working(node: NodeSeries, column: str, working: Intervals) -> float | None:
+def mean_while_working(node: NodeSeries, column: str, working: WorkIntervals) -> float | None:
     """Mean of a column over the samples of the working time; None without any."""
     begins, ends = working
     times, values = node.column("time_ms"), node.column(column)

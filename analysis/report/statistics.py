@@ -21,8 +21,8 @@ from aiperf.rules.score import GRID_MS
 from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
+from analysis.report.intervals.spans import Spans
 from analysis.report.model import TrialPart
-from analysis.report.moments.spans import Spans
 
 Z = 1.959963984540054
 """The standard normal distribution's 0.975 quantile."""

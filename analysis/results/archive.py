@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
-from aiperf.outside.folders import files_below
-from aiperf.outside.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
-from aiperf.outside.tar import Member, Stream, tar_members
 from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
+from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
+from aiperf.untrusted.tar import Member, Stream, tar_members
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""

@@ -1,7 +1,7 @@
 """Signatures of results with OpenSSH keys: `ssh-keygen` makes and verifies them.
 
 What is signed is a statement: a text of one "name: value" a line that names the result, the head of
-all records (`aiperf.records.heads`) and the checksums of the archive that it is in.
+all records (`aiperf.records.run_head`) and the checksums of the archive that it is in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.records.chain import hash_of
-from aiperf.records.heads import final_head
+from aiperf.records.run_head import final_head
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run

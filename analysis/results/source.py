@@ -13,12 +13,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
-from aiperf.outside.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
-from aiperf.outside.text import cut
 from aiperf.records.damage import Damage
 from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.untrusted.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
+from aiperf.untrusted.text import cut
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from aiperf.errors import RunDirectoryError
-from aiperf.outside.folders import files_below
-from aiperf.outside.reading import json_object, read_outside, reason_of, shortened
+from aiperf.run_directory.checksums import is_broken
 from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
-from aiperf.run_directory.seals import is_broken
+from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.reading import json_object, read_outside, reason_of, shortened
 from analysis.reading.run_data import read_run
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")

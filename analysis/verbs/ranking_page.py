@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.output.page import words
+from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row
 from analysis.results.science.ranking import WorkloadRow

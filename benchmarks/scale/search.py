@@ -21,9 +21,9 @@ from replica.search.demo.hyperparameters import SPACE
 from replica.search.demo.objectives import OBJECTIVES, evaluate
 from replica.search.distance import Columns, DistanceTable
 from replica.search.knowledge import Knowledge
-from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
 from replica.search.outlines.outline import outlined, whole
+from replica.search.partitions import Partition
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.surrogate import LocalSurrogate, Surrogate
 from replica.search.tuners import random as random_tuner
@@ -131,7 +131,7 @@ def proposal_cost(number: int) -> ProposalCost:
     strategy, seconds = BayesianStrategy(INITIAL, LIMITS), []
     for known in (found[:-1], found):
         began = time.process_time()
-        strategy.propose(Observations(tuple(known)), random.Random(1), Lane(0, 16))
+        strategy.propose(Observations(tuple(known)), random.Random(1), Partition(0, 16))
         seconds.append(time.process_time() - began)
     return ProposalCost(number, *seconds)
 
@@ -181,7 +181,7 @@ def _best(objective: str, start: Sequence[Observation], proposals: int, exact: i
 
 @dataclass(frozen=True, slots=True)
 class PointCost:
-    """CPU seconds of a suggestion at the first and at the last place of 16 lanes."""
+    """CPU seconds of a suggestion at the first and at the last place of 16 partitions."""
 
     results: int
     first_s: float
@@ -194,9 +194,9 @@ def point_cost(number: int) -> PointCost:
     some = [random_tuner.suggest(SPACE, Tried(), seed) for seed in range(min(number, 200))]
     tried = Tried(tuple(Result(some[place % len(some)], rng.random()) for place in range(number)))
     seconds = []
-    for lane in (Lane(0, 16), Lane(15, 16)):
+    for partition in (Partition(0, 16), Partition(15, 16)):
         began = time.process_time()
-        tpe.suggest(SPACE, tried, 1, lane)
+        tpe.suggest(SPACE, tried, 1, partition)
         seconds.append(time.process_time() - began)
     return PointCost(number, *seconds)
 
@@ -268,7 +268,7 @@ Found = dict[str, list[Row]]
 def measure(scratch: Path) -> dict[str, float]:
     """CPU seconds: a proposal after one more result at 1,000 and at 20,000, and a point at 13,000.
 
-    The point is at the last place of 16 lanes. Nothing is written to `scratch`.
+    The point is at the last place of 16 partitions. Nothing is written to `scratch`.
     """
     return {
         "proposal_cpu_s_1000": proposal_cost(1000).next_s,

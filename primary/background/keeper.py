@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.claim import Claim
-from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
+from aiperf.storage.storage_thread import InOrder, MakeOrdered, Ordered
 
 log = logging.getLogger(__name__)
 

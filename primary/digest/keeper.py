@@ -17,8 +17,8 @@ from aiperf.records.digest.entries import Began, Entry, How
 from aiperf.records.digest.writer import DigestWriter
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.in_order import InOrder, MakeOrdered
 from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.storage_thread import InOrder, MakeOrdered
 from aiperf.wire.messages import Job, Started
 
 log = logging.getLogger(__name__)

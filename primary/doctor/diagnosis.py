@@ -13,9 +13,9 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
 from primary import preflight
 from primary.doctor.checks import findings_of
-from primary.doctor.evidence import Evidence
 from primary.doctor.examiners import Visit, examine_nodes
 from primary.doctor.findings import Finding
+from primary.doctor.node_answers import Evidence
 from primary.launchers import make_launcher
 
 PROBE_STEPS = 20

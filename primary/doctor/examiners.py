@@ -14,7 +14,7 @@ from aiperf.examination import BeginExamination, ExamineRequest, read_examinatio
 from aiperf.processes import last_lines, python_module
 from aiperf.wire.lines import decode_to_primary, encode
 from aiperf.wire.messages import ClockReply, ClockRequest
-from primary.doctor.evidence import Answer
+from primary.doctor.node_answers import Answer
 from primary.environment import on_node
 from primary.launchers import Launcher, ReplicaProcess, ReplicaSpec
 from primary.replica_link import CLOCK_SAMPLES, ClockOffset

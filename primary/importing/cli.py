@@ -14,7 +14,7 @@ from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.config.toml_text import as_toml
 from aiperf.errors import EXIT_DONE
-from aiperf.outside.text import cut
+from aiperf.untrusted.text import cut
 from primary.importing.experiment import Translation, read_experiment
 
 SUMMARY_CHARACTERS = 200

@@ -16,8 +16,8 @@ from typing import Any
 
 from aiperf.config.space import KNOWN, WHOLE
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside.documents import PATH_CHARACTERS, read_document, read_json
-from aiperf.outside.text import VALUE_CHARACTERS, cut, shown
+from aiperf.untrusted.documents import PATH_CHARACTERS, read_document, read_json
+from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 from primary.importing.yaml_text import MOST_BYTES, parse_yaml
 
 

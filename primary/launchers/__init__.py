@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.registry import Registry
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from primary.launchers.contract import Exit, Launcher, LeavesJobs, OpenLauncher, ReplicaProcess, ReplicaSpec
 
 LAUNCHERS: Registry[OpenLauncher] = Registry(
@@ -28,14 +28,14 @@ def make_launcher(config: RunConfig, clock: Clock) -> Launcher:
     return LAUNCHERS.load(config.run.launcher)(config, clock)
 
 
-def end_leftovers(config: RunConfig, clock: Clock, tenure: Tenure) -> None:
+def end_leftovers(config: RunConfig, clock: Clock, identity: PrimaryIdentity) -> None:
     """End the replicas of earlier primaries of a run that a scheduler may have kept.
 
     Raises UsageError as `make_launcher`.
     """
     launcher = make_launcher(config, clock)
     if isinstance(launcher, LeavesJobs):
-        launcher.end_leftovers(tenure)
+        launcher.end_leftovers(identity)
 
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.processes import describe_exit
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.wire.messages import ToPrimary
 
 
@@ -21,7 +21,7 @@ class ReplicaSpec:
     command: tuple[str, ...]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    tenure: Tenure = field(default_factory=Tenure)
+    identity: PrimaryIdentity = field(default_factory=PrimaryIdentity)
     """The primary that starts it: for names that others see, and its successors."""
 
 
@@ -91,7 +91,7 @@ class Launcher(Protocol):
 class LeavesJobs(Protocol):
     """A launcher whose replicas may outlive their primary, as jobs of a scheduler."""
 
-    def end_leftovers(self, tenure: Tenure) -> None:
+    def end_leftovers(self, identity: PrimaryIdentity) -> None:
         """End the replicas of earlier primaries of the run, if there are any. Raises nothing."""
 
 

@@ -12,7 +12,7 @@ from aiperf.clock import Clock
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, JOB_OF_ITS_OWN, nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, UsageError
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 from slurm.commands import (
@@ -60,18 +60,18 @@ class SlurmLauncher:
         self._part = part_in_allocation(config, os.environ) if self._allocation else None
         self._request = None if self._allocation else _request(config)
 
-    def end_leftovers(self, tenure: Tenure) -> None:
+    def end_leftovers(self, identity: PrimaryIdentity) -> None:
         """Cancel jobs, and kill steps of this allocation, whose primary has died.
 
         SLURM keeps the job of a salloc that was killed until its time limit.
         """
-        self._end_earlier(tenure, (f"--user={os.getuid()}",), ())
+        self._end_earlier(identity, (f"--user={os.getuid()}",), ())
         if self._allocation:
-            self._end_earlier(tenure, ("--steps", f"--jobs={self._allocation}"), ("--signal=KILL",))
+            self._end_earlier(identity, ("--steps", f"--jobs={self._allocation}"), ("--signal=KILL",))
 
-    def _end_earlier(self, tenure: Tenure, which: tuple[str, ...], how: tuple[str, ...]) -> None:
+    def _end_earlier(self, identity: PrimaryIdentity, which: tuple[str, ...], how: tuple[str, ...]) -> None:
         shown = _ask_now("squeue", "--noheader", *which, f"--format={NAME_FORMAT}")
-        if found := of_earlier(shown, self._config, tenure):
+        if found := of_earlier(shown, self._config, identity):
             _ask_now("scancel", *how, *found)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
@@ -79,7 +79,7 @@ class SlurmLauncher:
 
         Raises LaunchError.
         """
-        name = replica_name(self._config, spec.replica, spec.tenure)
+        name = replica_name(self._config, spec.replica, spec.identity)
         nodes = self._nodes_of(spec.replica)
         if self._allocation:
             command = step_in_allocation(self._allocation, name, nodes, spec.command, self._part)

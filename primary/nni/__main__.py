@@ -18,11 +18,11 @@ from aiperf.files import keep_others_from_writing
 from aiperf.processes import MessageOutput, open_input
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
-from aiperf.run_directory.tenure import tenure_of
+from aiperf.run_directory.primary_identity import identity_of
 from primary.background.outputs import ignore_hangups
-from primary.conduct import conduct
 from primary.dispatcher import Dispatcher
 from primary.launchers import end_leftovers
+from primary.lifecycle import conduct
 from primary.nni.manager import NniManager
 from primary.nni.messages import Wanted, decode_to_primary
 from primary.resumption import begin_or_resume, take_claim
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         config = read_manifest(paths).config
         manager = NniManager(output.send)
         with take_claim(paths, config, clock) as claim:
-            end_leftovers(config, clock, tenure_of(paths.claims, claim.number))
+            end_leftovers(config, clock, identity_of(paths.claims, claim.number))
             start = begin_or_resume(paths, config, claim, clock.utc_ms())
             reason = conduct(config, paths, start, manager, clock, partial(_listen, manager))
     except AiperfError as error:

@@ -27,20 +27,20 @@ from aiperf.files import why_unwritable, write_atomically
 from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.records.files import HistoryReader
 from aiperf.records.ledger import Ledger
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import sealed
-from aiperf.run_directory.tenure import tenure_of
+from aiperf.run_directory.primary_identity import identity_of
 from aiperf.storage.logs import open_log
 from aiperf.storage.patience import PASSING, PATIENCE
 from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
-from primary.nni.light import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of
+from primary.nni.trial_imports import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
 from primary.resumption import prepare_resumption, take_claim
 
@@ -119,7 +119,7 @@ class NniRun:
             check_hands(Path(self._config.nni.directory))
         # Only a check: the primary that NNI starts claims the run for itself.
         with take_claim(self._paths, self._config, self._clock) as claim:
-            end_leftovers(self._config, self._clock, tenure_of(self._paths.claims, claim.number))
+            end_leftovers(self._config, self._clock, identity_of(self._paths.claims, claim.number))
             prepare_resumption(self._paths, self._config, claim, new_clock, self._clock.utc_ms())
         preflight.check_resumption(self._config)
         try:

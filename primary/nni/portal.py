@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from primary.nni.light import rest
+from primary.nni.trial_imports import rest
 
 LOOPBACK = "127.0.0.1"
 

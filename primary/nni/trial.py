@@ -23,9 +23,9 @@ from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.paths import RunPaths
 from primary.background.outputs import ignore_hangups
 from primary.nni.follower import End, Follower
-from primary.nni.light import nni, rest
-from primary.nni.plain import read_plainly
+from primary.nni.json_messages import read_plainly
 from primary.nni.portal import port_of
+from primary.nni.trial_imports import nni, rest
 
 SHOWN = ("epoch", "loss", "validation_loss", "learning_rate")
 """The portal shows these facts of an epoch, and its quality."""

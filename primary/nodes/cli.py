@@ -20,7 +20,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.sections.cluster import SshSection
 from aiperf.config.texts import HOST
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from aiperf.outside.text import shown
+from aiperf.untrusted.text import shown
 from primary.allocations import ALLOCATIONS, find_allocation
 from primary.nodes.probe import Inventory, ProbeRequest, probe
 from slurm.hostlists import expand

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from aiperf.clock import Clock
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
-from aiperf.outside.text import cut, shown
+from aiperf.untrusted.text import cut, shown
 from primary.nodes.answer import NodeAnswer
 from primary.nodes.ssh_client import connect, find_target
 

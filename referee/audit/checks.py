@@ -17,7 +17,7 @@ from referee.audit.comparison import (
 )
 from referee.audit.draws import Claim
 from referee.audit.findings import Check, Finding
-from referee.audit.kept import difference_of_weights, quality_of
+from referee.audit.kept_weights import difference_of_weights, quality_of
 from referee.audit.recorded import Recorded
 from referee.audit.repetitions import Repeated, Repetitions
 

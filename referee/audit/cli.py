@@ -14,7 +14,7 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.tables import print_line
 from analysis.results.source import opened_run
-from referee.audit.conduct import DRAWS, STEPS, AuditOrder, audit
+from referee.audit.procedure import DRAWS, STEPS, AuditOrder, audit
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

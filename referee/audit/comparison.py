@@ -88,7 +88,7 @@ def correct_tolerance(images: int) -> int:
 def first_difference(recorded: NDArray[Any], repeated: NDArray[Any], tolerance: Tolerance) -> str:
     """The first step whose loss or gradient norm differs beyond the tolerance; empty if none does.
 
-    Both are rows of `aiperf.run_directory.evidence` of the same steps from 1 on, (steps,).
+    Both are rows of `aiperf.run_directory.step_evidence` of the same steps from 1 on, (steps,).
     """
     if len(repeated) != len(recorded):
         return f"{len(repeated)} steps instead of {len(recorded)}"

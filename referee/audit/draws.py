@@ -8,7 +8,7 @@ of trial, then epoch. Draw number k, from 1, takes the SHA-256 of the text
 (UTF-8; k in decimal digits) as a big-endian number, modulo the sum of the operations of all claims
 that are not drawn yet: the place of the draw. Claims that are not drawn yet are laid end to end,
 each as long as its operations; the one at that place is drawn. HEAD is the head of the whole run
-(`aiperf.records.heads`).
+(`aiperf.records.run_head`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from aiperf.facts import EpochFacts, Stamped
 from aiperf.records.bodies import JobIssued, TrialStarted
 from aiperf.records.entries import TrialLedger
 from aiperf.rules.score import errors_of
-from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from aiperf.wire.messages import InheritedWeights, TrainRequest
 from analysis.reading.run_data import RunData
 from referee.audit.draws import Claim

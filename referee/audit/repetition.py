@@ -14,7 +14,7 @@ from aiperf.errors import RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.machine.accelerators import find_accelerators, visible_devices
 from aiperf.machine.node import available_cpus
-from aiperf.run_directory.evidence import read_rows
+from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
@@ -24,7 +24,7 @@ class Repetition:
     """The outcome of a repetition."""
 
     rows: NDArray[Any] | None
-    """Rows of the first epoch (`aiperf.run_directory.evidence`), if steps were repeated."""
+    """Rows of the first epoch (`aiperf.run_directory.step_evidence`), if steps were repeated."""
     epochs: tuple[EpochFacts, ...]
     """Epochs that were trained, and epoch 0 for weights that were evaluated."""
 

@@ -14,7 +14,7 @@ from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.records.entries import TrialLedger
 from aiperf.wire.messages import Begin
-from referee.audit.kept import difference_of_weights
+from referee.audit.kept_weights import difference_of_weights
 from referee.audit.recorded import KeptEpoch, Recorded
 from referee.audit.repetition import Repetition, ranks_here, repeat, trainings_at_once
 

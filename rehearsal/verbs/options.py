@@ -10,7 +10,7 @@ from aiperf.cli.command import suggest
 from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.settings import RunConfig, config_of, override_layers
 from aiperf.errors import ConfigError
-from rehearsal.conduct import Rehearsal, SearchKind
+from rehearsal.lifecycle import Rehearsal, SearchKind
 from rehearsal.machine.file import MachineFile, read_machine
 from rehearsal.machine.measured import measured
 

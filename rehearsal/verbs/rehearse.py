@@ -13,7 +13,7 @@ from aiperf.cli.units import count
 from aiperf.clock import SystemClock, format_utc
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
-from rehearsal.conduct import Outcome, Rehearsal, conduct
+from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 
 FEW = 64

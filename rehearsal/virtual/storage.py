@@ -54,7 +54,7 @@ class SharedStorage:
 
 
 class VirtualWrites:
-    """The thread of a process that writes: `aiperf.storage.in_order.InOrder` in virtual time.
+    """The thread of a process that writes: `aiperf.storage.storage_thread.InOrder` in virtual time.
 
     `listener` hears the reason of a wait for storage, and "" at its end; `written` is called after
     each action.

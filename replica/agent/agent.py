@@ -52,7 +52,7 @@ from replica.agent.share import own_accelerators, share_of_node
 from replica.agent.storage import StorageReports, close_writer, open_writer
 from replica.agent.trial.automl.standby import Standby
 from replica.agent.trial.context import ReplicaContext
-from replica.agent.trial.devices import why_unseen_by_framework
+from replica.agent.trial.devices import invisible_to_framework_reason
 from replica.agent.trial.kinds import AnyTrial, trial_of, why_without_data
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.measure.micro.node_job import NodeJob
@@ -78,7 +78,7 @@ class Agent:
         self._waits_for = ""
         self.orphaned = False  # True if the primary is gone without a word
 
-    def break_off(self, error: Exception) -> None:
+    def fail_replica(self, error: Exception) -> None:
         """End the replica: storage refuses for good, or the agent fails."""
         self._why_broken = error
         self._broken.set()
@@ -169,7 +169,7 @@ class Agent:
             await self._attempt(job)
         except Exception as error:  # storage that refuses, or what its own report has failed by
             log.error("trial %d: %s", job.trial, error, exc_info=not isinstance(error, StorageError))
-            self.break_off(error)
+            self.fail_replica(error)
 
     async def _attempt(self, job: Job) -> None:
         self._trial = trial = trial_of(self._context, job, self._standby)
@@ -244,7 +244,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     reason = why_unable(config, arguments.replica)
     own = own_accelerators(arguments)
     if reason is None and own and config.training.trainer == "keras":
-        reason = await why_unseen_by_framework(config.training.framework, visible_devices(own))
+        reason = await invisible_to_framework_reason(config.training.framework, visible_devices(own))
     if reason is not None:
         output.send(Unable(reason=reason))
         return EXIT_ENVIRONMENT
@@ -253,7 +253,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     with PATIENCE.set(config.storage.patience, reports.of("files")):
         writer = await open_writer(paths, arguments.replica, clock, records, reader)
         agent = Agent(make_context(arguments, config, paths, writer, output))
-        writer.in_background(agent.break_off)
+        writer.in_background(agent.fail_replica)
         reports.attend(agent.note_storage)
         serving = asyncio.create_task(agent.serve(reader))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)

@@ -12,7 +12,7 @@ from aiperf.errors import StorageError
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE, Patience
-from aiperf.storage.waits import Waits
+from aiperf.storage.wait_notices import Waits
 from aiperf.wire.messages import Message, StorageWait
 
 log = logging.getLogger(__name__)

@@ -11,15 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
 from aiperf.files import remove, write_atomically
-from aiperf.outside.reading import read_bounded
 from aiperf.records.cursor import Cursor
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import sealed
 from aiperf.storage.patience import is_there
+from aiperf.untrusted.reading import read_bounded
 from replica.search.choices import Plan
 from replica.search.knowledge import Knowledge
-from replica.search.lanes import Lane
-from replica.search.strategies.contract import Proposal, lane_key
+from replica.search.partitions import Partition
+from replica.search.strategies.contract import Proposal, partition_key
 from search_space.limits import Limits
 from search_space.morph_json import MorphData, apply_all, morph_data, morph_from_data
 from search_space.morphisms import MAX_MORPHS
@@ -59,12 +59,14 @@ class Candidates:
     The directory is shared, so a file that is read must pass the rules that a proposal obeys.
     """
 
-    def __init__(self, replica: int, paths: RunPaths, knowledge: Knowledge, limits: Limits, lane: Lane) -> None:
+    def __init__(
+        self, replica: int, paths: RunPaths, knowledge: Knowledge, limits: Limits, partition: Partition
+    ) -> None:
         self._replica = replica
         self._paths = paths
         self._knowledge = knowledge
         self._limits = limits
-        self._lane = lane
+        self._partition = partition
 
     def save(self, round_number: int, plan: Plan) -> None:
         """Write the candidate of a round, in place of an earlier one and the last round's.
@@ -89,8 +91,8 @@ class Candidates:
         """The candidate of a round, if there is one that can be used; another one is logged.
 
         It is intact, 1 to `MAX_MORPHS` morphs away from a parent that `of_parent` knows, has the
-        hyperparameters that it gives for it, is within the limits and in the replica's lane, and
-        was proposed since the replica started its last trial.
+        hyperparameters that it gives for it, is within the limits and in the replica's partition,
+        and was proposed since the replica started its last trial.
         """
         path = self._paths.candidate(self._replica, round_number)
         if not is_there(path):
@@ -124,6 +126,6 @@ class Candidates:
             raise ValueError(f"its morphs make {architecture.hash}, not {candidate.hash}")
         if (refusal := self._limits.refusal(architecture)) is not None:
             raise ValueError(f"it has {refusal}")
-        if not self._lane.holds(lane_key(architecture)):
-            raise ValueError("it is in the lane of another replica")
+        if not self._partition.holds(partition_key(architecture)):
+            raise ValueError("it is in the partition of another replica")
         return Proposal(architecture, candidate.parent, morphs)

@@ -22,8 +22,8 @@ from aiperf.seeds import fold_seed
 from aiperf.storage.patience import is_there
 from aiperf.wire.messages import Job
 from replica.search.knowledge import Knowledge, Training, training_of
-from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
+from replica.search.partitions import ALL, Partition
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal
 from replica.search.tuners import TUNERS, UNTAUGHT
@@ -118,12 +118,12 @@ class Choices:
     def __init__(self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge) -> None:
         self.initial = initial_architecture(config)
         self.limits = checked_limits(config, self.initial, memory)
-        self._lane = Lane.of(replica, config.run.replicas)
+        self._partition = Partition.of(replica, config.run.replicas)
         self._replica = replica
         self._config = config
         self._knowledge = knowledge
         self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
-        self.lane = self._lane if self._strategy.lanes else ALL
+        self.partition = self._partition if self._strategy.partitions else ALL
         """Of the replica's proposals."""
         self.learns = self._strategy.learns
         """False: one proposal a round is as good as several."""
@@ -156,7 +156,7 @@ class Choices:
         """
         # By round, not by trial: the id of a trial is not known when it is proposed ahead.
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
-        proposal = self._strategy.propose(observations, random.Random(seed), self.lane)
+        proposal = self._strategy.propose(observations, random.Random(seed), self.partition)
         return self._plan(proposal, self.of_parent(str(proposal.parent)) or self._defaults())
 
     def of_parent(self, architecture: str) -> Hyperparameters | None:
@@ -199,11 +199,11 @@ class Choices:
 
         suggest = TUNERS.load(self._config.search.hpo)
         # Of the history, not of the job: replicas that ask at the same moment share one sequence of
-        # suggestions, of which each lane has its own.
-        group = self._replica // self._lane.count
+        # suggestions, of which each partition has its own.
+        group = self._replica // self._partition.count
         seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
         tried = Tried() if self._config.search.hpo in UNTAUGHT else self._knowledge.tried(self._space)
-        suggestion = suggest(self._space, replace(tried, fits=fits), seed, self._lane)
+        suggestion = suggest(self._space, replace(tried, fits=fits), seed, self._partition)
         tuned = of_size(suggestion.get("kernel_size"))
         morphs = tuple(morph_from_data(data) for data in started.morphs)
         grown = Proposal(tuned, started.parent, morphs if tuned == architecture else ())

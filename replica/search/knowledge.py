@@ -12,11 +12,11 @@ from aiperf.network.architecture import Architecture
 from aiperf.records.cursor import Cursor
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.search.evidence.contract import Evidence
-from replica.search.evidence.followed import FollowedEvidence
-from replica.search.evidence.recorded import RecordedEvidence, Source
+from replica.search.history.contract import Evidence
+from replica.search.history.followed import FollowedEvidence
+from replica.search.history.recorded import RecordedEvidence, Source
 from replica.search.observations import Observations
-from replica.search.observed import Observed, Standing
+from replica.search.observed import Observed, Summary
 from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
 from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
@@ -154,10 +154,10 @@ class Knowledge:
         with self._lock:
             return self._observing().observations()
 
-    def standing(self) -> Standing:
+    def summary(self) -> Summary:
         """The same in short."""
         with self._lock:
-            return self._observing().standing()
+            return self._observing().summary()
 
     def _observing(self) -> Observed:
         outcomes = self.outcomes()

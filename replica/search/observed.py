@@ -19,7 +19,7 @@ Place = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Summary:
     """What is known, in short: its version, the number of results, and the best one's architecture
     and accuracy.
     """
@@ -48,11 +48,11 @@ class Observed:
         """Of the unfinished trials, by trial."""
         self._now: Observations | None = None
 
-    def standing(self) -> Standing:
+    def summary(self) -> Summary:
         """What is known now, in short."""
         self._renew()
         best = (self._ranking[0][1][1], -self._ranking[0][0]) if self._ranking else None
-        return Standing(self._version, len(self._completed), best)
+        return Summary(self._version, len(self._completed), best)
 
     def observations(self) -> Observations:
         """What is known now: the same object until something changes."""

@@ -23,7 +23,7 @@ from replica.search.choices import (
 )
 from replica.search.kept_weights import KeptWeights, delete_weights, find_weights
 from replica.search.knowledge import Knowledge
-from replica.search.observed import Standing
+from replica.search.observed import Summary
 from replica.search.strategies.contract import Proposal
 
 __all__ = [
@@ -48,10 +48,10 @@ class Ahead:
     """The proposals ahead for one round: what was known at the last one, and the cost of all."""
 
     round: int = 0
-    known: Standing | None = None
+    known: Summary | None = None
     cpu_s: float = 0.0
 
-    def is_due(self, now: Standing, allowed_s: float, last: bool) -> bool:
+    def is_due(self, now: Summary, allowed_s: float, last: bool) -> bool:
         """True if a candidate is to be proposed; `allowed_s` are CPU seconds of the whole round."""
         if self.known is None or now == self.known:
             return self.known is None
@@ -60,7 +60,7 @@ class Ahead:
         grew = now.completed > self.known.completed and now.completed >= GROWTH * self.known.completed
         return (grew or now.best != self.known.best) and self.cpu_s <= allowed_s
 
-    def proposed(self, known: Standing, cpu_s: float) -> Ahead:
+    def proposed(self, known: Summary, cpu_s: float) -> Ahead:
         """After one more proposal."""
         return Ahead(self.round, known, self.cpu_s + cpu_s)
 
@@ -89,7 +89,7 @@ class Planner:
         self._paths = paths
         self._knowledge = knowledge or Knowledge(paths)
         self._choices = Choices(replica, config, paths, memory, self._knowledge)
-        self._candidates = Candidates(replica, paths, self._knowledge, self._choices.limits, self._choices.lane)
+        self._candidates = Candidates(replica, paths, self._knowledge, self._choices.limits, self._choices.partition)
         self._work = work
         self._ahead = Ahead()
 
@@ -136,7 +136,7 @@ class Planner:
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
-            known, ahead = self._knowledge.standing(), self._ahead
+            known, ahead = self._knowledge.summary(), self._ahead
             if ahead.round != round_number:
                 ahead = Ahead(round_number)
             due = ahead.is_due(known, elapsed_s * self._config.search.cpu_share, last)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
-from aiperf.frameworks.lean import import_lean
-from aiperf.machine.accelerators import why_unseen
-from aiperf.machine.memory import die_first
+from aiperf.frameworks.training_imports import import_lean
+from aiperf.machine.accelerators import invisible_reason
+from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE
@@ -28,7 +28,7 @@ from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.hybrid.group import hand_down, open_ranks
+from replica.trainer.hybrid.group import broadcast_bytes, open_ranks
 from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
@@ -53,7 +53,7 @@ def main() -> int:
     keep_others_from_writing()
     settings = read_settings()
     die_with_parent()
-    die_first(os.getpid())  # on further nodes, too
+    prefer_oom_kill(os.getpid())  # on further nodes, too
     clock = SystemClock()
     rank = rank_of_environment() if settings.ranks + settings.servers > 1 else 0
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if rank == 0 else SilentChannel(rank, clock)
@@ -104,13 +104,15 @@ class Rank:
         collective = open_ranks(framework, settings, self._clock)
         # Before anything looks at a device: frameworks read their settings when they first do.
         framework.configure(settings.cpu_threads, collective.local_rank)
-        if (reason := why_unseen(framework.name(), framework.accelerators())) is not None:
+        if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
         sample_further_node(settings.telemetry, self._rank, collective.local_rank)
 
         def receive() -> bytes:
             """The next message to rank 0, on every rank."""
-            return hand_down(collective, self._channel.receive_line() if isinstance(self._channel, Channel) else b"")
+            return broadcast_bytes(
+                collective, self._channel.receive_line() if isinstance(self._channel, Channel) else b""
+            )
 
         request = decode_train_request(receive())
         self._channel.phase("build")

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.files import move, write_file
-from aiperf.outside.reading import reason_of
 from aiperf.run_directory.paths import earlier_checkpoint
+from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.model.kept import BestWeights
+from replica.trainer.model.best_weights import BestWeights
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from replica.trainer.data import open_source
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.choice import training_of
-from replica.trainer.hybrid.group import groups_of, leads, of_all_groups
+from replica.trainer.hybrid.group import groups_of, is_leader, of_all_groups
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
-from replica.trainer.model.kept import BestWeights
+from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.settings import framework_variables
 from replica.trainer.training import TrainingInputs, steps_for
 from workloads import Workload
@@ -68,7 +68,7 @@ class ReadyTraining:
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""
-        first = leads(self._collective)
+        first = is_leader(self._collective)
         if begin.inherited is not None and first:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)

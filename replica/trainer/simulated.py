@@ -25,8 +25,8 @@ from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel
-from replica.trainer.courses import Course, course_of
 from replica.trainer.settings import RankSettings, framework_variables, read_settings
+from replica.trainer.simulated_curves import Course, course_of
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""

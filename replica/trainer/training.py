@@ -15,16 +15,16 @@ from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.rules.rounds import out_of_patience
-from aiperf.run_directory.evidence import hash_weights
+from aiperf.run_directory.step_evidence import hash_weights
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.data.epochs import Epochs
-from replica.trainer.evidence import Evidence
+from replica.trainer.evidence_writer import Evidence
 from replica.trainer.framework import CompiledSteps
-from replica.trainer.model.kept import BestWeights
+from replica.trainer.model.best_weights import BestWeights
 from workloads.contract import Sums, TrainedWorkload
 
 

@@ -14,7 +14,7 @@ from replica.measure.micro.operands import make_operands, without_ties
 from replica.measure.micro.reference import reference, relative_error
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.stacks.contract import TOLERANCES, Stack, UnsupportedError
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 from workloads.micro.work import Case, Work, gemm, triad
 
 CASES = (

@@ -19,7 +19,7 @@ from replica.search.tuners import TUNERS
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.programs import TRAINERS
 from replica.trainer.starters import STARTERS
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 TOY = "toy-implementation"
 
@@ -32,7 +32,7 @@ SEAMS = {
     "primary.work:WORK_LISTS": "tests/contract/primary/test_work_lists.py",
     "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",
     "replica.search.tuners:TUNERS": "tests/contract/search/test_tuners.py",
-    "replica.trainer.courses:COURSES": "tests/contract/trainer/test_courses.py",
+    "replica.trainer.simulated_curves:SIMULATED_CURVES": "tests/contract/trainer/test_simulated_curves.py",
     "replica.trainer.programs:TRAINERS": "tests/contract/trainer/test_trainers.py",
     "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/frameworks/test_frameworks.py",
     "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",

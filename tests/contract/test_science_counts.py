@@ -36,7 +36,7 @@ from replica.measure.counting.keras_operations import count_model
 from replica.measure.counting.profilers import xla
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
-from tests.support.places import GOLDEN
+from tests.support.folders import GOLDEN
 from workloads.networks import NETWORKS, REHEARSAL
 from workloads.science.generation import DCGAN_COS
 from workloads.science.weather import FRCNN_EWA

@@ -24,7 +24,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
-from rehearsal.conduct import Outcome, Rehearsal, conduct
+from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.loop import DeadlockError
 from tests.faults.recount import operations_total

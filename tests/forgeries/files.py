@@ -17,8 +17,8 @@ from aiperf.records.bodies import (
     TrialStarted,
 )
 from aiperf.records.record import Record
+from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import without_seal
 from tests.forgeries.claims import AN_EPOCH, FIRST, OF_SECOND, PRIMARY, SECOND
 from tests.forgeries.table import (
     Forge,

@@ -11,8 +11,8 @@ import numpy as np
 
 from aiperf.records.bodies import EpochCompleted, EpochWitnessed
 from aiperf.records.record import Record
-from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from tests.support.forging import Change, rewrite
 
 STEPS = 358

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.outside.text import MESSAGE_BYTES, has_control
+from aiperf.untrusted.text import MESSAGE_BYTES, has_control
 
 CORPUS = Path(__file__).parent / "corpus"
 

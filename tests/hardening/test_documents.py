@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from aiperf.config.space import CHECKS, KNOWN, read_space
 from aiperf.config.toml_text import as_toml, parse_toml
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside.text import MESSAGE_BYTES, as_message
+from aiperf.untrusted.text import MESSAGE_BYTES, as_message
 from primary.importing.experiment import read_experiment
 from primary.importing.yaml_text import MOST_NODES, parse_yaml
 from primary.nodes.answer import NodeAnswer

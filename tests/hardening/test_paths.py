@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.outside.text import MESSAGE_BYTES
+from aiperf.untrusted.text import MESSAGE_BYTES
 from tests.hardening.hostile import answer, harmless
 
 VERBS: dict[str, tuple[str, ...]] = {

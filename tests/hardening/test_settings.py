@@ -15,7 +15,7 @@ from aiperf.config.settings import RunConfig, load_config, parse_override
 from aiperf.config.toml_text import as_toml, parse_toml
 from aiperf.config.wording import keys_of
 from aiperf.errors import ConfigError, UsageError
-from aiperf.outside.text import MESSAGE_BYTES, as_message, has_control
+from aiperf.untrusted.text import MESSAGE_BYTES, as_message, has_control
 from slurm.script import ScriptRequest, job_script
 from tests.hardening.hostile import CORPUS, VALUES, answer, refused
 from tests.support.fuzz import examples

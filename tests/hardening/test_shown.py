@@ -14,13 +14,13 @@ import pytest
 
 from aiperf.cli.console import PlainConsole
 from aiperf.errors import ConfigError, EnvironmentNotReadyError, UsageError
-from aiperf.outside.text import MESSAGE_BYTES, as_message, for_cell, for_json, for_terminal, shown
+from aiperf.untrusted.text import MESSAGE_BYTES, as_message, for_cell, for_json, for_terminal, shown
 from analysis.output.frames import csv_text
 from analysis.results.ranking import Row
 from analysis.verbs.results import COLUMNS
 from tests.hardening.hostile import VALUES, answer, harmless
+from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
-from tests.support.places import ROOT
 
 EVIL = "[/bold]\x1b[2J\n=1+1\u202e"
 SEEN = r"[/bold]\x1b[2J\n=1+1\u202e"

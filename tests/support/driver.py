@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 SITE = "from tests.support.driver import FakeDriver\nFakeDriver().install(setattr)\n"
 

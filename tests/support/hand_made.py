@@ -44,9 +44,9 @@ from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.run_directory.architectures import ArchitectureStore
-from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from aiperf.source_code import source_hash
 from search_space.resnet import resnet
 

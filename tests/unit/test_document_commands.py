@@ -20,7 +20,7 @@ from aiperf.cli.verbs import VERBS
 from aiperf.config.settings import load_config
 from aiperf.errors import ConfigError
 from tests.support.documentation.commands import Written, commands_in, commands_of, documents, fenced_blocks
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 DOCUMENTS = documents()
 CHEAP = (("slurm", "script"), ("config", "show"))

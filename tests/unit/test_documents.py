@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documentation.commands import documents
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 from tools.make_docs import stale
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from aiperf.source_code import PACKAGES
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 LAZY = re.compile(r"\"(?P<module>(?:" + "|".join(PACKAGES) + r")(?:\.\w+)+)(?::\w+)\"")
 STARTED = re.compile(r"python_module\(\s*\"(?P<module>[\w.]+)\"")

@@ -14,8 +14,8 @@ from aiperf.cli.run_options import read_run_options
 from aiperf.config.datasets import IMAGENET
 from aiperf.config.settings import load_config
 from aiperf.rules.table import RESNET50_OPERATIONS, RunFacts, violations
+from tests.support.folders import ROOT
 from tests.support.hand_made import aiperf
-from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples"
 CONFIGURATIONS = sorted(EXAMPLES.glob("*.toml"))

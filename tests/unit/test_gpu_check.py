@@ -8,7 +8,7 @@ from pathlib import Path
 from aiperf.network.layers import Conv
 from benchmarks.gpu import convolutions
 from search_space.resnet import resnet
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 
 def test_the_bare_loops_train_the_network_that_the_trainer_begins_with() -> None:

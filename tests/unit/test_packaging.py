@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import aiperf
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 
 def git(*words: str) -> list[str]:

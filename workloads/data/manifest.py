@@ -18,7 +18,7 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, MOST_IMAGES, SPLITS, S
 from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
-from aiperf.outside.reading import MIB, Limits, json_object, read_outside
+from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
 from workloads.data.arrays import ENTRY_BYTES
 
 _HEXADECIMAL = "^[0-9a-f]{64}$"

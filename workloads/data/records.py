@@ -1,6 +1,6 @@
 """Images out of shards of TFRecords at chosen places, without a framework.
 
-Records (`aiperf.outside.examples`) are found from the start of the file alone: an image could
+Records (`aiperf.untrusted.examples`) are found from the start of the file alone: an image could
 contain bytes that look like a record.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry
-from aiperf.outside.examples import FOOTER_BYTES, HEADER, features_of, fields, only, varint
+from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only, varint
 
 
 @dataclass(frozen=True, slots=True)

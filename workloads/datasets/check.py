@@ -17,8 +17,8 @@ from aiperf.config.dataset_manifest import (
 )
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError
-from aiperf.outside.folders import files_below
-from aiperf.outside.reading import shortened as shortened_text
+from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.reading import shortened as shortened_text
 from workloads.datasets.content import About, Contents, FileContent, write_description
 from workloads.datasets.examine import Findings, examine_folder, examine_shards, shortened
 from workloads.datasets.naming import SHARD_PATTERN, sha256_of

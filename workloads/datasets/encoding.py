@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 from PIL import Image
 
-from aiperf.outside.images import decode_image
+from aiperf.untrusted.images import decode_image
 
 JPEG_QUALITY = 100
 """Quality of re-encoded images, of 100."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
-from aiperf.outside.images import decode_image
-from aiperf.outside.reading import reason_of
+from aiperf.untrusted.images import decode_image
+from aiperf.untrusted.reading import reason_of
 from workloads.datasets.content import FileContent
 from workloads.datasets.encoding import is_jpeg
 from workloads.datasets.naming import sha256_of

@@ -16,7 +16,7 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 from aiperf.config.dataset_manifest import INDEX_LIMITS, SPLITS, DatasetManifest, FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
-from aiperf.outside.reading import read_outside
+from aiperf.untrusted.reading import read_outside
 from workloads.datasets.content import About, FileContent, write_description
 from workloads.datasets.encoding import as_rgb_jpeg
 from workloads.datasets.naming import shard_name

@@ -1,6 +1,6 @@
 """Writing and reading shards of TFRecords, without TensorFlow.
 
-The format is that of `aiperf.outside.examples`; its checksums are CRC-32C, rotated and shifted
+The format is that of `aiperf.untrusted.examples`; its checksums are CRC-32C, rotated and shifted
 (tensorflow/core/lib/hash/crc32c.h).
 """
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
-from aiperf.outside.reading import reason_of, shortened
-from aiperf.outside.tar import tar_members
+from aiperf.untrusted.reading import reason_of, shortened
+from aiperf.untrusted.tar import tar_members
 from workloads.datasets.devkit.synsets import validation_synsets
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif"})

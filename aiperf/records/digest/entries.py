@@ -16,9 +16,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from aiperf.errors import DigestDamagedError
-from aiperf.outside.reading import shortened
 from aiperf.records.chain import hash_of
 from aiperf.records.decoding.ranges import OF_FIELD
+from aiperf.untrusted.reading import shortened
 
 _STRICT = ConfigDict(extra="forbid")
 

@@ -11,7 +11,7 @@ from aiperf.errors import DigestDamagedError
 from aiperf.records.chain import first_link
 from aiperf.records.cursor import Cursor
 from aiperf.records.digest.entries import Entry, Opened, decode_entry, next_hash
-from aiperf.records.digest.places import SEGMENT_ENTRIES, cursor_at
+from aiperf.records.digest.positions import SEGMENT_ENTRIES, cursor_at
 from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.patience import with_patience
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 
 from aiperf.errors import StorageError
 from aiperf.records.digest.entries import Entry, Opened, encode_entry
-from aiperf.records.digest.places import SEGMENT_ENTRIES
+from aiperf.records.digest.positions import SEGMENT_ENTRIES
 from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.appended import AppendedFile
-from aiperf.storage.in_order import InOrder, MakeOrdered, Ordered
 from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.storage_thread import InOrder, MakeOrdered, Ordered
 
 log = logging.getLogger(__name__)
 

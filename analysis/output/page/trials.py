@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.cli.units import si
 from analysis.output.page.lineage import morph_words
-from analysis.output.page.words import TRIAL_STATES, known
+from analysis.output.page.vocabulary import TRIAL_STATES, known
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 

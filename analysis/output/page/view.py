@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from aiperf.cli.units import interval
 from analysis.output.figures.style import INK
-from analysis.output.page import words
+from analysis.output.page import vocabulary as words
 from analysis.output.page.embed import charts_json, library
 from analysis.output.page.hybrid.charts import hybrid_charts
 from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows

@@ -21,8 +21,8 @@ from aiperf.records.damage import Damage
 from aiperf.records.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
-from aiperf.run_directory.evidence import hash_rows, read_rows
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import RunView, placed_epochs

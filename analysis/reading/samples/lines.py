@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from aiperf.clock import parse_utc
-from aiperf.outside.reading import shortened
-from aiperf.run_directory.seals import is_broken, is_sealed
+from aiperf.run_directory.checksums import is_broken, is_sealed
+from aiperf.untrusted.reading import shortened
 from analysis.reading.samples.columns import (
     MJ_PER_J,
     PLAIN,

@@ -1,4 +1,4 @@
-"""The pace of the work: what a trial trains, and stretches that are too short to look at alone."""
+"""The pace of the work: what a trial trains, and intervals that are too short to look at alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from aiperf.records.bodies import TrialStarted, WorkloadStarted
 from aiperf.rules.work import cumulative
-from analysis.report.rates.stretches import Pieces, Stretch, Stretches
+from analysis.report.rates.work_intervals import WorkInterval, WorkIntervalColumns, WorkIntervals
 
 TOGETHER_MS = 10_000
 """Shorter epochs are looked at together: the agent notes a short epoch's end late by as much."""
@@ -29,9 +29,9 @@ Kind = tuple[object, ...]
 
 
 def paces(
-    work: Stretches, kind_of: Callable[[int, int], Kind | None], least_ms: int, fewest: int
+    work: WorkIntervals, kind_of: Callable[[int, int], Kind | None], least_ms: int, fewest: int
 ) -> Iterator[tuple[Kind, dict[int, list[float]]]]:
-    """Images per second of the longer stretches of each replica, by kind.
+    """Images per second of the longer intervals of each replica, by kind.
 
     `kind_of` a trial and its replica; `fewest` replicas of a kind. The first epoch of a training
     compiles, and is left out.
@@ -54,19 +54,19 @@ def paces(
             yield kind, found
 
 
-def are_slower(every: Pieces, rows: slice, most: float, late_ms: int) -> bool:
-    """True if no stretch of a trial is near a rate, and none is so short that others are joined.
+def are_slower(every: WorkIntervalColumns, rows: slice, most: float, late_ms: int) -> bool:
+    """True if no interval of a trial is near a rate, and none is so short that others are joined.
 
-    A stretch may be longer by `late_ms`.
+    An interval may be longer by `late_ms`.
     """
     durations = every.durations_ms[rows]
     ops = every.operations[rows].astype(np.float64) * 1000 / (durations + late_ms)
     return bool((durations >= TOGETHER_MS).all() and ops.max() < NEARLY * most)
 
 
-def together(found: Iterable[Stretch]) -> list[Stretch]:
-    """The stretches of one trial, put together until each lasts at least 10 s."""
-    pieces: list[Stretch] = []
+def together(found: Iterable[WorkInterval]) -> list[WorkInterval]:
+    """The intervals of one trial, put together until each lasts at least 10 s."""
+    pieces: list[WorkInterval] = []
     for piece in found:
         if pieces and min(pieces[-1].duration_ms, piece.duration_ms) < TOGETHER_MS:
             pieces[-1] = _joined(pieces[-1], piece)
@@ -75,8 +75,8 @@ def together(found: Iterable[Stretch]) -> list[Stretch]:
     return pieces
 
 
-def _joined(one: Stretch, other: Stretch) -> Stretch:
-    return Stretch(
+def _joined(one: WorkInterval, other: WorkInterval) -> WorkInterval:
+    return WorkInterval(
         one.replica, one.trial, one.first_epoch, one.begin_ms, max(one.end_ms, other.end_ms),
         one.images + other.images, one.operations + other.operations,
     )  # fmt: skip

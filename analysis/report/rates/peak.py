@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aiperf.rules.score import TrialWork
 from aiperf.rules.work import NEVER, Exact, Numbers, WorkColumns, cumulative, key_of
 from analysis.reading.run_data import RunData
-from analysis.report.rates.stretches import Stretches
+from analysis.report.rates.work_intervals import WorkIntervals
 
 INTERVALS = 10
 
@@ -114,11 +114,11 @@ def _totals(work: WorkColumns, ends: Numbers) -> tuple[Exact, Exact]:
     return trained[ends] - trained[begins], evaluated[ends] - evaluated[begins]
 
 
-def peak_ops(data: RunData, work: Stretches) -> float | None:
+def peak_ops(data: RunData, work: WorkIntervals) -> float | None:
     """Operations per second of a run in its best window of ten median intervals; None without work.
 
     In an interval a trial works at a constant rate. The rates of all trials add up. `work`: the
-    stretches of every trial. The whole of the work is a window, too: no peak is below its mean.
+    intervals of every trial. The whole of the work is a window, too: no peak is below its mean.
     """
     curves = _curves(data, work)
     if not curves.again.any():
@@ -136,8 +136,8 @@ def peak_ops(data: RunData, work: Stretches) -> float | None:
     return max(whole, float(gains.max() * 1000 / window_ms))
 
 
-def _curves(data: RunData, work: Stretches) -> Curves:
-    """The curves of all trials with stretches that have two points."""
+def _curves(data: RunData, work: WorkIntervals) -> Curves:
+    """The curves of all trials with intervals that have two points."""
     begins_ms = np.full(len(data.work), NEVER, np.int64)
     places = np.searchsorted(np.array(data.work.trials, np.int64), np.array(list(work), np.int64))
     begins_ms[places] = work.first_begins_ms()

@@ -23,7 +23,7 @@ from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
 from analysis.report.devices import Machine, devices_of, machines, replicas_of_node
 from analysis.report.rates.pace import trained_of
-from analysis.report.rates.stretches import Stretch, stretches
+from analysis.report.rates.work_intervals import WorkInterval, work_intervals
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 
 MOST_PROBLEMS = 100
@@ -148,14 +148,14 @@ class Shares:
         return ReplicaPeaks(ceiling, peaks.times(own), own)
 
     def _trials(self) -> Iterable[TrialCeilingPart]:
-        for number, own in stretches(self._data).items():
+        for number, own in work_intervals(self._data).items():
             part = self._trial(number, own)
             if part is not None:
                 yield part
 
-    def _trial(self, number: int, own: list[Stretch]) -> TrialCeilingPart | None:
+    def _trial(self, number: int, own: list[WorkInterval]) -> TrialCeilingPart | None:
         begun = self._data.ledger.trials[number].begun
-        assert begun is not None  # it has stretches
+        assert begun is not None  # it has intervals
         found, layers = self.peaks_of(begun.replica, begun.precision), self._layers(number, begun)
         seconds = (max(piece.end_ms for piece in own) - own[0].begin_ms) / 1000
         batch = self._batch(begun)

@@ -17,7 +17,7 @@ import numpy as np
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 from analysis.report.rates.peak import peak_of_trial
-from analysis.report.rates.stretches import Stretch, Stretches, sustained_ops
+from analysis.report.rates.work_intervals import WorkInterval, WorkIntervals, sustained_ops
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.models import Model, Reading, models_of, valid_share
 from analysis.report.science.price import cost, joules_until
@@ -38,13 +38,13 @@ class Surroundings:
     """What other parts of the report have found."""
 
     trials: dict[int, TrialPart]
-    work: Stretches
+    work: WorkIntervals
     shares: dict[int, float]
     """Share of the ceiling by trial."""
 
 
 def workload_parts(
-    data: RunData, trials: Iterable[TrialPart], work: Stretches, roofline: RooflinePart
+    data: RunData, trials: Iterable[TrialPart], work: WorkIntervals, roofline: RooflinePart
 ) -> tuple[WorkloadPart, ...]:
     """The workloads in the order of the configuration, those without any model included."""
     found = Surroundings(
@@ -179,7 +179,7 @@ def _rates(
     own = {trial.id: found.work[trial.id] for trial in trials if trial.id in found.work}
     every = found.work.every
     pieces = every.only(np.isin(every.trials, [*own]))
-    peaks = [peak_of_trial(data.work[number], stretch[0].begin_ms) for number, stretch in own.items()]
+    peaks = [peak_of_trial(data.work[number], interval[0].begin_ms) for number, interval in own.items()]
     span_s = pieces.span_ms / 1000
     ops = sum(trial.operations for trial in trials) / seconds if seconds > 0 else None
     return {
@@ -192,7 +192,7 @@ def _rates(
     }
 
 
-def _share(own: dict[int, list[Stretch]], shares: dict[int, float]) -> float | None:
+def _share(own: dict[int, list[WorkInterval]], shares: dict[int, float]) -> float | None:
     """The shares of the trials, weighted by their times; None if one is not known."""
     if not own or not own.keys() <= shares.keys():
         return None

@@ -29,16 +29,16 @@ from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
 from aiperf.records.digest.compiled import over
 from aiperf.records.digest.entries import Began, Entry, Opened, encode_entry, next_hash
-from aiperf.records.digest.places import cursor_at
+from aiperf.records.digest.positions import cursor_at
 from aiperf.records.digest.writer import DigestWriter
 from aiperf.records.record import Record, encode_record
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.architectures import ArchitectureStore
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import sealed
 from aiperf.source_code import source_hash
 from benchmarks.scale.made.plan import MAX_EPOCHS, PRECISION, Search, Slot, Trial, schedule
 

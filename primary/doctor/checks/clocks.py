@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from primary.doctor.evidence import Answer, Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Answer, Evidence
 
 WARNING_MS = 1000
 

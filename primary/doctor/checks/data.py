@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiperf.examination import Examination
 from primary import preflight
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, replicas_in_words, together
+from primary.doctor.node_answers import Evidence
 
 _SAMPLED = "images are not those of the data set"
 """In the words of `replica.trainer.data.sample`."""

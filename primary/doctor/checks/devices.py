@@ -6,8 +6,8 @@ from collections import Counter
 
 from aiperf.examination import Examination, FrameworkFacts
 from aiperf.frameworks.installed import GPU_EXTRAS, TITLES
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Evidence
 
 _WHERE = "in the folder of AIPerf's sources"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination
 from primary import preflight
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Evidence
 
 WEIGHT_BYTES = 4
 COPIES_IN_PROGRESS = 5

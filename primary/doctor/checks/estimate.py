@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.examination import NO_PROBE, Examination, ProbeFacts
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, replicas_in_words, together
+from primary.doctor.node_answers import Evidence
 
 FORWARD_SHARE = 1 / 3
 """Of a training step: an evaluation goes forward only, and backward costs about twice as much."""

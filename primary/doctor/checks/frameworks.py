@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiperf.examination import Examination
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Evidence
 
 
 def check_frameworks(evidence: Evidence) -> list[Finding]:

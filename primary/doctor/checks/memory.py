@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination, MemoryFacts
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Evidence
 
 
 def check_memory(evidence: Evidence) -> list[Finding]:

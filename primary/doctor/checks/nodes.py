@@ -8,8 +8,8 @@ from aiperf import __version__
 from aiperf.cli.units import GIB
 from aiperf.config.placement import nodes_of
 from aiperf.examination import Examination
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, together
+from primary.doctor.node_answers import Evidence
 
 _SOFTWARE = "--set environment.python=PYTHON (the one that has AIPerf), or environment.activate"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, replicas_in_words
+from primary.doctor.node_answers import Evidence
 from primary.nodes.placement import PlacementCheck
 
 

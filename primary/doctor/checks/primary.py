@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from primary import preflight
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding
+from primary.doctor.node_answers import Evidence
 
 _SETTINGS = "aiperf config show (with the same options)"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiperf.examination import Examination
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding, Said, Status, together
+from primary.doctor.node_answers import Evidence
 
 _HOROVOD = "make horovod (in the folder of AIPerf's sources, on the node); or --set replica.ranks=1"
 _NEEDED = {"horovodrun": "gloo", "mpirun": "mpi"}

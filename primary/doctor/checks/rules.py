@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiperf.rules.table import RESNET50_OPERATIONS, RULES, RunFacts, check
-from primary.doctor.evidence import Evidence
 from primary.doctor.findings import Finding
+from primary.doctor.node_answers import Evidence
 
 REMEDIES = {
     "dataset": "--dataset imagenet --data-dir DIR",

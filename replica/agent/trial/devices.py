@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from aiperf.machine.accelerators import why_unseen
+from aiperf.machine.accelerators import invisible_reason
 from aiperf.processes import python_module
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.settings import die_with_parent
@@ -20,7 +20,7 @@ from replica.trainer.settings import die_with_parent
 log = logging.getLogger(__name__)
 
 
-async def why_unseen_by_framework(framework: str, environment: Mapping[str, str]) -> str | None:
+async def invisible_to_framework_reason(framework: str, environment: Mapping[str, str]) -> str | None:
     """The reason why the framework would train on the CPU next to idle GPUs, or None.
 
     A look that fails says nothing: the first trial then reports what is wrong.
@@ -43,7 +43,7 @@ def main() -> int:
     die_with_parent()
     printed, sys.stdout = sys.stdout, sys.stderr  # frameworks may print while they are loaded
     framework = FRAMEWORKS.load(sys.argv[1])()
-    print(why_unseen(framework.name(), framework.accelerators()) or "", file=printed)
+    print(invisible_reason(framework.name(), framework.accelerators()) or "", file=printed)
     return 0
 
 

@@ -15,7 +15,7 @@ from aiperf.clock import wait_awake
 from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
 from aiperf.files import move
-from aiperf.machine.memory import die_first
+from aiperf.machine.memory import prefer_oom_kill
 from aiperf.processes import (
     MemoryKills,
     describe_exit,
@@ -38,7 +38,7 @@ from aiperf.wire.messages import (
 from replica.agent.trial.hybrid import check_groups, servers_of
 from replica.agent.trial.rank_socket import RankSocket
 from replica.agent.trial.trainer import Trainer
-from replica.trainer.collectives.place import meeting_point
+from replica.trainer.collectives.rank import meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
@@ -132,7 +132,7 @@ class TrainerProcess(Trainer):
         except (OSError, ValueError) as error:
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
-        die_first(process.pid)
+        prefer_oom_kill(process.pid)
         return cls(process, socket, log, several=setup.ranks + setup.servers > 1)
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.frameworks.lean import import_lean
+from aiperf.frameworks.training_imports import import_lean
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.network.operations import AIPERF_1, NetworkCount, RuleSet, count

@@ -14,7 +14,7 @@ from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import number, si
 from aiperf.network.operations import RULE_SET, LayerCount, NetworkCount, Operations
 from aiperf.network.roofline import Peaks, bound_of, roofline_rate
-from aiperf.outside.text import for_cell
+from aiperf.untrusted.text import for_cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
-from aiperf.frameworks.lean import import_lean
+from aiperf.frameworks.training_imports import import_lean
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from replica.measure.micro.measure import FULL, QUICK

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.units import percent, si
-from aiperf.outside.text import for_cell
+from aiperf.untrusted.text import for_cell
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError
-from aiperf.machine.memory import die_first
+from aiperf.machine.memory import prefer_oom_kill
 from aiperf.network.operations import count
 from replica.measure.profile.counters import Counters, CpuCounters, gpu_reason
 from replica.measure.profile.executed import COUNTS, choose_count
@@ -209,7 +209,7 @@ def _profiled(settings: ProfileSettings) -> dict[str, Any]:
 
 def main() -> int:
     """Profile as the first argument says; on failure give 1, with a message on standard error."""
-    die_first(os.getpid())
+    prefer_oom_kill(os.getpid())
     settings = ProfileSettings.model_validate_json(sys.argv[1])
     try:
         result = _profiled(settings)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import count
 from replica.search.demo.objectives import evaluate
-from replica.search.lanes import ALL
 from replica.search.observations import Observation, Observations
+from replica.search.partitions import ALL
 from replica.search.strategies import STRATEGIES
 from search_space.limits import Limits, growth_limits
 from search_space.resnet import resnet

@@ -13,7 +13,7 @@ from math import cos, exp, log, pi
 
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from aiperf.seeds import fold_seed
-from replica.search.lanes import ALL
+from replica.search.partitions import ALL
 from replica.search.tuners import TUNERS
 from replica.search.tuners.contract import Result, Tried
 

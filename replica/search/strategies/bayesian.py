@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.distance import Columns, DistanceTable
-from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
 from replica.search.outlines.outline import Known, whole
-from replica.search.strategies.contract import Proposal, lane_key
+from replica.search.partitions import ALL, Partition
+from replica.search.strategies.contract import Proposal, partition_key
 from replica.search.surrogate import BEST, LocalSurrogate, Surrogate
 from search_space.limits import Limits
 from search_space.morphisms import MAX_MORPHS, Morph
@@ -52,7 +52,7 @@ class BayesianStrategy:
     It remembers nothing but distances. Beyond `exact` observations the process is a local one.
     """
 
-    lanes = True
+    partitions = True
     learns = True
 
     def __init__(self, initial: Architecture, limits: Limits, exact: int = EXACT) -> None:
@@ -62,7 +62,7 @@ class BayesianStrategy:
         self._columns = Columns(self._table)
         self._exact = exact
 
-    def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
+    def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
         """The next architecture to train.
 
         Raises TrialFailedError ("search") if none can be found.
@@ -72,7 +72,7 @@ class BayesianStrategy:
         self._table.trim()
         # The matrices are small: more threads would only take cores from the trainings.
         with threadpool_limits(1):
-            search = _Annealing(self._surrogate(observations), self._limits, known, rng, lane)
+            search = _Annealing(self._surrogate(observations), self._limits, known, rng, partition)
             return search.run([whole(parent) for parent in parents])
 
     def _parents(self, observations: Observations) -> list[Known]:
@@ -112,7 +112,7 @@ class _Annealing:
     limits: Limits
     known: frozenset[str]
     rng: random.Random
-    lane: Lane
+    partition: Partition
     heap: list[_Branch] = field(default_factory=list)
     best: _Branch | None = None
     made: int = 0
@@ -138,8 +138,10 @@ class _Annealing:
             return
         for child in self._branches(children):
             bound = -child.rank[0]
-            # Children of other lanes are not proposed but may be expanded: better ones may follow.
-            if self.lane.holds(lane_key(child.architecture)) and (self.best is None or child.rank < self.best.rank):
+            # Children of other partitions are not proposed but expanded: better ones may follow.
+            if self.partition.holds(partition_key(child.architecture)) and (
+                self.best is None or child.rank < self.best.rank
+            ):
                 self.best = child
             highest = -self.best.rank[0] if self.best else bound
             # Metropolis rule: a worse child may be expanded, too, to leave a local optimum.

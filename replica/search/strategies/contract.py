@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aiperf.network.architecture import Architecture
-from replica.search.lanes import Lane
 from replica.search.observations import Observations
+from replica.search.partitions import Partition
 from search_space.limits import Limits
 from search_space.morphisms import Morph
 
@@ -26,13 +26,13 @@ class Proposal:
 class SearchStrategy(Protocol):
     """Proposes architectures. It may cache, but a proposal depends on the arguments alone."""
 
-    lanes: bool
-    """False: it may propose an architecture of any lane."""
+    partitions: bool
+    """False: it may propose an architecture of any partition."""
     learns: bool
     """False: what was found since makes its next proposal no better."""
 
-    def propose(self, observations: Observations, rng: random.Random, lane: Lane) -> Proposal:
-        """The next architecture to train: new, within the limits, and in the lane if it has any.
+    def propose(self, observations: Observations, rng: random.Random, partition: Partition) -> Proposal:
+        """The next architecture to train: new, within the limits, in the partition if it has any.
 
         New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
         hash of the initial architecture or of a completed one, and `morphs`, at most
@@ -45,6 +45,6 @@ StrategyFactory = Callable[[Architecture, Limits], SearchStrategy]
 """Makes the strategy of a search from an initial architecture within limits."""
 
 
-def lane_key(architecture: Architecture) -> int:
-    """The key of an architecture for `Lane.holds`."""
+def partition_key(architecture: Architecture) -> int:
+    """The key of an architecture for `Partition.holds`."""
     return int(architecture.hash, 16)

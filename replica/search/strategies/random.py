@@ -6,10 +6,10 @@ import random
 
 from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture
-from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observations
 from replica.search.outlines.outline import whole
-from replica.search.strategies.contract import Proposal, lane_key
+from replica.search.partitions import ALL, Partition
+from replica.search.strategies.contract import Proposal, partition_key
 from search_space.limits import Limits
 from search_space.sampling import random_morph
 
@@ -20,14 +20,14 @@ MAX_DRAWS = 1600
 class RandomStrategy:
     """One random morph of a random completed architecture."""
 
-    lanes = True
+    partitions = True
     learns = True
 
     def __init__(self, initial: Architecture, limits: Limits) -> None:
         self._initial = initial
         self._limits = limits
 
-    def propose(self, observations: Observations, rng: random.Random, lane: Lane = ALL) -> Proposal:
+    def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
         """The next architecture to train.
 
         Raises TrialFailedError ("search") if none can be found.
@@ -37,6 +37,6 @@ class RandomStrategy:
             parent = whole(rng.choice(pool).architecture if pool else rng.choice([self._initial]))
             morph, child = random_morph(parent, rng)
             known = child.hash == self._initial.hash or observations.has(child.hash)
-            if not known and lane.holds(lane_key(child)) and self._limits.refusal(child) is None:
+            if not known and partition.holds(partition_key(child)) and self._limits.refusal(child) is None:
                 return Proposal(child, parent.hash, (morph,))
         raise TrialFailedError("search", "no new architecture within the limits was found")

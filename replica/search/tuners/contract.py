@@ -9,7 +9,7 @@ from typing import Protocol
 
 from aiperf.config.space import Hyperparameters, Space
 from aiperf.rules.schedule import draws_at_random
-from replica.search.lanes import Lane
+from replica.search.partitions import Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tried:
 class Tuner(Protocol):
     """Suggests hyperparameters as a pure function of its arguments; accuracy is to be maximised."""
 
-    def __call__(self, space: Space, tried: Tried, seed: int, lane: Lane = ..., /) -> Hyperparameters:
+    def __call__(self, space: Space, tried: Tried, seed: int, partition: Partition = ..., /) -> Hyperparameters:
         """A value for every parameter of the space.
 
         As long as the space has such a suggestion, it is not one of `tried.pending`, `tried.fits`

@@ -16,27 +16,28 @@ from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, rand, space_eval
 from hyperopt.base import Domain
 
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
-from replica.search.lanes import Lane
+from replica.search.partitions import Partition
+from replica.search.tuners.choice import SUGGESTIONS, first_free
 from replica.search.tuners.contract import Result, Tried
-from replica.search.tuners.evidence import evidence, mean_accuracy
-from replica.search.tuners.places import SUGGESTIONS, first_free
+from replica.search.tuners.samples import evidence, mean_accuracy
 
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
 
 REPEATS = 12
-"""Repeated suggestions in a row after which one is drawn at random, to find one for each lane."""
+"""Repeated suggestions in a row after which one is drawn at random: each partition finds one."""
 
 Algorithm = Callable[[list[int], Domain, Trials, int], Any]
 """An algorithm of hyperopt: new ids, domain, trials so far and a seed give new trials."""
 
 
-def draw(space: Space, tried: Tried, seed: int, lane: Lane, algorithm: Algorithm) -> Hyperparameters:
-    """The first free suggestion at a place of the lane that fits; else one at another place.
+def draw(space: Space, tried: Tried, seed: int, partition: Partition, algorithm: Algorithm) -> Hyperparameters:
+    """The first free suggestion at a place of the partition that fits; else one at another place.
 
-    The places are those of one sequence, the same for all lanes: every suggestion is tried with the
-    mean accuracy before the next one is drawn (constant liar). If none fits, the first one drawn.
+    The places are those of one sequence, the same for all partitions: every suggestion is tried
+    with the mean accuracy before the next one is drawn (constant liar). If none fits, the first
+    one drawn.
     """
-    return first_free(tried, lane, _distinct(space, tried, seed, algorithm))
+    return first_free(tried, partition, _distinct(space, tried, seed, algorithm))
 
 
 def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> Iterator[Hyperparameters]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hyperopt import rand
 
 from aiperf.config.space import Hyperparameters, Space
-from replica.search.lanes import ALL, Lane
+from replica.search.partitions import ALL, Partition
 from replica.search.tuners.contract import Tried
 from replica.search.tuners.drawing import draw
 
 
-def suggest(space: Space, tried: Tried, seed: int, lane: Lane = ALL) -> Hyperparameters:
+def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
     """Hyperparameters drawn from their distributions, whatever the results."""
-    return draw(space, tried, seed, lane, rand.suggest)
+    return draw(space, tried, seed, partition, rand.suggest)

@@ -7,14 +7,14 @@ from functools import partial
 from hyperopt import rand, tpe
 
 from aiperf.config.space import Hyperparameters, Space
-from replica.search.lanes import ALL, Lane
+from replica.search.partitions import ALL, Partition
 from replica.search.tuners.contract import Tried
 from replica.search.tuners.drawing import draw
-from replica.search.tuners.evidence import good_share
+from replica.search.tuners.samples import good_share
 
 
-def suggest(space: Space, tried: Tried, seed: int, lane: Lane = ALL) -> Hyperparameters:
+def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
     """The next hyperparameters to try, learned from the results of the run (`evidence`)."""
-    # The suggestions of other lanes are not evidence enough to end the draws at random.
+    # The suggestions of other partitions are not evidence enough to end the draws at random.
     algorithm = rand.suggest if tried.begins else partial(tpe.suggest, n_startup_jobs=0, gamma=good_share(tried))
-    return draw(space, tried, seed, lane, algorithm)
+    return draw(space, tried, seed, partition, algorithm)

@@ -10,14 +10,14 @@ import random
 from collections.abc import Callable, Iterator
 
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
-from replica.search.lanes import ALL, Lane
+from replica.search.partitions import ALL, Partition
+from replica.search.tuners.choice import SUGGESTIONS, first_free
 from replica.search.tuners.contract import Tried
-from replica.search.tuners.places import SUGGESTIONS, first_free
 
 
-def suggest(space: Space, tried: Tried, seed: int, lane: Lane = ALL) -> Hyperparameters:
+def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
     """Hyperparameters drawn from their distributions, whatever the results."""
-    return first_free(tried, lane, _distinct(space, random.Random(seed)))
+    return first_free(tried, partition, _distinct(space, random.Random(seed)))
 
 
 def _distinct(space: Space, rng: random.Random) -> Iterator[Hyperparameters]:

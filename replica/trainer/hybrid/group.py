@@ -15,7 +15,7 @@ from replica.trainer.framework import Framework
 from replica.trainer.hybrid.exchange import Exchange
 from replica.trainer.hybrid.layout import Layout
 from replica.trainer.servers.client import end_ranks
-from replica.trainer.servers.post import MpiPost, wait_for
+from replica.trainer.servers.mailbox import MpiPost, wait_for
 from replica.trainer.servers.protocol import Tag
 from replica.trainer.settings import RankSettings
 
@@ -41,13 +41,13 @@ class GroupCollective:
         """The exchange with the servers, once the training has begun."""
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """True on rank 0 of all: it alone talks to the agent, and writes files."""
         return self.post.rank == 0
 
-    def hand_down(self, data: bytes) -> bytes:
+    def broadcast_bytes(self, data: bytes) -> bytes:
         """Give every rank of every group the bytes that rank 0 of all passed."""
-        if self.leads:
+        if self.is_leader:
             for root in self.layout.roots[1:]:
                 self.post.send_text(data, root, Tag.BEGIN)
         elif self.rank == 0:
@@ -56,9 +56,9 @@ class GroupCollective:
 
     def gather(self, texts: tuple[str, ...]) -> tuple[str, ...]:
         """The texts of all groups, by group, on rank 0 of all; on others those of the own group."""
-        if self.rank == 0 and not self.leads:
+        if self.rank == 0 and not self.is_leader:
             self.post.send_text(_TEXTS.dump_json(texts), 0, Tag.GATHERED)
-        elif self.leads:
+        elif self.is_leader:
             for root in self.layout.roots[1:]:
                 texts += _TEXTS.validate_json(self.post.take_text(wait_for(self.post, root, Tag.GATHERED)))
         return texts
@@ -85,7 +85,7 @@ class GroupCollective:
         MPI waits for all ranks without a pause: groups that are early must not do that yet.
         """
         self._inner.close()
-        if self.leads:
+        if self.is_leader:
             end_ranks(self.post, range(1, self.layout.ranks))
         else:
             self.post.take_text(wait_for(self.post, 0, Tag.END))
@@ -106,9 +106,9 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
     return GroupCollective(post, layout, framework.open_collective(layout.size, part))
 
 
-def leads(collective: Collective) -> bool:
+def is_leader(collective: Collective) -> bool:
     """True on the rank that talks to the agent, and writes files: rank 0 of all groups."""
-    return collective.leads if isinstance(collective, GroupCollective) else collective.rank == 0
+    return collective.is_leader if isinstance(collective, GroupCollective) else collective.rank == 0
 
 
 def groups_of(collective: Collective) -> int:
@@ -116,9 +116,9 @@ def groups_of(collective: Collective) -> int:
     return collective.layout.groups if isinstance(collective, GroupCollective) else 1
 
 
-def hand_down(collective: Collective, data: bytes) -> bytes:
+def broadcast_bytes(collective: Collective, data: bytes) -> bytes:
     """Give every rank, of all groups, what the rank that leads has passed."""
-    return collective.hand_down(data) if isinstance(collective, GroupCollective) else collective.broadcast(data)
+    return collective.broadcast_bytes(data) if isinstance(collective, GroupCollective) else collective.broadcast(data)
 
 
 def of_all_groups(collective: Collective, texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoints
 from replica.trainer.framework import CompiledSteps
-from replica.trainer.hybrid.board import Board
+from replica.trainer.hybrid.exchange_log import Board
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.hybrid.kept import HybridState
+from replica.trainer.hybrid.state import HybridState
 from replica.trainer.hybrid.training import GroupTraining, Trained
-from replica.trainer.model.kept import BestWeights
-from replica.trainer.servers.post import PAUSE_S
+from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.servers.mailbox import PAUSE_S
 from replica.trainer.servers.protocol import Sharding
 from replica.trainer.training import TrainingInputs
 

@@ -14,10 +14,10 @@ from aiperf.facts import ExchangeFacts, ProgressFacts
 from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.framework import CompiledSteps
-from replica.trainer.hybrid.board import Exchanged
 from replica.trainer.hybrid.exchange import Exchange, Terms
+from replica.trainer.hybrid.exchange_log import Exchanged
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.model.kept import BestWeights
+from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.model.state import assign, copied
 from replica.trainer.servers.client import Servers, ServerState
 from replica.trainer.servers.protocol import Tag
@@ -75,15 +75,15 @@ class GroupTraining(Training):
         Every group has its first values before group 0 begins: staleness counts all that follows.
         """
         statistics = self._trained.network.non_trainable_weights
-        if self._group.leads:
+        if self._group.is_leader:
             assert self._servers is not None
             values = [copied(variable) for variable in self._trained.variables]
             self._servers.set_up(self._recipe, values, restored)
         if self._group.group == 0:
             self._pull()  # before another group can update
-        done = int.from_bytes(self._group.hand_down(epochs.to_bytes(8, "little")), "little")
-        sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.leads else b""
-        received, start = self._group.hand_down(sent), 0
+        done = int.from_bytes(self._group.broadcast_bytes(epochs.to_bytes(8, "little")), "little")
+        sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.is_leader else b""
+        received, start = self._group.broadcast_bytes(sent), 0
         for weight in statistics:
             own = copied(weight)
             weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))

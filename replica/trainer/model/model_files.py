@@ -15,7 +15,7 @@ import psutil
 
 from aiperf.errors import UsageError
 from aiperf.network.json_files import read_architecture
-from aiperf.outside.reading import MIB, Limits, parse_outside, reason_of
+from aiperf.untrusted.reading import MIB, Limits, parse_outside, reason_of
 from replica.trainer.model.builder import build_model
 
 KERAS_SUFFIX = ".keras"

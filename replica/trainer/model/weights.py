@@ -12,7 +12,7 @@ from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.files import write_file
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
-from aiperf.outside.reading import reason_of
+from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import InheritedWeights
 from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data

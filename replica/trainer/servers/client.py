@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replica.trainer.servers.post import Post, wait_for
+from replica.trainer.servers.mailbox import Mailbox, wait_for
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
     Served,
@@ -50,7 +50,7 @@ class Answer:
 class Servers:
     """All parameter servers, as one root sees them."""
 
-    def __init__(self, post: Post, ranks: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, post: Mailbox, ranks: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post
         self._ranks = tuple(ranks)
         self._sharding = Sharding(tuple(shapes), len(self._ranks))
@@ -133,7 +133,7 @@ class Servers:
             self._post.send_text(b"", rank, Tag.STOP)
 
 
-def end_ranks(post: Post, ranks: Sequence[int]) -> None:
+def end_ranks(post: Mailbox, ranks: Sequence[int]) -> None:
     """Let servers and other ranks end; by root 0, after all groups."""
     for rank in ranks:
         post.send_text(b"", rank, Tag.END)

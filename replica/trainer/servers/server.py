@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from aiperf.clock import Clock
+from replica.trainer.servers.mailbox import PAUSE_S, Arrived, Mailbox, MpiPost, wait_for
 from replica.trainer.servers.optimisers.contract import Vector
-from replica.trainer.servers.post import PAUSE_S, Arrived, MpiPost, Post, wait_for
 from replica.trainer.servers.protocol import HEADER_VALUES, Served, Setting, State, Tag, body_of, header_of
 from replica.trainer.servers.shard import VALUES, Shard
 
@@ -19,7 +19,7 @@ LEAD = 0
 class Server:
     """Serves its shard until rank 0 ends it."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Mailbox) -> None:
         self._post = post
         self._clock = post.clock
         self._answers: dict[int, Vector] = {}

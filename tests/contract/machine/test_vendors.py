@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from aiperf.machine.accelerators import find_accelerators, node_accelerators, visible_devices, why_unseen
+from aiperf.machine.accelerators import find_accelerators, invisible_reason, node_accelerators, visible_devices
 from aiperf.machine.vendors import VENDORS, Vendor, vendor_of_node
 from aiperf.machine.vendors.kernel import Kernel
 from aiperf.machine.vendors.nvidia import FIELDS
@@ -109,13 +109,13 @@ def test_a_process_that_is_given_some_sees_these(vendor: Vendor) -> None:
 
 
 def test_all_can_be_hidden_as_the_complaint_says(vendor: Vendor) -> None:
-    complaint = why_unseen("torch 2.9.0, keras 3.15.0", 0, {}) or ""
+    complaint = invisible_reason("torch 2.9.0, keras 3.15.0", 0, {}) or ""
     assert complaint.startswith(f"the driver shows 2 GPUs ({find_accelerators({})[0].name}), torch 2.9.0 sees none")
     remedy = complaint.rpartition("export ")[2]
     hidden = dict(setting.replace("''", "").split("=", 1) for setting in remedy.split())
     assert find_accelerators(hidden) == ()
-    assert why_unseen("torch", 0, hidden) is None
-    assert why_unseen("torch", 2, {}) is None
+    assert invisible_reason("torch", 0, hidden) is None
+    assert invisible_reason("torch", 2, {}) is None
 
 
 def test_samples_have_the_names_and_units_of_dcgm(vendor: Vendor) -> None:

@@ -33,11 +33,11 @@ from aiperf.wire.messages import (
     Started,
     Stop,
 )
-from primary.conduct import Companion
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import RunView
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
+from primary.lifecycle import Companion
 from primary.managers import MANAGERS, Manager
 from primary.native import NativeManager
 from primary.nni.manager import NniManager

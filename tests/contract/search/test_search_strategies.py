@@ -10,11 +10,11 @@ from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError, UsageError
 from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
-from replica.search.lanes import ALL, Lane
 from replica.search.observations import Observation, Observations
 from replica.search.outlines.outline import whole
+from replica.search.partitions import ALL, Partition
 from replica.search.strategies import STRATEGIES
-from replica.search.strategies.contract import Proposal, SearchStrategy, lane_key
+from replica.search.strategies.contract import Proposal, SearchStrategy, partition_key
 from search_space.limits import growth_limits
 from search_space.morph_json import apply_all
 from search_space.resnet import resnet
@@ -106,13 +106,13 @@ def test_eight_replicas_at_the_same_moment_propose_eight_architectures_if_there_
 ) -> None:
     found = set()
     for replica in range(8):
-        lane = Lane.of(replica, 8)
-        # The same seed for all: only their lanes keep them apart.
-        proposal = strategy.propose(history, random.Random(0), lane)
+        partition = Partition.of(replica, 8)
+        # The same seed for all: only their partitions keep them apart.
+        proposal = strategy.propose(history, random.Random(0), partition)
         assert_sound(proposal, history)
-        assert lane.holds(lane_key(proposal.architecture)) or not strategy.lanes
+        assert partition.holds(partition_key(proposal.architecture)) or not strategy.partitions
         found.add(proposal.architecture.hash)
-    assert len(found) == (8 if strategy.lanes else 1)
+    assert len(found) == (8 if strategy.partitions else 1)
 
 
 def test_architectures_that_are_pending_or_failed_are_not_proposed(strategy: SearchStrategy) -> None:

@@ -11,7 +11,7 @@ from aiperf.config.settings import load_config
 from aiperf.config.space import Hyperparameters, Parameter, Space, read_space
 from aiperf.errors import UsageError
 from replica.search.demo.hyperparameters import SPACE
-from replica.search.lanes import ALL, Lane
+from replica.search.partitions import ALL, Partition
 from replica.search.tuners import TUNERS
 from replica.search.tuners.contract import Result, Tried, Tuner
 from search_space.hyperparameters import default_space_file
@@ -92,7 +92,7 @@ def test_sixteen_lanes_that_ask_at_the_same_moment_get_different_suggestions(sug
     for space, enough in ((SPACE, 16), (DIGITS, 12)):
         tried = tried_in(space, suggest, results)
         for seed in range(2):
-            found = {str(suggest(space, tried, seed, Lane(16 + lane, 16))) for lane in range(16)}
+            found = {str(suggest(space, tried, seed, Partition(16 + partition, 16))) for partition in range(16)}
             assert len(found) >= enough
 
 
@@ -121,8 +121,8 @@ def test_batches_that_ran_out_of_memory_are_avoided(suggest: Tuner) -> None:
 def test_a_lane_gives_way_to_what_fits(suggest: Tuner) -> None:
     space: Space = (Parameter("kernel_size", "choice", (3, 5)),)
     tried = Tried(pending=({"kernel_size": 3},))
-    for lane in range(4):
-        assert suggest(space, tried, 1, Lane(lane, 4)) == {"kernel_size": 5}
+    for partition in range(4):
+        assert suggest(space, tried, 1, Partition(partition, 4)) == {"kernel_size": 5}
 
 
 def test_accuracies_that_are_not_numbers_are_ignored(suggest: Tuner) -> None:

@@ -16,7 +16,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, ConvTranspose, Dense, Dropout, Flatten, InputArray, LeakyReLU
 from replica.measure.profile.networks import NETWORK_STEPS
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 VOLUMES = Architecture(
     (
@@ -36,7 +36,7 @@ VOLUMES = Architecture(
 PROGRAM = """
 import json, sys
 from types import SimpleNamespace
-from aiperf.frameworks.lean import import_lean
+from aiperf.frameworks.training_imports import import_lean
 keras = import_lean("keras")
 import numpy as np
 from pathlib import Path

@@ -21,7 +21,7 @@ from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
-from aiperf.run_directory.evidence import read_rows
+from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,

@@ -14,7 +14,7 @@ from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.network.json_files import to_json
-from aiperf.run_directory.evidence import hash_rows, hash_weights, read_rows
+from aiperf.run_directory.step_evidence import hash_rows, hash_weights, read_rows
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.model.weights import epoch_of, load

@@ -22,7 +22,7 @@ from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
 from replica.trainer.model.roi_align import RoiAligned
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 Array = NDArray[np.float32]
 

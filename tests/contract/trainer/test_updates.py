@@ -20,7 +20,7 @@ from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.hybrid.layout import Layout
 from replica.trainer.servers.shard import Recipe
 from replica.trainer.updates import UPDATES, choose_update
-from tests.support.trainings.posts import Office, serving
+from tests.support.trainings.mailboxes import Office, serving
 
 
 class WithAnother(AloneCollective):

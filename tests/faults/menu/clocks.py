@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tests.faults.attacked import Attacked
 from tests.faults.grounds.contract import missing_programs
-from tests.support.places import until_the_end
+from tests.support.folders import until_the_end
 
 LONGEST_STEP_S = 3600
 EPOCHS = 4

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType
 
-from aiperf.outside.text import MESSAGE_BYTES
+from aiperf.untrusted.text import MESSAGE_BYTES
 from tests.hardening.corpus import files, runs, science, texts
 from tests.hardening.corpus.case import Case
 

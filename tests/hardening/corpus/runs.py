@@ -12,8 +12,8 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.results.source import try_result
 from tests.hardening.corpus.case import Case, complaint
 from tests.hardening.readers.test_run_directories import ABSURD, damage, honest_run, look
+from tests.support.folders import until_the_end
 from tests.support.forging import Change, rewrite, unchain
-from tests.support.places import until_the_end
 
 DAMAGED = 760
 

@@ -14,10 +14,10 @@ import pytest
 
 from aiperf.run_directory.ownership import foreign_hands
 from tests.hardening.nobody.conftest import LiveRun, environment_in
+from tests.support.folders import ROOT
 from tests.support.hand_made import SIMULATED, HandMadeRun, aiperf
 from tests.support.outsiders.listeners import local_names
 from tests.support.outsiders.strangers import NOBODY, all_that_comes, as_nobody, need_root
-from tests.support.places import ROOT
 from tests.support.runs import wait_for
 
 

@@ -20,7 +20,7 @@ from primary.managers.contract import EndReason
 from primary.native import NativeManager
 from primary.work.automl import AutomlRounds
 from rehearsal.virtual.processes import VirtualProcess
-from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.lifecycle import conduct_virtually
 from tests.support.virtual.time import InProcessLauncher
 
 

@@ -233,7 +233,7 @@ def test_archives_with_any_damage(tmp_path_factory: pytest.TempPathFactory, data
 
 def test_tar_reads_what_the_standard_library_writes(tmp_path: Path) -> None:
     """In all of its formats, with names that need extended headers."""
-    from aiperf.outside.tar import tar_members
+    from aiperf.untrusted.tar import tar_members
 
     names = ["a", "b" * 99, "c/" * 40 + "d" * 200, "ü" * 60]
     for number, form in enumerate((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)):

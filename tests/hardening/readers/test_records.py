@@ -16,16 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
 from aiperf.network.json_files import from_json
-from aiperf.outside.reading import Limits, json_object, parse_outside, read_outside, shortened
-from aiperf.outside.text import has_control
 from aiperf.records.bodies import EpochCompleted, ProgressMade, RunReleased
 from aiperf.records.cursor import parse_cursor
 from aiperf.records.decoding.ranges import LAST_MS, LONGEST_MS
 from aiperf.records.decoding.scan import Scanner
 from aiperf.records.record import Record, decode_record, encode_record
+from aiperf.run_directory.checksums import is_broken, is_sealed, sealed
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import is_broken, is_sealed, sealed
+from aiperf.untrusted.reading import Limits, json_object, parse_outside, read_outside, shortened
+from aiperf.untrusted.text import has_control
 from analysis.reading.history import select_lines
 from analysis.reading.integrity.lines import check_lines
 from analysis.reading.nodes import read_system

@@ -25,8 +25,8 @@ from aiperf.records.bodies import (
     TrialEnded,
     TrialStarted,
 )
+from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths, open_run
-from aiperf.run_directory.seals import sealed
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.source import try_result
@@ -285,7 +285,7 @@ def test_rows_of_very_many_epochs_are_read_once(honest: Path, tmp_path: Path) ->
     """And not once for each of their epochs."""
     import numpy as np
 
-    from aiperf.run_directory.evidence import MOST_EPOCHS, ROW, read_rows
+    from aiperf.run_directory.step_evidence import MOST_EPOCHS, ROW, read_rows
 
     rows = np.zeros(MOST_EPOCHS // 4, ROW)
     rows["epoch"] = np.arange(len(rows))

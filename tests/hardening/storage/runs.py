@@ -20,8 +20,8 @@ from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
+from tests.support.folders import until_the_end
 from tests.support.hand_made import SIMULATED
-from tests.support.places import until_the_end
 from tests.support.runs import AT_RANDOM
 
 SOURCE = Path(__file__).parent / "shim.c"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT
-from aiperf.storage.words import why_not_written
+from aiperf.storage.error_texts import why_not_written
 from tests.hardening.storage.runs import SETTINGS, Fault, Shimmed
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.needs import need

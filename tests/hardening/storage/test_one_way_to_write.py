@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 ROOMS = ("aiperf", "replica", "primary", "analysis")
 

@@ -17,10 +17,10 @@ from aiperf.records.bodies import PhaseBegan
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
-from aiperf.storage.in_order import InOrder
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PASSING, PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
+from aiperf.storage.storage_thread import InOrder
 from tests.support.hand_made import ManualClock
 from tests.support.runs import wait_for
 

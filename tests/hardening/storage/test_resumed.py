@@ -10,8 +10,8 @@ import pytest
 
 from aiperf.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from tests.hardening.storage.runs import Fault, Shimmed
+from tests.support.folders import GOLDEN
 from tests.support.needs import need
-from tests.support.places import GOLDEN
 
 
 def resume(folder: Path, fault: Fault) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.machine.node import node_cpus
-from aiperf.run_directory.seals import without_seal
+from aiperf.run_directory.checksums import without_seal
 from primary.launchers import ReplicaSpec, make_launcher
 from slurm.local_cluster import LocalCluster
 from tests.support.hand_made import SIMULATED, aiperf

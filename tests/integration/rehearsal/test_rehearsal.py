@@ -23,11 +23,11 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from primary.work.resumable import Interrupted
 from referee.replay import replay
-from rehearsal.conduct import Rehearsal, conduct
+from rehearsal.lifecycle import Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.processes import VirtualProcess
 from tests.faults.rehearsals import rehearse_seed
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
 REPLICAS, DURATION = 4, "20m"
@@ -144,7 +144,7 @@ def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path:
 def test_too_few_open_files_for_its_replicas_are_named_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.conduct.resource.getrlimit", lambda which: (64, 128))
+    monkeypatch.setattr("rehearsal.lifecycle.resource.getrlimit", lambda which: (64, 128))
     assert rehearse(tmp_path / "run") == 3
     assert "needs 258 open files, of 128 allowed" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

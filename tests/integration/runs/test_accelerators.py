@@ -21,7 +21,7 @@ from tests.support.driver import environment_with_driver
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.runs import raw_records
 from tests.support.trainings.requests import request_for
-from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.lifecycle import conduct_virtually
 from tests.support.virtual.time import Machine, VirtualTrainer
 
 REMEDY = "make run GPU=1, or pip install '.[gpu]'"

@@ -24,7 +24,7 @@ from replica.search.choices import Choices, Memory
 from replica.search.knowledge import Knowledge
 from search_space.hyperparameters import default_space_file
 from tests.support.forging import of_trial, rewrite
-from tests.support.virtual.conduct import conduct_virtually, resume_virtually
+from tests.support.virtual.lifecycle import conduct_virtually, resume_virtually
 
 REPLICAS = 3
 SEGMENT = "digest/primary-1/000001.jsonl"

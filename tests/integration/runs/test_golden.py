@@ -25,8 +25,8 @@ from aiperf.wire.messages import Job
 from referee.replay import ROUNDING
 from replica.search.planner import Memory, Planner
 from search_space.morph_json import morph_data
+from tests.support.folders import GOLDEN
 from tests.support.hand_made import aiperf
-from tests.support.places import GOLDEN
 from tests.support.runs import report
 
 PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.json").read_text())

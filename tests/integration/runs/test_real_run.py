@@ -14,8 +14,8 @@ import pytest
 from aiperf.network.json_files import read_architecture
 from replica.measure.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model
+from tests.support.folders import GOLDEN
 from tests.support.images import silent
-from tests.support.places import GOLDEN
 from tests.support.processes import ask
 from tests.support.runs import Watched, agents, raw_records, report, wait_for
 from workloads.datasets.synthesize import Recipe, synthesize

@@ -20,7 +20,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
 from primary.managers.contract import EndReason
-from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.lifecycle import conduct_virtually
 
 REPLICAS = 4
 HOURS = 2

@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.support.browser import DESKTOP, PHONE, open_page, show
 from tests.support.documentation.commands import documents
 from tests.support.documentation.site import Page, build_site
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 WAIT_S = 60
 OUTSIDE = {"docs.ray.io", "github.com", "pradyunsg.me", "www.sphinx-doc.org"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.documentation.commands import Written, commands_in
+from tests.support.folders import DOCS
 from tests.support.hand_made import aiperf
-from tests.support.places import DOCS
 
 ELSEWHERE = frozenset({"doctor", "dashboard", "resume"})
 """Verbs with suites of their own: slow, a server, and after Ctrl-C."""

@@ -20,9 +20,9 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, FileEntry, read_datase
 from aiperf.config.datasets import data_problems
 from aiperf.config.fingerprints import image_entry
 from aiperf.errors import DatasetError
+from tests.support.folders import GOLDEN
 from tests.support.hand_made import aiperf
 from tests.support.images import make_folders, make_shards, silent
-from tests.support.places import GOLDEN
 from workloads.datasets.check import check, describe
 from workloads.datasets.content import About, Contents, FileContent, write_description
 from workloads.datasets.encoding import as_rgb_jpeg, jpeg_components

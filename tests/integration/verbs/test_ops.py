@@ -14,8 +14,8 @@ from aiperf.network.json_files import to_json
 from aiperf.network.operations import count
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
+from tests.support.folders import GOLDEN
 from tests.support.hand_made import HandMadeRun, aiperf
-from tests.support.places import GOLDEN
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 

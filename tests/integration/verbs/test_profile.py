@@ -25,8 +25,8 @@ from replica.measure.profile.network import resized
 from replica.measure.profile.settings import ProfileSettings
 from replica.trainer.frameworks import FRAMEWORKS
 from search_space.resnet import resnet
+from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
-from tests.support.places import ROOT
 from workloads.networks import NETWORKS
 
 

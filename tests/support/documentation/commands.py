@@ -11,7 +11,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 OTHER_LANGUAGES = frozenset({"text", "json", "python", "toml", "yaml", "bibtex"})
 """Fenced blocks that hold no commands: output, files, programs."""

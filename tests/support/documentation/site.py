@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from tests.support.places import DOCS, ROOT
+from tests.support.folders import DOCS, ROOT
 
 OWN: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
 """What a browser loads by itself to show a page: tag and attribute."""

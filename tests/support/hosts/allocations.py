@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 STARTERS = ROOT / "testing" / "hosts" / "starters"
 

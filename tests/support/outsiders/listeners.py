@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.places import DOCS
+from tests.support.folders import DOCS
 from tests.support.processes import ask
 
 ACCEPTS = 0x10000

@@ -23,9 +23,9 @@ from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.rules.rounds import out_of_patience
-from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
+from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.seals import without_seal
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
     Begin,
@@ -39,7 +39,7 @@ from aiperf.wire.messages import (
 from rehearsal.virtual.clock import T0_MS
 from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory
-from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.lifecycle import conduct_virtually
 from tests.support.virtual.time import Machine
 
 REPLICAS = 2

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import aiperf
+from tests.support.folders import DOCS
 from tests.support.hand_made import HandMadeRun
-from tests.support.places import DOCS
 
 PAGE = DOCS / "api.md"
 

@@ -16,7 +16,7 @@ from analysis.output.page.network_chart import KINDS, change_of, network_chart, 
 from analysis.output.page.phase_charts import HEIGHT, phase_charts
 from analysis.output.page.trials import safe_json
 from analysis.output.page.view import report_page
-from analysis.output.page.words import error_percent, readable_duration, readable_time, sentence
+from analysis.output.page.vocabulary import error_percent, readable_duration, readable_time, sentence
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
-from aiperf.records.heads import final_head
+from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths
 from analysis.results.archive import open_archive
 from analysis.results.signatures import sign, verify_signature

@@ -13,8 +13,8 @@ from aiperf.examination import Examination, FrameworkFacts, MemoryFacts, ProbeFa
 from aiperf.rules.table import RULES
 from primary.doctor.checks import CHECKS, findings_of
 from primary.doctor.checks.rules import REMEDIES
-from primary.doctor.evidence import Answer, Evidence
 from primary.doctor.findings import Finding, Said, replicas_in_words, together
+from primary.doctor.node_answers import Answer, Evidence
 from primary.replica_link import ClockOffset
 
 GIB = 2**30

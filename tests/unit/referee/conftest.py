@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.run_directory.paths import RunPaths
-from tests.support.virtual.conduct import conduct_virtually
+from tests.support.virtual.lifecycle import conduct_virtually
 
 
 @pytest.fixture(scope="session")

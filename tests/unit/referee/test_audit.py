@@ -11,15 +11,15 @@ import pytest
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.heads import final_head
+from aiperf.records.run_head import final_head
 from aiperf.rules.schedule import Assignment
-from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from analysis.reading.run_data import read_run
 from referee.audit import repetitions
-from referee.audit.conduct import AuditOrder, audit
 from referee.audit.draws import Claim
 from referee.audit.findings import AuditResult
+from referee.audit.procedure import AuditOrder, audit
 from referee.audit.recorded import Recorded
 from replica.agent.trial.requests import TrialTraining, train_request
 from tests.support.hand_made import HandMadeRun, aiperf

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiperf.facts import EpochFacts
-from aiperf.run_directory.evidence import rows_of
+from aiperf.run_directory.step_evidence import rows_of
 from referee.audit.comparison import (
     TOLERANCES,
     correct_tolerance,

@@ -15,7 +15,7 @@ from rehearsal.machine.curve import Curve
 from rehearsal.machine.file import AllReduceSection, CurveSection, MachineFile, read_machine
 from rehearsal.machine.pace import all_reduce_s, pace_of
 from search_space.resnet import resnet
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 RESNET50 = count(resnet(50, 224, 1000))
 

@@ -14,8 +14,8 @@ from aiperf.machine import telemetry
 from aiperf.machine.telemetry import Telemetry
 from aiperf.machine.vendors import nvidia
 from aiperf.processes import spawn_silent
-from aiperf.run_directory.evidence import append_rows, rows_of
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.step_evidence import append_rows, rows_of
 from aiperf.storage.logs import MOST_LOG_BYTES, QuietHandler, open_log, trim_log
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import TrainerPhase

@@ -13,7 +13,7 @@ from aiperf.cli.run_options import add_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
-from aiperf.run_directory.tenure import Tenure
+from aiperf.run_directory.primary_identity import PrimaryIdentity
 from slurm.commands import clean_environment, job_name, job_of_its_own, of_earlier, replica_name, step_in_allocation
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.resources import NodeSize, StepPart, part_in_allocation, request_of_replica, smallest_node
@@ -173,15 +173,15 @@ def test_the_names_of_jobs_are_readable() -> None:
     assert job_name(load_config()) == "aiperf"
     named = load_config(overrides={"run.name": "eight nodes"})
     assert job_name(named) == "aiperf-eight-nodes"
-    assert replica_name(named, 12, Tenure("4f2a", 3)) == "r12-aiperf-eight-nodes-4f2a-3"
+    assert replica_name(named, 12, PrimaryIdentity("4f2a", 3)) == "r12-aiperf-eight-nodes-4f2a-3"
 
 
 def test_only_what_earlier_primaries_of_the_same_run_have_left_is_theirs() -> None:
     config, other = load_config(overrides={"run.name": "a.b"}), load_config(overrides={"run.name": "axb"})
-    mine, later = Tenure("4f2a", 3), Tenure("4f2a", 11)
-    names = [replica_name(config, number, Tenure("4f2a", number)) for number in range(1, 5)]
-    foreign = [replica_name(other, 0, Tenure("4f2a", 1)), replica_name(config, 0, Tenure("4f2b", 1)), "r1-aiperf",
-               f"{names[0]}-more", f"x{names[0]}"]  # fmt: skip
+    mine, later = PrimaryIdentity("4f2a", 3), PrimaryIdentity("4f2a", 11)
+    names = [replica_name(config, number, PrimaryIdentity("4f2a", number)) for number in range(1, 5)]
+    foreign = [replica_name(other, 0, PrimaryIdentity("4f2a", 1)), replica_name(config, 0, PrimaryIdentity("4f2b", 1))]
+    foreign += ["r1-aiperf", f"{names[0]}-more", f"x{names[0]}"]
     shown = "\n".join(f" {number}|{name}" for number, name in enumerate([*names, *foreign])) + "\nslurm_load: error\n"
     assert of_earlier(shown, config, mine) == ["0", "1"]
     assert of_earlier(shown, config, later) == ["0", "1", "2", "3"], "numbers, not texts"

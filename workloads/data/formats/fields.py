@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.outside.reading import shortened
+from aiperf.untrusted.reading import shortened
 
 MOST_SAMPLES = 10**8
 MOST_SAMPLE_BYTES = 1 << 30

@@ -14,7 +14,7 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
-from aiperf.outside.reading import reason_of
+from aiperf.untrusted.reading import reason_of
 from workloads.data.arrays import Rows
 from workloads.data.formats.chunks import sample_chunk, unpacks
 from workloads.data.formats.contract import FileLayout

@@ -14,8 +14,8 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError, UsageError
-from aiperf.outside.examples import FOOTER_BYTES, HEADER, features_of, fields, only
-from aiperf.outside.reading import read_bounded
+from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only
+from aiperf.untrusted.reading import read_bounded
 from workloads.data.arrays import Rows
 from workloads.data.formats.contract import FileLayout
 from workloads.data.formats.cosmoflow import COUNT_RULE, PARAMETER_RULE

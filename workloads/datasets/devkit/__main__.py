@@ -10,7 +10,7 @@ import json
 import resource
 import sys
 
-from aiperf.outside.reading import reason_of
+from aiperf.untrusted.reading import reason_of
 
 CPU_SECONDS, MEMORY_BYTES = 20, 4 << 30
 """For the file, and the libraries that read it."""

@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 
 from aiperf.errors import DatasetError
-from aiperf.outside.reading import MIB, Limits, parse_outside, reason_of
-from aiperf.outside.tar import tar_members
 from aiperf.processes import python_module
+from aiperf.untrusted.reading import MIB, Limits, parse_outside, reason_of
+from aiperf.untrusted.tar import tar_members
 
 GROUND_TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 META = "ILSVRC2012_devkit_t12/data/meta.mat"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, Split
-from aiperf.outside.folders import files_below
-from aiperf.outside.reading import shortened
+from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.reading import shortened
 from workloads.data.arrays import ENTRY_BYTES, entries_of
 from workloads.data.examine import FileFindings, channels_of
 from workloads.data.formats import FORMATS

@@ -15,7 +15,7 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import SPLITS, Split
 from aiperf.errors import DatasetError
-from aiperf.outside.reading import reason_of
+from aiperf.untrusted.reading import reason_of
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, FileLayout
 from workloads.data.formats.fields import Field, dataset_of, shape_problem

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aiperf.cli.units import number, si
 from aiperf.config.duration import format_duration
-from analysis.output.page.words import known
+from analysis.output.page.vocabulary import known
 from analysis.report.model import Report
 from analysis.report.workloads import InstancePart, ToQualityPart, WorkloadPart
 

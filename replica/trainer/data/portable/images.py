@@ -14,7 +14,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from aiperf.outside.images import decode_image
+from aiperf.untrusted.images import decode_image
 from replica.trainer.data.portable.recipe import (
     CROP_AREA,
     CROP_ASPECT,

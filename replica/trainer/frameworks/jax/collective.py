@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
-from replica.trainer.collectives.place import place_of
+from replica.trainer.collectives.rank import place_of
 
 AXIS = "ranks"
 

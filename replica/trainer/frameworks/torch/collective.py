@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 
 from aiperf.errors import TrialFailedError
-from replica.trainer.collectives.place import LOOPBACK, place_of
+from replica.trainer.collectives.rank import LOOPBACK, place_of
 
 LIBRARIES = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "npu": "hccl", "mlu": "cncl"}
 """Library by PyTorch's kind of device; on AMD's, which are "cuda", the one named nccl is RCCL."""

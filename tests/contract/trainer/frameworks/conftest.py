@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 from tests.support.trainings.installed import need_frameworks
 
 OWN = "AIPERF_TEST_FRAMEWORK"

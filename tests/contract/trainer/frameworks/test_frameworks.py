@@ -15,7 +15,7 @@ from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, Flatten, Input, ReLU, Softmax
-from aiperf.run_directory.evidence import hash_rows, read_rows
+from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from aiperf.wire.messages import Begin, Phase, TrainRequest
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective

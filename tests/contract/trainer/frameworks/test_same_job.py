@@ -18,7 +18,7 @@ from aiperf.errors import ConfigError
 from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import to_json
-from aiperf.run_directory.evidence import read_rows
+from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import weights

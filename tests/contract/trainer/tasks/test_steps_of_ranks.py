@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replica.trainer.collectives.place import meeting_point
+from replica.trainer.collectives.rank import meeting_point
 from replica.trainer.starters import STARTERS, RankRequest
 from tests.support.trainings.installed import need_frameworks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf.config.sections.base import Precision
-from aiperf.machine.accelerators import best_precision, share_of, why_unseen
+from aiperf.machine.accelerators import best_precision, invisible_reason, share_of
 from aiperf.machine.vendors import Accelerator
 from aiperf.machine.vendors.nvidia import Nvidia
 from tests.support.driver import FakeDriver
@@ -31,7 +31,7 @@ def test_replicas_of_a_node_share_its_accelerators() -> None:
     assert visible(node, "-1") == visible(node, "NoDevFiles") == ()
     assert [a.word for a in visible(node, "3,1")] == ["3", "1"]
     slices = ["MIG-a", "MIG-b", "MIG-c"]
-    assert [a.word for a in visible(node[:2], ",".join(slices))] == slices, "slices may outnumber the GPUs"
+    assert [a.word for a in visible(node[:2], ",".join(slices))] == slices, "slices may claim_above the GPUs"
 
 
 def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:
@@ -47,14 +47,14 @@ def test_a_framework_without_gpus_is_refused_next_to_gpus_that_are_not_hidden(
     hidden: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeDriver().install(monkeypatch.setattr)
-    reason = why_unseen("tensorflow 2.20.0, keras 3.11.3", 0, {}) or ""
+    reason = invisible_reason("tensorflow 2.20.0, keras 3.11.3", 0, {}) or ""
     assert reason.startswith("the driver shows 1 GPU (Fake H200), tensorflow 2.20.0 sees none")
     assert all(remedy in reason for remedy in ("make run GPU=1", "pip install '.[gpu]'", "CUDA_VISIBLE_DEVICES=''"))
-    assert why_unseen("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": "MIG-1"}) is not None
-    assert why_unseen("tensorflow", 1, {}) is None
-    assert why_unseen("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": hidden}) is None
+    assert invisible_reason("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": "MIG-1"}) is not None
+    assert invisible_reason("tensorflow", 1, {}) is None
+    assert invisible_reason("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": hidden}) is None
 
 
 def test_without_a_driver_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf.machine.accelerators.find_accelerators", lambda environment: ())
-    assert why_unseen("tensorflow", 0) is None
+    assert invisible_reason("tensorflow", 0) is None

@@ -20,7 +20,7 @@ from replica.agent.trial.trainer_process import TrainerProcess
 
 def test_a_process_is_made_the_first_to_die() -> None:
     with subprocess.Popen(["sleep", "infinity"]) as child:
-        memory.die_first(child.pid)
+        memory.prefer_oom_kill(child.pid)
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == f"{memory.RANKS_FIRST}\n"
         child.kill()
 

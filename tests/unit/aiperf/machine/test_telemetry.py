@@ -15,8 +15,8 @@ from aiperf.clock import format_utc
 from aiperf.machine import telemetry
 from aiperf.machine.accelerators import AcceleratorSamples
 from aiperf.machine.telemetry import CpuPower, Telemetry
+from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import open_run
-from aiperf.run_directory.seals import without_seal
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from replica.trainer.__main__ import sample_further_node

@@ -25,7 +25,7 @@ from aiperf.network.layers import (
 )
 from aiperf.network.operations import Operations, count
 from search_space.resnet import resnet
-from tests.support.places import GOLDEN
+from tests.support.folders import GOLDEN
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 

@@ -10,7 +10,7 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.network.operations import count
 from aiperf.network.padding import padding_operations
 from search_space.resnet import resnet
-from tests.support.places import GOLDEN
+from tests.support.folders import GOLDEN
 
 PRINTED = json.loads((GOLDEN / "operations.json").read_text())["paper_table3_printed"]
 NETWORK = count(resnet(50, 224, 1000))

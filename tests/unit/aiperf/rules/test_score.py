@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
-from aiperf.rules.course import timeline
 from aiperf.rules.score import (
     TrialWork,
     best_error,
@@ -22,6 +21,7 @@ from aiperf.rules.score import (
     regulated,
     work_done,
 )
+from aiperf.rules.score_over_time import timeline
 from aiperf.rules.work import WorkColumns
 
 

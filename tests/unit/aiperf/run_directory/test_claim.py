@@ -184,9 +184,9 @@ def test_a_claim_that_somebody_removed_is_published_again_unless_another_primary
 
 def test_a_number_that_the_records_know_is_never_used_again(folder: Path) -> None:
     claim = Claim(folder, ManualClock())
-    claim.outnumber(0)
+    claim.claim_above(0)
     assert (claim.number, claim.alone) == (1, True)
-    claim.outnumber(7)
+    claim.claim_above(7)
     assert (claim.number, claim.alone) == (8, False)
     claim.touch()
     assert claim.lost is None

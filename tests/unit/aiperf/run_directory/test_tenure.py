@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiperf.clock import SystemClock
 from aiperf.run_directory.claim import Claim
-from aiperf.run_directory.tenure import tenure_of
+from aiperf.run_directory.primary_identity import identity_of
 
 
 def held(folder: Path, times: int) -> list[int]:
@@ -19,15 +19,15 @@ def held(folder: Path, times: int) -> list[int]:
 
 def test_all_primaries_of_a_run_have_its_name_and_no_other_run_has(tmp_path: Path) -> None:
     one, other = tmp_path / "one/claims", tmp_path / "other/claims"
-    tenures = [tenure_of(one, number) for number in held(one, 12)]
+    identities = [identity_of(one, number) for number in held(one, 12)]
     held(other, 1)
-    assert len({tenure.run for tenure in tenures}) == 1
-    assert [tenure.number for tenure in tenures] == [*range(1, 13)]
-    assert tenure_of(other, 1).run != tenures[0].run
-    assert str(tenures[1]) == f"{tenures[0].run}-2"
+    assert len({identity.run for identity in identities}) == 1
+    assert [identity.number for identity in identities] == [*range(1, 13)]
+    assert identity_of(other, 1).run != identities[0].run
+    assert str(identities[1]) == f"{identities[0].run}-2"
 
 
 def test_a_claim_that_cannot_be_read_gives_a_name_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "000001.json").write_text("{")
-    assert tenure_of(tmp_path, 4).run != tenure_of(tmp_path, 4).run
-    assert tenure_of(tmp_path / "none", 4).number == 4
+    assert identity_of(tmp_path, 4).run != identity_of(tmp_path, 4).run
+    assert identity_of(tmp_path / "none", 4).number == 4

@@ -24,8 +24,8 @@ from analysis.output.trackers.mlflow import DEFAULTS
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
+from tests.support.folders import ROOT
 from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
-from tests.support.places import ROOT
 from tests.support.science.hand_made import ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
 

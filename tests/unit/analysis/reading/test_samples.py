@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aiperf.clock import format_utc
-from aiperf.run_directory.seals import sealed
+from aiperf.run_directory.checksums import sealed
 from analysis.reading.samples.columns import usual_samples
 from analysis.reading.samples.lines import read_lines, read_samples
 

@@ -6,8 +6,8 @@ import random
 
 from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import SearchDemo, random_history
-from replica.search.lanes import ALL
 from replica.search.observations import Observation, Observations
+from replica.search.partitions import ALL
 from replica.search.strategies.bayesian import BayesianStrategy
 from search_space.limits import growth_limits
 from search_space.resnet import resnet

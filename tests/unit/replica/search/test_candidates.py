@@ -17,9 +17,9 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import Job
 from replica.search.candidates import Candidates
 from replica.search.knowledge import Knowledge
-from replica.search.lanes import ALL, Lane
+from replica.search.partitions import ALL, Partition
 from replica.search.planner import Memory, Planner
-from replica.search.strategies.contract import lane_key
+from replica.search.strategies.contract import partition_key
 from search_space.limits import Limits, growth_limits
 from search_space.morph_json import apply_all, morph_data
 from search_space.morphisms import MAX_MORPHS, Deepen, Morph, Widen
@@ -58,10 +58,10 @@ def write(run: HandMadeRun, **changes: object) -> None:
     run.paths.candidate(0, 2).write_text(json.dumps(document))
 
 
-def loaded(run: HandMadeRun, limits: Limits = LIMITS, lane: Lane = ALL) -> str | None:
+def loaded(run: HandMadeRun, limits: Limits = LIMITS, partition: Partition = ALL) -> str | None:
     knowledge = Knowledge(run.paths)
     knowledge.read()
-    plan = Candidates(0, run.paths, knowledge, limits, lane).load(2, {INITIAL.hash: BEST}.get)
+    plan = Candidates(0, run.paths, knowledge, limits, partition).load(2, {INITIAL.hash: BEST}.get)
     return plan.proposal.architecture.hash if plan is not None else None
 
 
@@ -95,18 +95,18 @@ def test_a_candidate_beyond_the_limits_is_not_used(run: HandMadeRun, caplog: pyt
 
 def test_a_candidate_of_another_lane_is_not_used(run: HandMadeRun, caplog: pytest.LogCaptureFixture) -> None:
     child = plant(run, DEEPER)
-    own = Lane(lane_key(child) % 2, 2)
-    assert loaded(run, lane=own) == child.hash
-    assert loaded(run, lane=Lane(own.index + 1, 2)) is None
-    assert "it is in the lane of another replica" in caplog.text
+    own = Partition(partition_key(child) % 2, 2)
+    assert loaded(run, partition=own) == child.hash
+    assert loaded(run, partition=Partition(own.index + 1, 2)) is None
+    assert "it is in the partition of another replica" in caplog.text
 
 
 def test_the_planner_reads_candidates_of_its_own_lane_only(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"run.replicas": 2}).at(0).release(100, replicas=2)
     run.at(1).start_trial(1).epoch(1, 1).end_trial(1)
-    lane = Lane.of(0, 2)
+    partition = Partition.of(0, 2)
     children = {apply_all(INITIAL, [morph]).hash: morph for morph in FIVE}
-    (foreign, *_) = [morph for name, morph in children.items() if not lane.holds(int(name, 16))]
+    (foreign, *_) = [morph for name, morph in children.items() if not partition.holds(int(name, 16))]
     child = plant(run, [foreign])
     assert planned(run) != child.hash
 

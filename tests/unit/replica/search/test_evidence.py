@@ -9,10 +9,10 @@ from hyperopt import Trials, rand
 from hyperopt.base import Domain
 
 from aiperf.config.space import Hyperparameters, Parameter, Space
-from replica.search.lanes import Lane
+from replica.search.partitions import Partition
 from replica.search.tuners.contract import Result, Tried
 from replica.search.tuners.drawing import draw
-from replica.search.tuners.evidence import BEST, GAMMA, NEWEST, evidence, good_share
+from replica.search.tuners.samples import BEST, GAMMA, NEWEST, evidence, good_share
 from replica.search.tuners.tpe import suggest
 
 LINE: Space = (Parameter("learning_rate", "uniform", (0.0, 1.0)),)
@@ -59,13 +59,13 @@ def test_a_lane_pays_for_the_model_not_for_the_history() -> None:
         seen.append(len(trials.trials))
         return rand.suggest(new_ids, domain, trials, seed)
 
-    draw(LINE, Tried(results(MANY)), 1, Lane(15, 16), noted)
+    draw(LINE, Tried(results(MANY)), 1, Partition(15, 16), noted)
     assert seen == list(range(NEWEST + BEST, NEWEST + BEST + 16))
 
 
 def test_sixteen_lanes_differ_in_a_long_history_and_learn_from_an_early_peak() -> None:
     early = tuple(Result({"learning_rate": 0.2 + 0.001 * n}, 0.9 + 0.001 * n) for n in range(30))
     late = tuple(Result(result.hyperparameters, result.accuracy / 2) for result in results(2 * NEWEST))
-    found = [float(suggest(LINE, Tried((*early, *late)), 1, Lane(n, 16))["learning_rate"]) for n in range(16)]
+    found = [float(suggest(LINE, Tried((*early, *late)), 1, Partition(n, 16))["learning_rate"]) for n in range(16)]
     assert len(set(found)) == 16
     assert sum(0.15 < rate < 0.28 for rate in found) >= 8

@@ -12,12 +12,12 @@ from replica.search import surrogate
 from replica.search.demo.architectures import random_history
 from replica.search.demo.objectives import evaluate
 from replica.search.distance import Columns, DistanceTable, Floats
-from replica.search.lanes import Lane
 from replica.search.observations import Observation, Observations
 from replica.search.outlines.outline import Known, outlined, whole
+from replica.search.partitions import Partition
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy
-from replica.search.strategies.contract import lane_key
+from replica.search.strategies.contract import partition_key
 from replica.search.surrogate import LANDMARKS, LocalSurrogate, Surrogate
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
@@ -119,11 +119,11 @@ def test_proposals_of_a_long_history_keep_the_rules_and_follow_the_accuracies() 
     found = []
     for known in (HISTORY, falling):
         grown, fresh = (BayesianStrategy(INITIAL, LIMITS, exact=100) for _ in range(2))
-        grown.propose(Observations(known[:150]), random.Random(1), Lane(1, 4))
-        proposal = grown.propose(Observations(known), random.Random(2), Lane(1, 4))
-        assert proposal == fresh.propose(Observations(known), random.Random(2), Lane(1, 4)), "as a replay finds it"
+        grown.propose(Observations(known[:150]), random.Random(1), Partition(1, 4))
+        proposal = grown.propose(Observations(known), random.Random(2), Partition(1, 4))
+        assert proposal == fresh.propose(Observations(known), random.Random(2), Partition(1, 4)), "as a replay finds it"
         assert proposal.architecture.hash not in WHOLE
-        assert Lane(1, 4).holds(lane_key(proposal.architecture))
+        assert Partition(1, 4).holds(partition_key(proposal.architecture))
         found.append(proposal.architecture.hash)
     assert found[0] != found[1]
 

@@ -101,7 +101,7 @@ def test_they_are_the_same_however_the_records_came(seed: int) -> None:
         renewed, observed = kept.observations(), Observed(at_once, outlined).observations()
         assert renewed == observed
         assert renewed.tried == observed.tried == observed.hashes
-        standing = kept.standing()
+        standing = kept.summary()
         assert standing.completed == len(observed.completed)
         best = max(observed.measured, key=lambda observation: observation.accuracy, default=None)
         assert standing.best == (None if best is None else (best.architecture.hash, best.accuracy))

@@ -19,7 +19,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
-from replica.search.observed import Standing
+from replica.search.observed import Summary
 from replica.search.planner import Ahead, Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits, training_memory
@@ -130,17 +130,17 @@ def test_a_candidate_is_refreshed_when_a_running_trial_gets_its_accuracy(run: Ha
 
 
 def test_a_candidate_is_replaced_when_the_best_changed_or_the_results_grew_by_a_twentieth() -> None:
-    plans, known = Ahead(), Standing(1, 40, ("a", 0.5))
+    plans, known = Ahead(), Summary(1, 40, ("a", 0.5))
     proposed = plans.proposed(known, 1.0)
     assert plans.is_due(known, 0.0, last=False), "the first one"
     assert not proposed.is_due(known, math.inf, last=True), "nothing is new"
-    one_more = Standing(2, 41, ("a", 0.5))
+    one_more = Summary(2, 41, ("a", 0.5))
     assert not proposed.is_due(one_more, math.inf, last=False), "less than a twentieth"
     assert proposed.is_due(one_more, 0.0, last=True), "the last one before it is needed"
-    grown = Standing(2, 43, ("a", 0.5))
+    grown = Summary(2, 43, ("a", 0.5))
     assert proposed.is_due(grown, 1.0, last=False)
     assert not proposed.is_due(grown, 0.9, last=False), "all of the round took more than its share"
-    assert proposed.is_due(Standing(2, 41, ("b", 0.99)), 1.0, last=False)
+    assert proposed.is_due(Summary(2, 41, ("b", 0.99)), 1.0, last=False)
 
 
 def test_a_trial_that_starts_is_taken_into_account_by_the_last_candidate(run: HandMadeRun) -> None:

@@ -18,9 +18,9 @@ from aiperf.wire.messages import Job
 from replica.search.demo.architectures import random_history
 from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
-from replica.search.lanes import ALL
 from replica.search.observations import Observation, Observations
 from replica.search.outlines.outline import Known
+from replica.search.partitions import ALL
 from replica.search.planner import Memory, Planner
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy

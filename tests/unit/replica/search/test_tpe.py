@@ -7,7 +7,7 @@ import random
 from aiperf.config.space import Hyperparameters, Parameter, Space
 from aiperf.rules.schedule import RANDOM_POINTS
 from replica.search.demo.hyperparameters import OBJECTIVES, SPACE, steps
-from replica.search.lanes import Lane
+from replica.search.partitions import Partition
 from replica.search.tuners import random as random_search
 from replica.search.tuners.contract import Result, Tried, Tuner
 from replica.search.tuners.tpe import suggest
@@ -59,6 +59,13 @@ def test_the_suggestions_of_sixteen_lanes_are_learned_too() -> None:
     tried = Tried(tuple(Result(point, objective(point)) for point in points))
 
     def mean(tuner: Tuner) -> float:
-        return sum(objective(tuner(SPACE, tried, seed, Lane(lane, 16))) for seed in range(3) for lane in range(16)) / 48
+        return (
+            sum(
+                objective(tuner(SPACE, tried, seed, Partition(partition, 16)))
+                for seed in range(3)
+                for partition in range(16)
+            )
+            / 48
+        )
 
     assert mean(suggest) > 1.2 * mean(random_search.suggest)

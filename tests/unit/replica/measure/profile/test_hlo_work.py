@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from replica.measure.profile.recorded.hlo_work import work_of
-from tests.support.places import ROOT
+from tests.support.folders import ROOT
 
 F32, S32 = 11, 4
 

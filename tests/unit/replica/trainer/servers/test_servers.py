@@ -11,8 +11,8 @@ import pytest
 from replica.trainer.servers.client import ServerState
 from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
-from tests.support.places import ROOT
-from tests.support.trainings.posts import serving
+from tests.support.folders import ROOT
+from tests.support.trainings.mailboxes import serving
 
 SHAPES = [(2, 3), (), (4,), (1, 1, 5), (2,)]
 SGD = Recipe(optimiser="sgd", momentum=0.0)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
 from aiperf.files import append
-from aiperf.outside.reading import read_bounded
+from aiperf.untrusted.reading import read_bounded
 
 ROW = np.dtype([("epoch", "<f4"), ("step", "<f4"), ("loss", "<f4"), ("gradient_norm", "<f4")])
 

@@ -8,9 +8,9 @@ from aiperf.errors import DigestDamagedError
 from aiperf.records.cursor import Cursor
 from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
-from replica.search.evidence.contract import Evidence
-from replica.search.evidence.digested import of_digest
-from replica.search.evidence.recorded import RecordedEvidence
+from replica.search.history.contract import Evidence
+from replica.search.history.digested import of_digest
+from replica.search.history.recorded import RecordedEvidence
 
 log = logging.getLogger(__name__)
 

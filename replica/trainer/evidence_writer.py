@@ -1,4 +1,4 @@
-"""Evidence of the epochs of one training, written by rank 0 (`aiperf.run_directory.evidence`)."""
+"""Evidence of a training's epochs, written by rank 0 (`aiperf.run_directory.step_evidence`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.run_directory.evidence import append_rows, hash_rows, rows_of
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 
 log = logging.getLogger(__name__)
 

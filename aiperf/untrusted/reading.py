@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from aiperf.errors import AiperfError, RunDirectoryError
-from aiperf.outside.text import cut, for_terminal
 from aiperf.storage.patience import with_patience
+from aiperf.untrusted.text import cut, for_terminal
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from primary.nni.light import nni
+from primary.nni.trial_imports import nni
 
 
 def load(text: str) -> Any:

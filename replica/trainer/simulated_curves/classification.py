@@ -10,7 +10,7 @@ from aiperf.config.datasets import Dataset, find_dataset
 from aiperf.facts import EpochFacts
 from aiperf.network.json_files import read_requested
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.courses.contract import accuracy_after
+from replica.trainer.simulated_curves.contract import accuracy_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.records.heads import final_head
+from aiperf.records.run_head import final_head
 from aiperf.rules.score import work_done
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash

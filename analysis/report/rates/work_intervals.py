@@ -1,4 +1,4 @@
-"""Stretches of work in columns: one for each epoch that counts, and an object only if asked for."""
+"""Intervals of work in columns, one for each epoch that counts; an object only if asked for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from aiperf.records.decoding.epochs import blocks_of
 from aiperf.rules.work import Exact, Numbers, WorkColumns
 from analysis.reading.run_data import RunData
-from analysis.report.moments.columns import code, moments_of
+from analysis.report.intervals.columns import code, moments_of
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WorkInterval:
     """Consecutive work of one trial that counts. Times are on the primary's clock."""
 
     replica: int
@@ -36,8 +36,8 @@ class Stretch:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
-    """Stretches in columns, as `Stretch`."""
+class WorkIntervalColumns:
+    """Intervals of work in columns, as `WorkInterval`."""
 
     replicas: Numbers
     trials: Numbers
@@ -50,16 +50,16 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.trials)
 
-    def __iter__(self) -> Iterator[Stretch]:
+    def __iter__(self) -> Iterator[WorkInterval]:
         columns = (self.replicas, self.trials, self.first_epochs, self.begins_ms, self.ends_ms, self.images,
                    self.operations)  # fmt: skip
         for row in zip(*(column.tolist() for column in columns), strict=True):
-            yield Stretch(*row)
+            yield WorkInterval(*row)
 
-    def only(self, wanted: NDArray[Any] | slice) -> Pieces:
+    def only(self, wanted: NDArray[Any] | slice) -> WorkIntervalColumns:
         """Some of the rows, by marks or by places."""
-        return Pieces(self.replicas[wanted], self.trials[wanted], self.first_epochs[wanted], self.begins_ms[wanted],
-                      self.ends_ms[wanted], self.images[wanted], self.operations[wanted])  # fmt: skip
+        columns = (self.replicas, self.trials, self.first_epochs, self.begins_ms, self.ends_ms)
+        return WorkIntervalColumns(*(column[wanted] for column in (*columns, self.images, self.operations)))
 
     @cached_property
     def durations_ms(self) -> Numbers:
@@ -83,17 +83,17 @@ class Pieces:
             yield trial, slice(begin, end)
 
 
-class Stretches(Mapping[int, list[Stretch]]):
-    """The stretches of every trial that has some, by trial; those of a trial are in order of time.
+class WorkIntervals(Mapping[int, list[WorkInterval]]):
+    """The intervals of every trial that has some, by trial; those of a trial are in order of time.
 
     The unfinished epoch that the end cut short comes last.
     """
 
-    def __init__(self, every: Pieces) -> None:
+    def __init__(self, every: WorkIntervalColumns) -> None:
         self.every = every
         self._spans = dict(every.spans)
 
-    def __getitem__(self, trial: int) -> list[Stretch]:
+    def __getitem__(self, trial: int) -> list[WorkInterval]:
         return list(self.every.only(self._spans[trial]))
 
     def __iter__(self) -> Iterator[int]:
@@ -107,20 +107,20 @@ class Stretches(Mapping[int, list[Stretch]]):
         yield from self._spans.items()
 
     def first_begins_ms(self) -> list[int]:
-        """The beginning of each trial's first stretch."""
+        """The beginning of each trial's first interval."""
         found: list[int] = self.every.begins_ms[[rows.start for rows in self._spans.values()]].tolist()
         return found
 
 
-def stretches(data: RunData) -> Stretches:
-    """One stretch for each epoch that counts, by trial; an epoch that the end cut short comes last.
+def work_intervals(data: RunData) -> WorkIntervals:
+    """One interval for each epoch that counts, by trial; an epoch cut short by the end comes last.
 
     An epoch begins when the one before it ended. The first one begins with the trial's first phase
     of training, or with its record if there is none.
     """
-    if "stretches" not in data.computed:
-        data.computed["stretches"] = Stretches(_pieces(data))
-    found: Stretches = data.computed["stretches"]
+    if "work_intervals" not in data.computed:
+        data.computed["work_intervals"] = WorkIntervals(_pieces(data))
+    found: WorkIntervals = data.computed["work_intervals"]
     return found
 
 
@@ -137,7 +137,7 @@ def _training_begins(data: RunData) -> dict[int, int]:
     return begins
 
 
-def _pieces(data: RunData) -> Pieces:
+def _pieces(data: RunData) -> WorkIntervalColumns:
     begins, work, trials = _training_begins(data), data.work.columns, np.array(data.work.trials, np.int64)
     began = np.zeros(len(trials), np.int64)
     replicas = np.full(len(trials), -1, np.int64)
@@ -152,7 +152,7 @@ def _pieces(data: RunData) -> Pieces:
     rows, places = rows[kept], rows[kept, 0]
     operations = work.operations(places, trained[kept], evaluated[kept])
     _, first_epochs, begins_ms, ends_ms, images = rows.T
-    return Pieces(replicas[places], trials[places], first_epochs, begins_ms, ends_ms, images, operations)
+    return WorkIntervalColumns(replicas[places], trials[places], first_epochs, begins_ms, ends_ms, images, operations)
 
 
 Parts = tuple[Numbers, Exact, Exact]
@@ -196,6 +196,6 @@ def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
     return rows, trained, evaluated
 
 
-def sustained_ops(own: Pieces) -> float | None:
-    """Operations per second from the beginning of the first stretch to the end of the last one."""
+def sustained_ops(own: WorkIntervalColumns) -> float | None:
+    """Operations per second from the beginning of the first interval to the end of the last one."""
     return own.total_operations * 1000 / own.span_ms if own.span_ms > 0 else None

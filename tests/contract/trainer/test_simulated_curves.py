@@ -9,8 +9,8 @@ import pytest
 
 from aiperf.network.json_files import to_json
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.courses import COURSES, course_of
-from replica.trainer.courses.contract import Course
+from replica.trainer.simulated_curves import SIMULATED_CURVES, course_of
+from replica.trainer.simulated_curves.contract import Course
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
 from tests.support.trainings.science import COUNTS, make_science
@@ -29,10 +29,10 @@ def request_of(suite: str, folder: Path, **changes: Any) -> TrainRequest:
     return request_for("digits", architecture_path=str(folder / "architecture.json"), **changes)
 
 
-@pytest.fixture(params=list(COURSES))
+@pytest.fixture(params=list(SIMULATED_CURVES))
 def course(request: pytest.FixtureRequest, tmp_path: Path) -> Course:
     asked = request_of(request.param, tmp_path)
-    found: Course = COURSES.load(request.param)(asked)
+    found: Course = SIMULATED_CURVES.load(request.param)(asked)
     assert type(course_of(asked)) is type(found)
     return found
 

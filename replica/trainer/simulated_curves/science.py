@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.courses.contract import accuracy_after
+from replica.trainer.simulated_curves.contract import accuracy_after
 from workloads.data import find_set
 from workloads.data.sets import ScienceSet
 from workloads.science import SCIENCE

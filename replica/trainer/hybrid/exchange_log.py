@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.facts import ExchangeFacts
-from replica.trainer.servers.post import Post
+from replica.trainer.servers.mailbox import Mailbox
 from replica.trainer.servers.protocol import Tag
 
 
@@ -22,7 +22,7 @@ class Exchanged(BaseModel):
 class Board:
     """Collects the reports of the groups on rank 0."""
 
-    def __init__(self, post: Post, groups: int) -> None:
+    def __init__(self, post: Mailbox, groups: int) -> None:
         self._post = post
         self._others = groups - 1
         self._ended = 0

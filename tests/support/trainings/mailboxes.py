@@ -10,8 +10,8 @@ import numpy as np
 
 from aiperf.clock import Clock, SystemClock
 from replica.trainer.servers.client import Servers, end_ranks
+from replica.trainer.servers.mailbox import Arrived
 from replica.trainer.servers.optimisers.contract import Vector
-from replica.trainer.servers.post import Arrived
 from replica.trainer.servers.server import Server
 
 Sent = tuple[int, int, Vector | bytes]
@@ -31,7 +31,7 @@ class Office:
 
 
 class LocalPost:
-    """The post of one rank (`Post`)."""
+    """The post of one rank (`Mailbox`)."""
 
     def __init__(self, rank: int, office: Office) -> None:
         self.rank = rank

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from aiperf.records import heads
+from aiperf.records import run_head as heads
 from aiperf.records.chain import hash_of
-from aiperf.records.heads import final_head, heads_text
+from aiperf.records.run_head import final_head, heads_text
 from aiperf.run_directory.paths import RunPaths
 from tests.support.hand_made import HandMadeRun
 

@@ -16,12 +16,12 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
 from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.primary_identity import identity_of
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
-from aiperf.run_directory.tenure import tenure_of
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
-from aiperf.storage.waits import Waits
+from aiperf.storage.wait_notices import Waits
 from primary.allocations import allocation_of
 from primary.context import RunContext, storage_note
 from primary.digest.keeper import open_digest
@@ -70,7 +70,7 @@ def conduct(
                 display.event(str(allocation))
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
-                open_digest(paths, writer, start.digest, records), tenure_of(paths.claims, start.claim.number),
+                open_digest(paths, writer, start.digest, records), identity_of(paths.claims, start.claim.number),
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:

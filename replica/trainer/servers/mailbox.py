@@ -26,7 +26,7 @@ class Arrived:
     tag: int
 
 
-class Post(Protocol):
+class Mailbox(Protocol):
     """Sends and takes messages; messages of one rank with one tag keep their order."""
 
     @property
@@ -128,7 +128,7 @@ class MpiPost:
         self._mpi.Finalize()
 
 
-def wait_for(post: Post, source: int | None, *tags: int) -> Arrived:
+def wait_for(post: Mailbox, source: int | None, *tags: int) -> Arrived:
     """Wait for a message of a source, or of any, with one of these tags, or with any."""
     while True:
         for tag in tags or (None,):

@@ -17,7 +17,7 @@ from aiperf.errors import RecordDamagedError
 from aiperf.records.bodies import RunResumed, TrialEnded
 from aiperf.records.cursor import Cursor
 from aiperf.records.digest.entries import Began, How, Over
-from aiperf.records.digest.places import head_name
+from aiperf.records.digest.positions import head_name
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.fencing import PRIMARY
 from aiperf.records.record import decode_record

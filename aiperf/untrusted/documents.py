@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import UsageError
-from aiperf.outside.reading import Limits, read_outside
+from aiperf.untrusted.reading import Limits, read_outside
 
 PATH_CHARACTERS = 300
 """Most characters of a path in a message."""

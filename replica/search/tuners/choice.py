@@ -1,4 +1,4 @@
-"""The choice among suggestions that all tuners share: one that is free, at a place of the lane."""
+"""The choice among suggestions that all tuners share: a free one, at a place of the partition."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from itertools import chain
 
 from aiperf.config.space import Hyperparameters
-from replica.search.lanes import Lane
+from replica.search.partitions import Partition
 from replica.search.tuners.contract import Tried
 
 SUGGESTIONS = 100
-"""Most draws for one suggestion: enough for a free one in each of the 16 lanes."""
+"""Most draws for one suggestion: enough for a free one in each of the 16 partitions."""
 
 
-def first_free(tried: Tried, lane: Lane, drawn: Iterator[Hyperparameters]) -> Hyperparameters:
-    """The first free suggestion at a place of the lane that fits; else one at another place.
+def first_free(tried: Tried, partition: Partition, drawn: Iterator[Hyperparameters]) -> Hyperparameters:
+    """The first free suggestion at a place of the partition that fits; else one at another place.
 
     If none fits, the first one drawn. `drawn` has no repetitions, and at least one suggestion.
     """
@@ -27,10 +27,10 @@ def first_free(tried: Tried, lane: Lane, drawn: Iterator[Hyperparameters]) -> Hy
 
     others: list[Hyperparameters] = []
     for place, suggestion in enumerate(filter(free, chain((first,), drawn))):
-        if lane.holds(place):
+        if partition.holds(place):
             return suggestion
         others.append(suggestion)
-    return others[lane.index % len(others)] if others else first
+    return others[partition.index % len(others)] if others else first
 
 
 def _smallest_too_large(tried: Tried) -> int | None:

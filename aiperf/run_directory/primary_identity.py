@@ -14,7 +14,7 @@ TOKEN_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class PrimaryIdentity:
     """A primary of a run, or somebody who starts replicas without one."""
 
     run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
@@ -26,8 +26,8 @@ class Tenure:
         return f"{self.run}-{self.number}"
 
 
-def tenure_of(claims: Path, number: int) -> Tenure:
-    """The tenure of the primary whose claim has this number.
+def identity_of(claims: Path, number: int) -> PrimaryIdentity:
+    """The identity of the primary whose claim has this number.
 
     A run is known by the token of its first claim, which no primary removes. If it cannot be read,
     the run has another name: what earlier primaries have left is not found then.
@@ -38,7 +38,7 @@ def tenure_of(claims: Path, number: int) -> Tenure:
     except (OSError, ValueError):
         found = None
     token = parse_holder(found[0]).token[:TOKEN_LENGTH] if found is not None else ""
-    return Tenure(token, number) if token.isalnum() else Tenure(number=number)
+    return PrimaryIdentity(token, number) if token.isalnum() else PrimaryIdentity(number=number)
 
 
 def _number_in(name: str) -> int:

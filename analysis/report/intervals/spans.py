@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.report.moments.columns import NAMES, Column, Moments, code
+from analysis.report.intervals.columns import NAMES, Column, Moments, code
 
 Seconds = NDArray[np.float64]
 
