@@ -15,6 +15,7 @@ TABLES = {"aiperf/cli/verbs.py", "aiperf/__init__.py"}
 
 STARTS = {
     ("primary", "replica"),  # agents
+    ("primary", "workloads"),  # generated data of a rehearsal
     ("primary", "aiperf"),  # the runs of a series
     ("slurm", "aiperf"),  # the run in a job script
 }

@@ -29,7 +29,7 @@ A collective that is missing here fails every test of the suite.
 
 PROGRAM = """
 import importlib, json, pathlib, sys
-importlib.import_module(f"replica.trainer.{sys.argv[4]}")
+importlib.import_module(f"replica.trainer.frameworks.{sys.argv[4]}")
 import keras
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives import COLLECTIVES

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.folders import ROOT
 
-STARTERS = ROOT / "testing" / "hosts" / "starters"
+STARTERS = ROOT / "tests" / "support" / "hosts" / "starters"
 
 MARKS = ("FLUX_URI", "FLUX_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")
 """The variables by which allocations are found."""

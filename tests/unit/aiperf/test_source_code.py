@@ -64,7 +64,7 @@ def test_a_copy_has_the_same_hash_until_a_byte_changes(copy: Path) -> None:
     (copy / "notes.py").write_text("")
     (copy / "analysis" / "notes.txt").write_text("")
     assert ask(copy)[2] == source_hash()
-    file = copy / "replica" / "agent.py"
+    file = copy / "replica" / "agent" / "agent.py"
     file.write_text(file.read_text() + "#")
     changed = ask(copy)[2]
     assert changed != source_hash()

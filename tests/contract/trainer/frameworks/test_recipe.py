@@ -159,7 +159,7 @@ def test_batch_normalisation_keeps_nine_tenths_and_divides_by_what_is_at_least_e
 @pytest.mark.parametrize("trains_on", ["tensorflow", "jax"])
 @pytest.mark.parametrize("examples", [(16, 4, 4), (1, 1, 1)])
 def test_fused_normalisation_is_that_of_keras(trains_on: str, examples: tuple[int, int, int]) -> None:
-    fuse_normalisation = import_module(f"replica.trainer.{trains_on}.normalisation").fuse_normalisation
+    fuse_normalisation = import_module(f"replica.trainer.frameworks.{trains_on}.normalisation").fuse_normalisation
     batch, height, width = examples
     images = np.random.default_rng(3).normal(3.0, 2.0, size=(batch, height, width, 2)).astype(np.float32)
     network = Architecture((Node("in", Input(height, width, 2)), Node("bn", BatchNorm(), ("in",))))
