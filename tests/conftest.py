@@ -18,15 +18,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
-from tests.support.fuzz import examples
+from tests.support.fuzz import examples, fuzzing
 from tests.support.hosts.ray_cluster import RayNodes, start_ray
 from tests.support.hosts.sshd import Hosts, start_hosts
 from tests.support.needs import need
 
-# No deadlines: machines are shared. In CI the same examples every time, so that a red run is about
-# the change.
-settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ, max_examples=examples(100))
-settings.load_profile("shared")
+# No deadlines: machines are shared. The same examples every time, and none from a database of
+# earlier failures: a red run is about the change. `make fuzz` draws others.
+settings.register_profile("same", deadline=None, derandomize=True, database=None, max_examples=100)
+settings.register_profile("drawn", deadline=None, max_examples=examples(100))
+settings.load_profile("drawn" if fuzzing() else "same")
 
 # Of each program that JAX compiles, tests take a few steps: most of their time is compiling.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")

@@ -6,9 +6,10 @@ of CSV. Shells have `shlex.quote`, tables of rich `aiperf.cli.console`.
 
 from __future__ import annotations
 
+import json
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 MESSAGE_BYTES = 2000
 """Most bytes of a message."""
@@ -18,6 +19,17 @@ LINE_CHARACTERS = 700
 
 VALUE_CHARACTERS = 80
 """Most characters of a value that a message repeats."""
+
+# Assigned by Unicode 15 and 15.1: Python 3.12 and 3.13 take these for printable, Python 3.11 does
+# not. A message that one of them writes into a record is read by all.
+_NEWER = re.compile(
+    "[\u0cf3\u0ece\u2ffc-\u2fff\u31ef\U00010efd-\U00010eff\U0001123f-\U00011241\U00011b00-\U00011b09"
+    "\U00011f00-\U00011f59\U0001342f\U00013440-\U00013455\U0001b132\U0001b155\U0001d2c0-\U0001d2d3"
+    "\U0001df25-\U0001df2a\U0001e030-\U0001e06d\U0001e08f\U0001e4d0-\U0001e4f9\U0001f6dc\U0001f774-\U0001f776"
+    "\U0001f77b-\U0001f77f\U0001f7d9\U0001fa75-\U0001fa77\U0001fa87\U0001fa88\U0001faad-\U0001faaf"
+    "\U0001fabb-\U0001fabd\U0001fabf\U0001face\U0001facf\U0001fada\U0001fadb\U0001fae8\U0001faf7\U0001faf8"
+    "\U0002b739\U0002ebf0-\U0002ee5d\U00031350-\U000323af]"
+)
 
 # C0 and C1 controls, marks and overrides of direction, separators of lines, half surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -33,13 +45,26 @@ def has_control(text: str) -> bool:
 
 
 def for_terminal(text: object) -> str:
-    """A text as one line that steers no terminal: ESC is shown as \\x1b, a line feed as \\n."""
-    return _CONTROL.sub(_escaped, str(text))
+    """A text as one line of characters that every supported Python takes for printable.
+
+    The others are escaped as in Python: ESC as \\x1b, a line feed as \\n, U+14647, which is not
+    assigned, as \\U00014647. So nothing steers the terminal, or is shown as nothing.
+    """
+    return _shown_by(_escaped, str(text))
 
 
 def for_json(document: str) -> str:
     """A JSON document in which such characters are escaped; its line feeds stay."""
-    return _CONTROL.sub(lambda found: found[0] if found[0] in "\n\r\t" else f"\\u{ord(found[0]):04x}", document)
+    return _shown_by(_escaped_in_json, document)
+
+
+def is_printable(text: str) -> bool:
+    """True if every supported Python takes all characters for printable (`str.isprintable`)."""
+    return text.isprintable() and (text.isascii() or not _NEWER.search(text))
+
+
+def _shown_by(escaped: Callable[[str], str], text: str) -> str:
+    return text if is_printable(text) else "".join(c if is_printable(c) else escaped(c) for c in text)
 
 
 def for_cell(value: object) -> object:
@@ -83,6 +108,11 @@ def _fitting(lines: Sequence[str], most: int) -> int:
     return len(lines)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return _SHORT.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+def _escaped(character: str) -> str:
+    code = ord(character)
+    plain = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _SHORT.get(character, plain)
+
+
+def _escaped_in_json(character: str) -> str:
+    return character if character in "\n\r\t" else json.dumps(character)[1:-1]

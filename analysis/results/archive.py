@@ -21,6 +21,7 @@ from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
 from aiperf.untrusted.folders import files_below
 from aiperf.untrusted.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.tar import Member, Stream, tar_members
+from aiperf.untrusted.text import is_printable
 
 CHECKSUMS = "SHA256SUMS"
 """In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
@@ -201,7 +202,7 @@ def _is_packed(name: str) -> bool:
     if name in (CHECKSUMS, STATEMENT, SIGNATURE, SYSTEMS):
         return True
     known = any(entry.submitted and re.fullmatch(entry.name, name) for entry in ENTRIES)
-    return known and name.isprintable() and len(name) <= MOST_NAME and name.count("/") <= MOST_FOLDERS
+    return known and is_printable(name) and len(name) <= MOST_NAME and name.count("/") <= MOST_FOLDERS
 
 
 def differences_to_checksums(root: Path) -> list[str]:

@@ -13,6 +13,8 @@ import sys
 import time
 from collections import defaultdict
 
+from tests.support.fuzz import VARIABLE
+
 PARSERS = (
     "tests/hardening/archives", "tests/hardening/readers", "tests/hardening/test_documents.py",
     "tests/hardening/test_settings.py", "tests/unit/aiperf/records", "tests/unit/aiperf/network",
@@ -40,7 +42,7 @@ def search(test: str, seconds: float) -> bool:
     """Try a property for some time; False if an example was found that it does not hold for."""
     began_s, starts, examples, tried = time.monotonic(), 0, EXAMPLES, 0
     while (left_s := seconds - (time.monotonic() - began_s)) > 0:
-        environment = {**os.environ, "AIPERF_FUZZ_EXAMPLES": str(examples)}
+        environment = {**os.environ, VARIABLE: str(examples)}
         command = [*PYTEST, "--timeout", "7200", f"--hypothesis-seed={starts}", test]
         started_s = time.monotonic()
         result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -6,6 +6,7 @@ import ast
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from aiperf.cli.console import PlainConsole
 from aiperf.errors import ConfigError, EnvironmentNotReadyError, UsageError
-from aiperf.untrusted.text import MESSAGE_BYTES, as_message, for_cell, for_json, for_terminal, shown
+from aiperf.untrusted.text import MESSAGE_BYTES, as_message, for_cell, for_json, for_terminal, is_printable, shown
 from analysis.output.frames import csv_text
 from analysis.results.ranking import Row
 from analysis.verbs.results import COLUMNS
@@ -23,6 +24,8 @@ from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
 
 EVIL = "[/bold]\x1b[2J\n=1+1\u202e"
+UNASSIGNED = "\U00014647\U0001fae8\xa0\u0378"
+"""Not assigned, assigned by Unicode 15, a space that does not break, not assigned."""
 SEEN = r"[/bold]\x1b[2J\n=1+1\u202e"
 
 
@@ -140,7 +143,18 @@ def test_numbers_of_a_table_stay_numbers() -> None:
 def test_what_steers_a_terminal_is_shown() -> None:
     assert for_terminal("\x1b[1m\x9b\u202e\n\t\udcff\x7f") == r"\x1b[1m\x9b\u202e\n\t\udcff\x7f"
     assert for_terminal("Größe 🙂") == "Größe 🙂"
-    assert json.loads(for_json(json.dumps({"a": EVIL}, ensure_ascii=False))) == {"a": EVIL}
+    document = json.dumps({"a": EVIL, "b": UNASSIGNED}, ensure_ascii=False)
+    assert json.loads(for_json(document)) == {"a": EVIL, "b": UNASSIGNED}
+    assert for_json(document).isprintable()
+
+
+def test_what_is_shown_is_the_same_and_printable_in_every_python() -> None:
+    # Python 3.11 has the characters of Unicode 14, Python 3.13 those of 15.1.
+    every = list(map(chr, range(sys.maxunicode + 1)))
+    assert for_terminal("".join(every)).isprintable()
+    assert sum(map(is_printable, every)) == 144_516, "Python 3.11 takes this many for printable"
+    assert for_terminal(UNASSIGNED) == r"\U00014647\U0001fae8\xa0\u0378"
+    assert ast.literal_eval(f'"{for_terminal(UNASSIGNED)}"') == UNASSIGNED
 
 
 def test_a_console_obeys_no_text() -> None:

@@ -10,9 +10,17 @@ from aiperf.errors import AiperfError
 MOST_CHARACTERS = 2048
 
 
+VARIABLE = "AIPERF_FUZZ_EXAMPLES"
+
+
+def fuzzing() -> bool:
+    """True in `make fuzz`, which draws its examples: all other tests have the same every time."""
+    return VARIABLE in os.environ
+
+
 def examples(few: int) -> int:
     """Examples of a property: `AIPERF_FUZZ_EXAMPLES` if it is set, for a long search."""
-    return int(os.environ.get("AIPERF_FUZZ_EXAMPLES", few))
+    return int(os.environ.get(VARIABLE, few))
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import socket
@@ -324,11 +326,20 @@ class HandMadeRun(_Primary):
         return self
 
 
+PORTS = range(15_000, 32_000)
+"""Below those that Linux gives to connections, which could take a port before its test does."""
+
+_next_port = itertools.count(os.getpid() * 61)
+
+
 def free_port() -> int:
-    """A free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port of the loopback interface, another one each time."""
+    for number in itertools.islice(_next_port, len(PORTS)):
+        port = PORTS[number % len(PORTS)]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port of {PORTS.start} to {PORTS.stop - 1} is free")
 
 
 def aiperf(

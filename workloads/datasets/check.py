@@ -19,6 +19,7 @@ from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError
 from aiperf.untrusted.folders import files_below
 from aiperf.untrusted.reading import shortened as shortened_text
+from aiperf.untrusted.text import is_printable
 from workloads.datasets.content import About, Contents, FileContent, write_description
 from workloads.datasets.examine import Findings, examine_folder, examine_shards, shortened
 from workloads.datasets.naming import SHARD_PATTERN, sha256_of
@@ -182,7 +183,7 @@ def _describe_folder(data_dir: Path, image_size: int | None, report: Progress, w
     problems = [problem for split in SPLITS for problem in found[split].problems]
     problems += [
         f"{shortened_text(place.name)}: has control characters, or is not UTF-8"
-        for split in SPLITS for place in places[split] if not place.name.isprintable()
+        for split in SPLITS for place in places[split] if not is_printable(place.name)
     ]  # fmt: skip
     if problems:
         raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")

@@ -14,6 +14,7 @@ from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError
 from aiperf.untrusted.reading import reason_of, shortened
 from aiperf.untrusted.tar import tar_members
+from aiperf.untrusted.text import is_printable
 from workloads.datasets.devkit.synsets import validation_synsets
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif"})
@@ -76,7 +77,7 @@ def open_folders(source: Path) -> ImageSource:
                 f"{source}: has neither {TRAIN_TAR} nor the folders train/ and validation/ with one folder a class"
             )
     names = tuple(sorted(entry.name for entry in os.scandir(source / "train") if entry.is_dir()))
-    if unfit := [name for name in (str(source), *names) if not name.isprintable()]:
+    if unfit := [name for name in (str(source), *names) if not is_printable(name)]:
         raise DatasetError(f"{shortened(unfit[0])}: has a name with control characters, or that is not UTF-8")
     strange = sorted({entry.name for entry in os.scandir(validation) if entry.is_dir()} - set(names))
     if strange:
