@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -78,14 +79,16 @@ def _run_verb(verb: str, words: list[str]) -> int:
         if arguments.debug:
             raise
         return _complain(error.lines, error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output is gone, which is not our error: keep the interpreter from
-        # reporting it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    except OSError as error:  # a file that cannot be read, a full disk: the machine's fault, not the program's
+    except OSError as error:
+        # Python makes a BrokenPipeError of ESHUTDOWN, too, which a file server that is away answers.
+        if error.errno == errno.EPIPE and error.filename is None:
+            # The reader of our output is gone, which is not our error: keep the interpreter from
+            # reporting it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_FAILED
         if arguments.debug:
             raise
+        # A file that cannot be read, a full disk: the machine's fault, not the program's.
         return _complain([error], EXIT_ENVIRONMENT)
     return max(code, main(following)) if following else code
 

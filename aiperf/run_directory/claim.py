@@ -10,7 +10,6 @@ free, however old its view of the folder is. Network file systems have no depend
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 import secrets
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
+from aiperf.storage.names import has_no_links
 
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""
@@ -35,8 +35,6 @@ RETRY_S = 0.2
 """Until the next look after another taker was faster."""
 
 CLAIM_NAME = re.compile(r"(\d{6,12})\.json")
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of file systems that have no hard links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +143,9 @@ class Claim:
                 return True
             if isinstance(error, FileExistsError) or self._disk.read(path) is not None:
                 return False
-            if error.errno not in _NO_LINKS:
+            if not has_no_links(error):
                 raise
-            return _create(self._disk, path, data)
+            return _create(self._disk, path, data) or self._is_own(path)
         return True
 
     def _is_own(self, path: Path) -> bool:

@@ -8,7 +8,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from aiperf.storage.names import sync_directory
+from aiperf.storage.names import has_no_links, sync_directory
 from aiperf.storage.patience import Patience
 
 Stamp = tuple[int, ...]
@@ -102,8 +102,20 @@ class PatientDisk(Disk):
         self._patience.attempt(partial(super().write, path, data), path)
 
     def link(self, path: Path, target: Path) -> None:
-        """As `Disk.link`."""
-        self._patience.attempt(partial(super().link, path, target), target)
+        """As `Disk.link`, without a wait where there may be no links: there is another way."""
+        link = super().link
+
+        def attempt() -> OSError | None:
+            try:
+                link(path, target)
+            except OSError as error:
+                if has_no_links(error):
+                    return error
+                raise
+            return None
+
+        if (refused := self._patience.attempt(attempt, target)) is not None:
+            raise refused
 
     def links(self, path: Path) -> int:
         """As `Disk.links`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
 from pathlib import Path
@@ -21,6 +20,7 @@ from aiperf.files import write_atomically
 from aiperf.network.roofline import Peaks
 from aiperf.run_directory.checksums import is_broken, sealed, without_seal
 from aiperf.run_directory.paths import RunPaths, measured_file
+from aiperf.storage.names import publish
 from aiperf.untrusted.reading import json_object, parse_outside, read_outside
 
 SUITE_PRECISIONS: dict[str, str] = {"float32": "float32", "mixed_bfloat16": "bfloat16", "mixed_float16": "float16"}
@@ -103,7 +103,7 @@ def claim_node(paths: RunPaths, result: NodeResult) -> bool:
     own = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     write_atomically(own, encoded(result))
     try:
-        os.link(own, target)
+        publish(own, target)
     except FileExistsError:
         return False
     finally:

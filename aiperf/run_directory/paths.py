@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.errors import RunDirectoryError
 from aiperf.files import make_folder
 from aiperf.storage.patience import with_patience
+from aiperf.untrusted.folders import family_of
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
 
     def listed() -> list[Path]:
         try:
-            return sorted(path for path in folder.iterdir() if path.match(pattern))
+            return sorted(path for path in folder.iterdir() if path.match(pattern) and family_of(path.name) is None)
         except (FileNotFoundError, NotADirectoryError):
             return []
 

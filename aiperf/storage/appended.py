@@ -17,12 +17,15 @@ from typing import Protocol
 
 from aiperf.errors import StorageError
 from aiperf.storage.durable import sync
-from aiperf.storage.names import sync_directory
-from aiperf.storage.patience import Patience
+from aiperf.storage.names import publish, sync_directory
+from aiperf.storage.patience import Patience, may_pass
 
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 1 << 20
+
+
+_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Appendable(Protocol):
@@ -89,8 +92,7 @@ class AppendedFile:
             with contextlib.suppress(OSError):
                 self._cut()
             self._check_root()
-            if error.errno == errno.ESTALE:
-                self._reopen()
+            self._reopen_after(error)
             raise
 
     def _cut(self) -> None:
@@ -98,6 +100,27 @@ class AppendedFile:
         if self._torn:
             os.ftruncate(self._descriptor, self._good_bytes)
             self._torn = False
+
+    def _reopen_after(self, error: OSError) -> None:
+        """Let go of a descriptor that its file server may have forgotten. Raises StorageError."""
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        if error.errno == errno.ESTALE:
+            self._reopen()
+        elif may_pass(error) and error.errno not in _OF_SPACE:
+            # An evicted client of Lustre, a daemon of FUSE that was started again, a brick of Gluster:
+            # their old descriptors fail for ever, each with an error of its own.
+            with contextlib.suppress(OSError):
+                there = self.path.stat()
+                if not self._answers() or os.path.samestat(os.fstat(self._descriptor), there):
+                    self._reopen()
+
+    def _answers(self) -> bool:
+        try:
+            os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return True
 
     def _reopen(self) -> None:
         """Open the file again after a restart of its server. Raises StorageError if it is gone."""
@@ -123,8 +146,7 @@ class AppendedFile:
         try:
             own = os.fstat(self._descriptor)
         except OSError as error:
-            if error.errno == errno.ESTALE:
-                self._reopen()
+            self._reopen_after(error)
             raise
         try:
             there = os.stat(self._name)  # noqa: PTH116  millions of looks: pathlib takes as long again
@@ -145,7 +167,7 @@ class AppendedFile:
         try:
             self._copy_to(descriptor)
             sync(descriptor)
-            os.link(temporary, self.path)
+            publish(temporary, self.path)
         except BaseException:
             os.close(descriptor)
             raise

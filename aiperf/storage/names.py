@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from aiperf.storage.durable import sync
+
+
+ANSWERS_OF_LINKS = frozenset({errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Errors of a hard link that say nothing against links themselves."""
+
+
+def has_no_links(error: OSError) -> bool:
+    """True if a link failed in a way that leaves it open whether the file system makes any.
+
+    FAT, FUSE, BeeGFS, SMB and others refuse links with an error of their own each: EPERM, EXDEV,
+    ENOSYS, EMLINK, 524.
+    """
+    return error.errno not in ANSWERS_OF_LINKS
+
+
+def publish(path: Path, name: Path) -> None:
+    """Move a file that is written to its name, which must be new.
+
+    Where the file system makes no hard links others may see the name without content for a moment.
+    Raises FileExistsError, OSError.
+    """
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if not has_no_links(error):
+            raise
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        path.replace(name)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def sync_directory(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The policy for storage that refuses: errors that may pass are waited for, all others are raised.
+"""The policy for storage that refuses: all errors are waited for but those that cannot pass.
 
 A process has one policy (`PATIENCE`). It is `storage.patience` of the run while a primary, an agent
 or a rank works, and 0 in all other commands: they report an error at once.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,13 +19,46 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-PASSING = frozenset(
-    {
-        errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EACCES, errno.EPERM,
-        errno.EAGAIN,
-    }
-)  # fmt: skip
-"""A full disk or quota, a remount, a file server that restarts or is slow, an expired ticket."""
+FINAL: Mapping[int, str] = {
+    errno.ENOENT: "nothing has this name",
+    errno.EEXIST: "the name is taken",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EISDIR: "the name is that of a folder",
+    errno.ENOTEMPTY: "the folder has something in it",
+    errno.ENAMETOOLONG: "the name is too long here",
+    errno.EILSEQ: "the name has characters that the file system cannot write",
+    errno.ELOOP: "symbolic links form a circle",
+    errno.EXDEV: "the two names are on different file systems",
+    errno.EMLINK: "the file has all the names that it can have",
+    errno.EFBIG: "the file would be larger than the file system or ulimit -f allows",
+    errno.EOVERFLOW: "a number does not fit into the answer",
+    errno.EINVAL: "the file system does not know such a request",
+    errno.ENOSYS: "the file system cannot do that",
+    errno.EOPNOTSUPP: "the file system cannot do that",
+    524: "the file system cannot do that",  # ENOTSUPP, the kernel's own, which some file systems let out
+    errno.ENOTTY: "not a request to a file",
+    errno.ESPIPE: "a pipe has no positions",
+    errno.ENOTBLK: "not a device",
+    errno.ENOEXEC: "not a program",
+    errno.E2BIG: "the arguments of a program are too long",
+    errno.ECHILD: "an error of processes",
+    errno.ESRCH: "an error of processes",
+    errno.EFAULT: "an error of the program",
+    errno.EDOM: "an error of arithmetic",
+    errno.ERANGE: "an error of arithmetic",
+}
+"""Errors that another attempt cannot mend, and why: they are about the request itself.
+
+All others may pass: a full disk or quota, a remount, a file server that restarts or is slow, an
+expired ticket, a client that was evicted (EIO, ESHUTDOWN), a daemon of FUSE that is started again
+(ENOTCONN), a medium that is gone for a moment. Which of them a file system takes is its own affair.
+"""
+
+
+def may_pass(error: BaseException) -> bool:
+    """True for an error of storage that another attempt may not meet."""
+    return isinstance(error, OSError) and error.errno is not None and error.errno not in FINAL
+
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -84,7 +117,7 @@ class Patience:
                 try:
                     return action()
                 except OSError as error:
-                    if error.errno not in PASSING or waited_s >= self.seconds:
+                    if not may_pass(error) or waited_s >= self.seconds:
                         raise
                     if token is None:
                         token = self._begin(what, error)

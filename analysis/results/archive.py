@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
 from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
-from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.folders import family_of, files_below
 from aiperf.untrusted.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.tar import Member, Stream, tar_members
 from aiperf.untrusted.text import is_printable
@@ -211,7 +211,8 @@ def differences_to_checksums(root: Path) -> list[str]:
     for line in read_bounded(root / CHECKSUMS, MOST_CHECKSUMS).decode(errors="replace").splitlines():
         digest, _, name = line.partition("  ")
         named[name] = digest
-    there = set(files_below(root))
+    found_below = files_below(root, file_systems_own=True)
+    there = {name for name in found_below if name in named or family_of(name.rpartition("/")[2]) is None}
     there -= {CHECKSUMS, STATEMENT, SIGNATURE}
     problems = [f"{name} is missing" for name in sorted(named.keys() - there)]
     problems += [f"{name} is not in {CHECKSUMS}" for name in sorted(there - named.keys())]

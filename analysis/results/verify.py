@@ -13,7 +13,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.checksums import is_broken
 from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
-from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.folders import family_of, files_below
 from aiperf.untrusted.reading import json_object, read_outside, reason_of, shortened
 from analysis.reading.run_data import read_run
 
@@ -36,12 +36,25 @@ def verify(paths: RunPaths) -> list[str]:
 def notes_of(paths: RunPaths) -> list[str]:
     """Facts of an intact run that a referee should know. Raises RunDirectoryError."""
     note = version_note(read_manifest(paths))
-    return [note] if note is not None else []
+    return [*([note] if note is not None else []), *_of_the_file_system(paths)]
+
+
+def _of_the_file_system(paths: RunPaths) -> Iterator[str]:
+    """A line for each kind of file that the file system has made, with the first of them."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(files_below(paths.root, file_systems_own=True)):
+        if (family := family_of(name.rpartition("/")[2])) is not None:
+            found.setdefault(family, []).append(name)
+    for family, names in found.items():
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        yield f"{shortened(names[0])}{more}: {family}; no part of the run, and no harm"
 
 
 def _sealed(paths: RunPaths) -> Iterator[str]:
     """Files that only a resumption needs, and that are not what was written."""
     for file in (*sorted(paths.candidates.glob("*.json")), *([paths.nni] if paths.nni.exists() else [])):
+        if family_of(file.name) is not None:
+            continue
         try:
             read_outside(file, _sealed_object)
         except RunDirectoryError as error:
@@ -56,6 +69,8 @@ def _sealed_object(data: bytes) -> dict[str, object]:
 
 def _archives(paths: RunPaths) -> Iterator[str]:
     for file in sorted(paths.models.glob("*/*.npz")):
+        if family_of(file.name) is not None:
+            continue
         try:
             with np.load(file, allow_pickle=False) as archive:
                 for name in archive.files:

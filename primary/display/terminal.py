@@ -5,6 +5,7 @@ Standard output is for results.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -23,7 +24,7 @@ from aiperf.cli.quality import qualities_text, target_text
 from aiperf.cli.units import count, number, percent, si
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
-from aiperf.storage.patience import PASSING
+from aiperf.storage.patience import may_pass
 from aiperf.wire.messages import Progress
 from primary.display.state import Display, ReplicaState, ReplicaView, RunView
 
@@ -222,7 +223,7 @@ class _Kept(_Direct):
             while self._unprinted:
                 self._unprinted = self._unprinted[os.write(self._number, self._unprinted) :]
         except OSError as error:
-            if error.errno not in PASSING:
+            if error.errno == errno.EPIPE or not may_pass(error):
                 raise
             if len(self._unprinted) > KEPT_BYTES:
                 self._unprinted = self._unprinted[-KEPT_BYTES:].partition(b"\n")[2]

@@ -33,7 +33,7 @@ from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import identity_of
 from aiperf.storage.logs import open_log
-from aiperf.storage.patience import PASSING, PATIENCE
+from aiperf.storage.patience import FINAL, PATIENCE
 from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
@@ -241,7 +241,7 @@ def _manager_environment() -> Iterator[None]:
     changes = dict(SAFE_PATH)
     before_its_code = (f"--require {json.dumps(str(path))}" for path in (PATIENT, PRELOADED))
     changes["NODE_OPTIONS"] = " ".join([os.environ.get("NODE_OPTIONS", ""), *before_its_code]).lstrip()
-    passing = [errno.errorcode[number] for number in sorted(PASSING)]
+    passing = [name for number, name in sorted(errno.errorcode.items()) if number not in FINAL]
     changes[POLICY] = json.dumps({"seconds": PATIENCE.seconds, "errors": passing})
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         changes[KEPT_VISIBLE] = os.environ["CUDA_VISIBLE_DEVICES"]

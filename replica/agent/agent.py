@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -33,7 +34,7 @@ from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.appended import check_root
-from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from aiperf.storage.patience import PATIENCE, Patience, may_pass
 from aiperf.wire.lines import decode_to_agent
 from aiperf.wire.messages import (
     CANCELLED,
@@ -60,6 +61,14 @@ from replica.search.planner import Planner
 from replica.trainer.settings import TelemetrySettings
 
 log = logging.getLogger(__name__)
+
+OF_PROCESSES = frozenset(
+    {
+        errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EPIPE, errno.ECONNREFUSED, errno.ECONNRESET, errno.EADDRINUSE,
+        errno.EADDRNOTAVAIL,
+    }
+)  # fmt: skip
+"""Errors that may pass but cost a trial and not its replica: of limits, pipes and sockets."""
 
 
 class Agent:
@@ -189,7 +198,7 @@ class Agent:
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in PASSING:
+            if isinstance(error, OSError) and may_pass(error) and error.errno not in OF_PROCESSES:
                 raise StorageError([f"the run directory refuses: {error}"]) from error
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
@@ -332,5 +341,5 @@ def main(argv: list[str] | None = None) -> int:
         output.send(Unable(reason=str(error)))
         return error.exit_code
     except OSError as error:
-        output.send(Unable(reason=f"{type(error).__name__}: {error}", storage=error.errno in PASSING))
+        output.send(Unable(reason=f"{type(error).__name__}: {error}", storage=may_pass(error)))
         return EXIT_ENVIRONMENT

@@ -29,9 +29,10 @@ from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.results.archive import open_archive, write_archive
 from analysis.results.source import try_result
 from analysis.results.status import run_status
-from analysis.results.verify import verify
+from analysis.results.verify import notes_of, verify
 from primary.context import SystemFile
 from tests.support.forging import Change, rewrite, unchain
 from tests.support.forging.changes import of
@@ -291,6 +292,30 @@ def test_rows_of_very_many_epochs_are_read_once(honest: Path, tmp_path: Path) ->
     rows["epoch"] = np.arange(len(rows))
     (tmp_path / "rows").write_bytes(rows.tobytes())
     assert len(read_rows(tmp_path / "rows")) == len(rows)
+
+
+def test_files_that_file_systems_make_are_named_and_do_no_harm(honest: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(honest, tmp_path / "run")
+    history = next((root / "history").glob("*.jsonl"))
+    weights = next((root / "models").iterdir()) / "._weights-000001.npz"
+    for name in (
+        ".nfs00000000018a2f3c0000001b", "history/.nfs000000000a", "models/.fuse_hidden0000123400000001", ".smb001f",
+        f"history/._{history.name}", str(weights.relative_to(root)), ".DS_Store",
+        "telemetry/._replica.jsonl", ".snapshot/hourly.0/run.json", "lost+found/#123", ".Trash-1000/files/x",
+    ):  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"anything\0")
+    paths = RunPaths(root)
+    assert verify(paths) == verify(RunPaths(honest)) == []
+    notes = notes_of(paths)
+    assert len(notes) == 7
+    assert all(note.endswith("no part of the run, and no harm") for note in notes)
+    assert any("snapshots of the file system" in note for note in notes)
+    package = tmp_path / "run.tar.gz"
+    write_archive(paths, package, {})
+    open_archive(package, tmp_path / "unpacked")
+    (root / ".nfs000000").write_text("too short a name of NFS's")
+    assert verify(paths) == [".nfs000000: does not belong to the run"]
 
 
 def test_a_run_with_1500_nested_folders_is_verified(honest: Path, tmp_path: Path) -> None:

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.errors import StorageError
+from aiperf.__main__ import main
+from aiperf.cli.command import Command
+from aiperf.errors import EXIT_ENVIRONMENT, StorageError
 from aiperf.files import append, can_write, write_atomically
 from aiperf.records.bodies import PhaseBegan
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.logs import QuietHandler
-from aiperf.storage.patience import PASSING, PATIENCE, Patience
+from aiperf.storage.names import ANSWERS_OF_LINKS, publish
+from aiperf.storage.patience import FINAL, PATIENCE, Patience, may_pass
 from aiperf.storage.reserve import Reserve
 from aiperf.storage.storage_thread import InOrder
 from tests.support.hand_made import ManualClock
@@ -30,7 +33,95 @@ def failing(times: int, code: int) -> list[int]:
     return [code] * times
 
 
-@pytest.mark.parametrize("code", sorted(PASSING))
+KERNELS_OWN = range(512, 532)
+"""Numbers between the kernel's own parts (include/linux/errno.h), which some file systems let out."""
+
+WAITED_FOR = (
+    "EIO ENXIO EBADF EAGAIN ENOMEM EACCES EPERM EBUSY ENODEV ENFILE EMFILE ETXTBSY ENOSPC EROFS EDEADLK ENOLCK EPIPE "
+    "EINTR EUCLEAN ENODATA ETIME ENONET ENOLINK ECOMM EPROTO EBADFD EREMOTE EREMOTEIO ENOBUFS ENOTCONN ESHUTDOWN "
+    "ETIMEDOUT ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH ENETRESET EALREADY "
+    "EINPROGRESS ESTALE EDQUOT ENOMEDIUM ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED EBADMSG ERESTART"
+).split()
+
+
+def test_every_known_error_is_waited_for_or_final_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiperf.storage.patience.FIRST_PAUSE_S", 0.0)
+    outcomes = {}
+    for code in sorted({*errno.errorcode, *KERNELS_OWN}):
+        left = failing(2, code)
+
+        def action(left: list[int] = left) -> None:
+            if left:
+                raise OSError(left.pop(), "refused")
+
+        try:
+            Patience(60).attempt(action, "a file")
+        except OSError as error:
+            outcomes[code] = FINAL[error.errno or 0]
+            assert len(left) == 1, "raised at once"
+        else:
+            outcomes[code] = ""
+    assert {code for code, reason in outcomes.items() if reason} == FINAL.keys()
+    assert [name for name in WAITED_FOR if outcomes[getattr(errno, name)]] == []
+    assert not may_pass(OSError("without a number"))
+
+
+@pytest.mark.parametrize("code", [errno.ESHUTDOWN, errno.EPIPE])
+def test_a_disk_that_is_away_is_no_terminal_that_was_closed(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(_: object) -> int:
+        raise OSError(code, os.strerror(code), "/shared/run/run.json")
+
+    command = Command(description="", example="", configure=lambda _: None, execute=execute)
+    monkeypatch.setattr("aiperf.__main__.load_command", lambda _: command)
+    assert main(["status"]) == EXIT_ENVIRONMENT
+    assert f"aiperf: [Errno {code}]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EBADFD])
+def test_a_file_whose_server_has_forgotten_it_is_opened_again(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = AppendedFile(tmp_path / "file", tmp_path, tmp_path, Patience(60))
+    file.append(b"one\n")
+    forgotten, real = file._descriptor, os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if descriptor == forgotten:
+            raise OSError(code, "forgotten")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "close", lambda _: None)  # else the number is used again
+    file.append(b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+LINK_ERRORS = sorted({*errno.errorcode, *KERNELS_OWN} - ANSWERS_OF_LINKS)
+
+
+def test_without_hard_links_files_are_published_and_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter(LINK_ERRORS)
+
+    def refuse(*_: object) -> None:
+        raise OSError(next(codes), "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for number in range(len(LINK_ERRORS) - 1):
+        own, name = tmp_path / f"own-{number}", tmp_path / f"name-{number}"
+        own.write_text("content")
+        publish(own, name)
+        assert (own.exists(), name.read_text()) == (False, "content")
+    file = AppendedFile(tmp_path / "file", tmp_path, tmp_path, Patience(0))
+    file.append(b"one\n")
+    (tmp_path / "file").unlink()
+    assert file.look()
+    file.append(b"two\n")
+    assert (tmp_path / "file").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN])
 def test_what_may_pass_is_waited_for_and_reported(code: int) -> None:
     left, heard = failing(3, code), list[str]()
 

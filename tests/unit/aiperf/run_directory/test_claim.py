@@ -19,7 +19,8 @@ from aiperf.errors import RunHeldError
 from aiperf.run_directory.claim import SILENCE_S, Claim, find_holder, is_held_here
 from aiperf.run_directory.disk import Disk, PatientDisk
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
-from aiperf.storage.patience import PASSING, Patience
+from aiperf.storage.names import ANSWERS_OF_LINKS
+from aiperf.storage.patience import Patience
 from tests.support.hand_made import ManualClock
 from tests.support.processes import lives
 from tests.support.runs import wait_for
@@ -250,7 +251,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, names: Iterable[str], code: int, don
     return failures
 
 
-@pytest.mark.parametrize("code", sorted(PASSING), ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.__getitem__)
 def test_a_claim_is_taken_when_its_storage_answers_again(
     code: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,25 @@ def test_a_claim_is_taken_when_its_storage_answers_again(
         assert claim.number == 1
     assert failures == dict.fromkeys(names, 3)
     assert Claim(folder, ManualClock()).number == 2, "the first one was released"
+    assert not list(folder.glob(".*"))
+
+
+LINK_ERRORS = sorted({*errno.errorcode, 524} - ANSWERS_OF_LINKS)
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_whatever_a_file_system_answers_to_a_link_one_of_two_has_the_claim_at_once(
+    lies: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for count, code in enumerate(LINK_ERRORS):
+        with monkeypatch.context() as patch:
+            refuse(patch, ["link"], code, done=lies)
+            patch.setattr("aiperf.storage.patience.FIRST_PAUSE_S", 3600.0)
+            claim = Claim(folder, ManualClock(), PatientDisk(Patience(7200.0)))
+            assert claim.number == count + 1, errno.errorcode.get(code, code)
+            with pytest.raises(RunHeldError):
+                Claim(folder, ManualClock(), PatientDisk(Patience(0.0)))
+            claim.release()
     assert not list(folder.glob(".*"))
 
 
