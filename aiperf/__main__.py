@@ -80,7 +80,7 @@ def _run_verb(verb: str, words: list[str]) -> int:
             raise
         return _complain(error.lines, error.exit_code)
     except OSError as error:
-        # Python makes a BrokenPipeError of ESHUTDOWN, too, which a file server that is away answers.
+        # Python makes a BrokenPipeError of ESHUTDOWN, too, the answer of a server that is away.
         if error.errno == errno.EPIPE and error.filename is None:
             # The reader of our output is gone, which is not our error: keep the interpreter from
             # reporting it again.

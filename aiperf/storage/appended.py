@@ -108,7 +108,7 @@ class AppendedFile:
         if error.errno == errno.ESTALE:
             self._reopen()
         elif may_pass(error) and error.errno not in _OF_SPACE:
-            # An evicted client of Lustre, a daemon of FUSE that was started again, a brick of Gluster:
+            # An evicted client of Lustre, a new daemon of FUSE, a brick of Gluster:
             # their old descriptors fail for ever, each with an error of its own.
             with contextlib.suppress(OSError):
                 there = self.path.stat()

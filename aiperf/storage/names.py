@@ -9,7 +9,6 @@ from pathlib import Path
 
 from aiperf.storage.durable import sync
 
-
 ANSWERS_OF_LINKS = frozenset({errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Errors of a hard link that say nothing against links themselves."""
 
