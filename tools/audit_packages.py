@@ -1,8 +1,8 @@
-"""Known vulnerabilities of locked packages: `tools/audit_packages.py requirements/run.txt ...`.
+"""Known vulnerabilities of locked packages: `python -m tools.audit_packages LOCK...`.
 
-PyPA's pip-audit does it, in an environment of its own below `build/`, with the advisories of
-pypi.org. Exit codes: 0 none is known, 1 some are, 3 nothing is known of some packages, for instance
-since pypi.org cannot be reached: a mirror has packages, but no advisories.
+PyPA's pip-audit does it, in an environment of its own below `build/`, with PyPI's advisories. Exit
+codes: 0 none is known, 1 some are, 3 nothing is known of some packages, for instance since PyPI
+itself cannot be reached: a mirror has packages, but no advisories.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
+from tools.environment import ROOT, Environment, NotMadeError, Part, key_of
+
 VERSION = "2.10.1"
-FOLDER = Path(__file__).parents[1] / "build" / "audit-packages"
+FOLDER = ROOT / "build" / "audit-packages"
 
 
 def main(locks: list[str]) -> int:
     """Ask about every lock file."""
+    wanted = f"pip-audit=={VERSION}"
+    part = Part("pip-audit", key_of(words=[wanted]), lambda environment: environment.pip("install", wanted))
+    try:
+        Environment(FOLDER).make([part])
+    except NotMadeError as error:
+        print(f"audit-packages: NOT DONE: pip-audit cannot be installed: {error}")
+        return 3
     program = FOLDER / "bin" / "pip-audit"
-    if not program.exists():
-        venv.create(FOLDER, with_pip=True, clear=True)
-        install: list[str | Path] = [FOLDER / "bin" / "pip", "install", "--quiet", f"pip-audit=={VERSION}"]
-        if subprocess.run(install, check=False).returncode:
-            print("audit-packages: NOT DONE: pip-audit cannot be installed")
-            return 3
     codes = [audit(program, lock) for lock in locks]
     code = 1 if 1 in codes else max(codes, default=0)
     print(f"audit-packages: {'no vulnerability is known' if code == 0 else 'VULNERABLE' if code == 1 else 'NOT DONE'}")

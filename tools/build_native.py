@@ -8,13 +8,15 @@ an OpenCL driver that no wheel brings: their engine finds no device.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tools.environment import ROOT, Environment, NotMadeError, Part, key_of, machine
+
 FOLDER = ROOT / "build" / "native"
 LOCK = ROOT / "requirements" / "native.txt"
 """oneDNN 3.2, with hashes."""
@@ -24,16 +26,25 @@ CUDA_HEADERS = ("cudnn", "cuda_runtime", "cuda_nvrtc", "cuda_nvcc", "cuda_cccl")
 CUDA_LIBRARIES = {"cudnn": "libcudnn.so.9", "cuda_runtime": "libcudart.so.12", "cuda_nvrtc": "libnvrtc.so.12"}
 
 
-def main() -> int:
-    """Build `build/native/libaiperf_micro*.so`; exit code 3 without a compiler."""
+def main(words: list[str]) -> int:
+    """Build `build/native/libaiperf_micro*.so`; exit code 3 without a compiler, 1 if that fails."""
+    parser = argparse.ArgumentParser(prog="python -m tools.build_native")
+    parser.add_argument(
+        "--gpu", default="", choices=("", "0", "1"), help="1: also on cuDNN; 0: not; default: by driver"
+    )
+    forced = parser.parse_args(words).gpu
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         print("make native needs a C++ compiler (g++ or clang++)", file=sys.stderr)
         return 3
     FOLDER.mkdir(parents=True, exist_ok=True)
-    _build_onednn(compiler)
-    if "--gpu" in sys.argv[1:]:
-        _build_cudnn(compiler)
+    try:
+        _build_onednn(compiler)
+        if machine(forced).gpu:
+            _build_cudnn(compiler)
+    except (NotMadeError, subprocess.CalledProcessError) as error:
+        print(f"make native: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -57,26 +68,28 @@ def _build_cudnn(compiler: str) -> None:
 
 
 def _build(compiler: str, source: str, name: str, words: list[str]) -> None:
-    target = FOLDER / name
-    fresh = target.with_suffix(".new")
-    subprocess.run(
-        [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", str(ROOT / "native" / source), "-o", str(fresh), *words,
-         "-Wl,--allow-shlib-undefined", "-Wl,--disable-new-dtags"], check=True,
-    )  # fmt: skip
-    fresh.replace(target)
+    """Compile, unless the library is of the same sources, compiler and place."""
+    command = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", str(ROOT / "native" / source), *words,
+               "-Wl,--allow-shlib-undefined", "-Wl,--disable-new-dtags"]  # fmt: skip
+    key = key_of(*sorted((ROOT / "native").iterdir()), words=command)
+    target, made_of = FOLDER / name, FOLDER / f"{name}.key"
+    if not (target.exists() and made_of.exists() and made_of.read_text() == key):
+        made_of.unlink(missing_ok=True)
+        fresh = target.with_suffix(f".{os.getpid()}")
+        subprocess.run([*command, "-o", str(fresh)], check=True)
+        fresh.replace(target)
+        made_of.write_text(key)
     print(target)
 
 
 def _installed(name: str, lock: Path) -> Path:
     """A virtual environment with the wheels of a lock file."""
-    prefix, done = FOLDER / name, FOLDER / name / lock.name
-    if not (done.is_file() and done.read_bytes() == lock.read_bytes()):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(prefix)], check=True)
-        words = ("install", "--quiet", "--no-deps", "--require-hashes", "-r", str(lock))
-        subprocess.run((str(prefix / "bin" / "pip"), *words), check=True)
-        shutil.copyfile(lock, done)
-    return prefix
+    words = ("install", "--no-deps", "--require-hashes", "-r", lock)
+    part = Part(name, key_of(lock), lambda environment: environment.pip(*words))
+    made = Environment(FOLDER / name)
+    made.make([part])
+    return made.folder
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -38,7 +38,7 @@ def native_library() -> None:
     """Build the native stack again if `make native` built an older one."""
     source, built = ROOT / "native/micro.cpp", ROOT / "build/native/libaiperf_micro.so"
     if built.is_file() and built.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run([sys.executable, str(ROOT / "tools/build_native.py")], check=True)
+        subprocess.run([sys.executable, "-m", "tools.build_native", "--gpu", "0"], cwd=ROOT, check=True)
 
 
 @pytest.fixture(scope="module", params=list(STACKS))

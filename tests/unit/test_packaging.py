@@ -6,8 +6,8 @@ import ast
 import configparser
 import os
 import re
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 import aiperf
 from tests.support.folders import ROOT
+from tools.environment import PYTORCH, Environment, machine, pytorch, wanted
 
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
@@ -55,26 +56,66 @@ def test_every_package_is_typed_and_installed() -> None:
 # ---- locks
 
 
+def extra(name: str) -> dict[str, SpecifierSet]:
+    found = map(Requirement, SETUP["options.extras_require"][name].split())
+    return {canonicalize_name(item.name): item.specifier for item in found}
+
+
 def test_the_locked_requirements_are_those_of_the_distribution() -> None:
     assert requirements_in("base.in") == REQUIRED
-    tensorflow = Requirement(SETUP["options.extras_require"]["tensorflow"].strip())
-    assert requirements_in("run.in") == {"tensorflow-cpu": tensorflow.specifier}
-    assert requirements_in("gpu.in") == {"tensorflow": tensorflow.specifier}
+    tensorflow = extra("tensorflow")
+    assert requirements_in("gpu.in") == extra("gpu") == tensorflow
+    assert requirements_in("run.in") == {
+        name.replace("tensorflow", "tensorflow-cpu"): bounds for name, bounds in tensorflow.items()
+    }
     for name in ("jax", "jax-cuda", "torch", "hybrid"):
-        extra = map(Requirement, SETUP["options.extras_require"][name].split())
-        assert requirements_in(f"{name}.in") == {canonicalize_name(item.name): item.specifier for item in extra}
+        assert requirements_in(f"{name}.in") == extra(name)
 
 
-def test_pytorchs_build_for_cpus_is_installed_next_to_locked_packages() -> None:
-    """PyTorch's own index has it, and is asked for nothing else: no dependencies, one version."""
+def test_a_package_has_the_same_bounds_wherever_it_is_named() -> None:
+    """In every extra, in every lock's input, and in what the conda recipe says of TensorFlow."""
+    named: dict[str, set[str]] = {name: {str(bounds)} for name, bounds in REQUIRED.items()}
+    sources = [extra(name) for name in SETUP["options.extras_require"]]
+    sources += [requirements_in(path.name) for path in (ROOT / "requirements").glob("*.in")]
+    conda = (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
+    sources.append({item.name: item.specifier for item in map(Requirement, re.findall(r'"(\S+>=\S+)"', conda))})
+    for source in sources:
+        for name, bounds in source.items():
+            if str(bounds):
+                named.setdefault(name, set()).add(str(bounds))
+    # What builds is newer than what nnictl can do with.
+    assert {name: found for name, found in named.items() if len(found) > 1} == {"setuptools": {"<81", "<81,>=77"}}
+
+
+def test_every_lock_keeps_to_the_bounds() -> None:
+    for path in (ROOT / "requirements").glob("*.txt"):
+        found = [(name, version) for name, version in locked(path.name) if name in REQUIRED]
+        assert [pin for pin in found if not REQUIRED[canonicalize_name(pin[0])].contains(pin[1])] == []
+
+
+def test_the_supported_pythons_are_the_same_wherever_they_are_named() -> None:
+    supported = SpecifierSet(SETUP["options"]["python_requires"])
+    versions = [f"3.{minor}" for minor in range(8, 20) if f"3.{minor}" in supported]
+    assert re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"]) == versions
     makefile = (ROOT / "Makefile").read_text()
-    (line,) = re.findall(r"^TORCH_CPU := (.*)$", makefile, re.MULTILINE)
-    *options, package = line.split()
-    version = Requirement(SETUP["options.extras_require"]["torch"].split()[0]).specifier
-    assert "--no-deps" in options
-    assert re.fullmatch(r"torch==[\d.]+\+cpu", package)
-    assert version.contains(package.partition("==")[2])
-    assert makefile.count("--extra-index-url") == 1
+    first, last = versions[0].split("."), str(int(versions[-1].split(".")[1]) + 1)
+    assert f"({first[0]}, {first[1]}) <= v < (3, {last})" in makefile
+    assert f"AIPerf needs Python {', '.join(versions[:-1])} or {versions[-1]}" in makefile
+    for name in ("README.md", "docs/tutorial.md"):
+        assert f"Python {versions[0]} to {versions[-1]}" in (ROOT / name).read_text()
+
+
+def test_pytorchs_build_for_cpus_is_installed_next_to_locked_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's index has it, and is asked for nothing else: no dependencies, one version."""
+    asked: list[tuple[str | Path, ...]] = []
+    monkeypatch.setattr(Environment, "install", lambda _, *words: asked.append(words))
+    for index in ("", "https://index.example/cpu"):
+        monkeypatch.setenv("TORCH_INDEX", index)
+        pytorch().install(Environment(ROOT / ".venv"))
+    assert asked[0] == ("--no-deps", "--retries", "1", PYTORCH)
+    assert asked[1] == ("--no-deps", "--retries", "1", "--extra-index-url", index, PYTORCH)
+    assert re.fullmatch(r"torch==[\d.]+\+cpu", PYTORCH)
+    assert extra("torch")["torch"].contains(PYTORCH.partition("==")[2])
     needed = {"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"}
     for lock in ("torch-cpu.txt", "test.txt"):
         assert needed <= {name for name, _ in locked(lock)}
@@ -101,24 +142,16 @@ def test_no_lock_needs_another_index() -> None:
 # ---- make run
 
 
-def plan(folder: Path, driver: str, *words: str) -> str:
-    """The commands of `make run`, with an nvidia-smi that prints `driver`."""
-    for name in ("Makefile", "setup.cfg", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder)
-    for name in ("requirements", "tools"):
-        shutil.copytree(ROOT / name, folder / name)
-    program = folder / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{driver}\n")
-    program.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name != "GPU" and not name.startswith("MAKE")}
-    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+def plan(*words: str) -> str:
+    """The commands of `make run`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "GPU"))}
     make = ["make", "--dry-run", "run", *words]
-    return subprocess.run(make, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def installed(commands: str) -> list[str]:
-    return re.findall(r"-r requirements/(run|gpu)\.txt", commands)
+def parts(forced: str = "", framework: str = "tensorflow") -> list[str]:
+    """What `make run` installs."""
+    return [part.name for part in wanted("run", framework, machine(forced))]
 
 
 NO_DRIVER = "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9"
@@ -126,42 +159,75 @@ ONE_GPU = "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'"
 TWO_GPUS = f"{ONE_GPU}; echo 'GPU 1: NVIDIA H200 (UUID: GPU-2)'"
 
 
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put an nvidia-smi on the PATH, which does what it is given."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def put(script: str) -> None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return put
+
+
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has NVIDIA's driver")
-def test_make_run_installs_the_cpu_build_on_a_machine_without_a_gpu(tmp_path: Path) -> None:
-    assert installed(plan(tmp_path, NO_DRIVER)) == ["run"]
+def test_make_run_installs_the_cpu_build_on_a_machine_without_a_gpu(driver: Callable[[str], None]) -> None:
+    driver(NO_DRIVER)
+    assert parts() == ["run", "aiperf"]
 
 
-def test_make_run_installs_the_gpu_build_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
-    commands = plan(tmp_path, ONE_GPU)
-    assert installed(commands) == ["gpu"]
-    assert commands.index("uninstall -qq --yes tensorflow-cpu") < commands.index("requirements/gpu.txt")
-    assert "build_horovod" not in commands
+def test_make_run_installs_the_gpu_build_on_a_machine_with_a_gpu(driver: Callable[[str], None]) -> None:
+    driver(ONE_GPU)
+    assert parts() == ["gpu", "aiperf"]
 
 
-def test_make_run_builds_horovod_for_several_gpus(tmp_path: Path) -> None:
-    assert "build_horovod" in plan(tmp_path, TWO_GPUS)
+def test_make_run_builds_horovod_for_several_gpus(driver: Callable[[str], None]) -> None:
+    driver(TWO_GPUS)
+    assert parts() == ["gpu", "aiperf", "horovod"]
 
 
-def test_the_build_can_be_forced_and_forbidden(tmp_path: Path) -> None:
-    forced, forbidden = tmp_path / "forced", tmp_path / "forbidden"
-    for folder in (forced, forbidden):
-        folder.mkdir()
-    assert installed(plan(forced, NO_DRIVER, "GPU=1")) == ["gpu"]
-    commands = plan(forbidden, TWO_GPUS, "GPU=0")
-    assert (installed(commands), "build_horovod" in commands) == (["run"], False)
+def test_the_build_can_be_forced_and_forbidden(driver: Callable[[str], None]) -> None:
+    driver(NO_DRIVER)
+    assert parts("1") == ["gpu", "aiperf"]
+    driver(TWO_GPUS)
+    assert parts("0") == ["run", "aiperf"]
+    assert '--gpu "1"' in plan("GPU=1")
+    assert '--gpu ""' in plan()
+
+
+@pytest.mark.parametrize("build", [("1", "tensorflow-cpu", "gpu", "run"), ("0", "tensorflow", "run", "gpu")])
+def test_one_build_of_tensorflow_replaces_the_other(build: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both own the same files, so that the other one is removed first."""
+    forced, other, name, replaced = build
+    done: list[tuple[str | Path, ...]] = []
+    monkeypatch.setattr(Environment, "pip", lambda _, *words: done.append(words))
+    monkeypatch.setattr(Environment, "call", lambda *_: "")
+    part = wanted("run", "tensorflow", machine(forced))[0]
+    part.install(Environment(ROOT / ".venv"))
+    assert (part.name, part.replaces) == (name, replaced)
+    assert [words[0] for words in done] == ["uninstall", "install"]
+    assert done[0][-1] == other
+    assert ROOT / "requirements" / f"{name}.txt" in done[1]
 
 
 @pytest.mark.parametrize(
-    ("words", "lock"),
-    [("FRAMEWORK=jax GPU=0", "jax"), ("FRAMEWORK=jax GPU=1", "jax-cuda"), ("FRAMEWORK=torch GPU=0", "torch-cpu"),
-     ("FRAMEWORK=torch GPU=1", "torch")],
+    ("framework", "forced", "installed"),
+    [("jax", "0", ["jax", "aiperf"]), ("jax", "1", ["jax-cuda", "aiperf"]),
+     ("torch", "0", ["torch-cpu", "pytorch", "aiperf"]), ("torch", "1", ["torch", "aiperf"])],
 )  # fmt: skip
-def test_make_run_installs_the_chosen_framework_alone(words: str, lock: str, tmp_path: Path) -> None:
-    commands = plan(tmp_path, NO_DRIVER, *words.split())
-    assert re.findall(r"-r requirements/([\w-]+)\.txt", commands) == [lock, "build"]
-    assert ("torch==" in commands) == (lock == "torch-cpu")
-    assert f"--framework {words.split(maxsplit=1)[0].partition('=')[2]} " in commands
-    assert "horovod" not in commands
+def test_make_run_installs_the_chosen_framework_alone(framework: str, forced: str, installed: list[str]) -> None:
+    assert parts(forced, framework) == installed
+    commands = plan(f"FRAMEWORK={framework}", f"GPU={forced}")
+    assert f'--framework "{framework}" run' in commands
+    assert f"--preset quick --framework {framework} --output" in commands
+
+
+def test_the_folder_of_runs_may_have_a_space() -> None:
+    assert '--output "my runs/quick-' in plan("RUNS=my runs")
+    assert '"/a b/python" -m tools.environment' in plan("PYTHON=/a b/python")
+    assert '--python "/a b/python"' in plan("PYTHON=/a b/python")
+    assert "--python" not in plan()
 
 
 # ---- containers

@@ -19,3 +19,17 @@ def test_no_module_is_ignored() -> None:
     ignored = git("ls-files", "--ignored", "--others", "--exclude-standard", "*.py")
     rooms = {path.split("/")[0] for path in git("ls-files", "*.py")}
     assert [path for path in ignored if path.split("/")[0] in rooms] == []
+
+
+def test_no_host_of_a_package_registry_is_named() -> None:
+    """A mirror is as good: the configuration of pip names it, or a variable of the Makefile."""
+    hosts = (
+        r"pypi\.(org|python\.org)|pythonhosted\.org|download\.pytorch\.org|anaconda\.(org|com)|npmjs\.(org|com)"
+        r"|nvcr\.io|ghcr\.io|quay\.io|docker\.(io|com)|deb\.debian\.org|archive\.ubuntu\.com|astral\.sh"
+        r"|developer\.download\.nvidia"
+    )
+    named = subprocess.run(
+        ["git", "grep", "-nIE", hosts, "--", ":!tests/unit/test_repository.py"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert named.stdout.splitlines() == []

@@ -1,0 +1,212 @@
+"""The environment that `make env` makes is whole, whatever happens while it is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.folders import ROOT
+
+STAND_IN = """#!{python} -IS
+import os, shutil, signal, sys
+from pathlib import Path
+
+words = sys.argv[1:]
+log = Path(os.environ["STAND_IN"])
+
+def step(name):
+    with open(log, "a") as file:
+        file.write(name + "\\n")
+    if os.environ.get("STAND_IN_STEP") == str(len(log.read_text().splitlines())):
+        number = int(os.environ["STAND_IN_SIGNAL"])
+        os.kill(os.getppid(), number)
+        if number != signal.SIGKILL:  # an orphan of a killed process goes on
+            sys.exit(1)
+
+if words[0] == "-c":
+    print(os.environ.get("STAND_IN_VERSION", "3.11"), "{base}")
+elif words[1] == "venv":
+    folder = Path(words[-1])
+    for entry in folder.iterdir() if folder.exists() else ():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    step("venv")
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    step("bin")
+    shutil.copy(__file__, folder / "bin" / "python")
+    (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    step("site-packages")
+    if os.environ.get("STAND_IN_WAITS"):
+        open(os.environ["STAND_IN_WAITS"]).read()
+elif "pip" in words and "install" in words:
+    if os.environ.get("STAND_IN_OFFLINE"):
+        sys.exit("no network")
+    packages = Path(__file__).parents[1] / "lib" / "python3.11" / "site-packages"
+    for name in [Path(word).stem for word in words if word.endswith(".txt")] or ["aiperf"]:
+        if (packages / (name + ".dist-info")).exists():  # pip takes it for installed
+            continue
+        (packages / (name + ".dist-info")).mkdir()
+        step(name + " begins")
+        for number in range(3):
+            (packages / f"{{name}}{{number}}.py").touch()
+            step(name)
+"""
+"""A Python with pip, for which what has a dist-info is installed."""
+
+FILES = sorted(f"{name}{number}.py" for name in ("aiperf", "build", "run") for number in range(3))
+STEPS = 15
+"""Of an environment with AIPerf and two lock files: three of venv, four of each."""
+
+
+@dataclass
+class Checkout:
+    """A checkout with small lock files, and a stand-in for Python."""
+
+    folder: Path
+    python: Path
+    log: Path
+
+    def start(self, *what: str, **variables: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-S", "-m", "tools.environment", "--gpu", "0", *(what or ("run",))]
+        if "--python" not in what:
+            command[4:4] = ["--python", str(self.python)]
+        environment = {**os.environ, "STAND_IN": str(self.log), **variables}
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def make(self, *what: str, **variables: str) -> tuple[int, str]:
+        process = self.start(*what, **variables)
+        err = process.communicate()[1]
+        return process.returncode, err
+
+    def steps(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob(".venv/lib/python3.11/site-packages/*.py"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    folder = tmp_path / "a checkout"
+    for name in ("setup.cfg", "pyproject.toml", "aiperf/__init__.py", "tools/environment.py", "tools/build_horovod.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "requirements").mkdir()
+    for name in ("run", "gpu", "build", "test", "horovod"):
+        (folder / "requirements" / f"{name}.txt").write_text(f"{name}==1\n")
+    python = tmp_path / "python"
+    python.write_text(STAND_IN.format(python=sys.executable, base=python))
+    python.chmod(0o755)
+    return Checkout(folder, python, tmp_path / "steps")
+
+
+def test_an_environment_is_made_once(checkout: Checkout) -> None:
+    assert checkout.make()[0] == 0
+    assert checkout.files() == FILES
+    assert len(checkout.steps()) == STEPS
+    assert checkout.make() == (0, "")
+    assert checkout.make("run", "--python", "") == (0, "")
+    assert len(checkout.steps()) == STEPS
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_environment_that_was_interrupted_at_any_step_ends_whole(checkout: Checkout, number: int) -> None:
+    for step in range(1, STEPS + 1, 3):
+        shutil.rmtree(checkout.folder / ".venv", ignore_errors=True)
+        checkout.log.unlink(missing_ok=True)
+        code, _ = checkout.make(STAND_IN_STEP=str(step), STAND_IN_SIGNAL=str(int(number)))
+        assert code == (-9 if number == signal.SIGKILL else 130), step
+        assert checkout.make()[0] == 0
+        assert checkout.files() == FILES, step
+
+
+def test_two_at_once_make_one(checkout: Checkout, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    first = checkout.start(STAND_IN_WAITS=str(gate))
+    with gate.open("w"):  # opened once the first one is in the middle
+        second = checkout.start()
+        assert second.stderr
+        assert "another process makes" in second.stderr.readline()
+    assert (first.wait(), second.wait()) == (0, 0)
+    first.communicate()
+    second.communicate()
+    assert (checkout.files(), len(checkout.steps())) == (FILES, STEPS)
+
+
+def test_a_moved_and_a_copied_checkout_get_environments_of_their_own(checkout: Checkout, tmp_path: Path) -> None:
+    checkout.make()
+    for name in ("copied", "moved"):
+        (shutil.copytree if name == "copied" else shutil.move)(checkout.folder, tmp_path / name)
+        there = Checkout(tmp_path / name, checkout.python, checkout.log)
+        code, err = there.make()
+        assert (code, f"was made in {checkout.folder}" in err) == (0, True)
+        assert there.files() == FILES
+        assert there.make() == (0, "")
+
+
+def test_another_content_is_installed_whatever_its_time(checkout: Checkout) -> None:
+    """A release that is unpacked over another one has older times."""
+    checkout.make()
+    lock = checkout.folder / "requirements" / "run.txt"
+    for folder in checkout.folder.glob(".venv/lib/python3.11/site-packages/run.dist-info"):
+        folder.rmdir()
+    lock.write_text("run==2\n")
+    os.utime(lock, (1, 1))
+    code, err = checkout.make()
+    assert (code, "installing run" in err, "installing aiperf" in err) == (0, True, False)
+    checkout.log.unlink()
+    os.utime(lock)
+    assert checkout.make() == (0, "")
+
+
+def test_without_a_network_nothing_that_works_is_lost(checkout: Checkout) -> None:
+    checkout.make()
+    (checkout.folder / "requirements" / "run.txt").write_text("run==2\n")
+    code, err = checkout.make(STAND_IN_OFFLINE="yes")
+    assert (code, "no network" in err) == (1, True)
+    assert checkout.files() == FILES
+    code, err = checkout.make()
+    assert (code, "making it" in err) == (0, False)
+
+
+def test_what_tests_can_do_without_is_named_and_tried_again(checkout: Checkout) -> None:
+    checkout.make()
+    code, err = checkout.make("test-horovod", STAND_IN_OFFLINE="yes")
+    assert (code, "Horovod CANNOT BE INSTALLED" in err) == (0, True)
+    code, err = checkout.make("horovod", STAND_IN_OFFLINE="yes")
+    assert (code, "start it again" in err) == (1, True)
+
+
+@pytest.mark.parametrize("defect", ["by hand", "no python", "another version", "half a state"])
+def test_an_environment_that_does_not_work_is_made_anew(checkout: Checkout, defect: str) -> None:
+    state = checkout.folder / ".venv" / "whole.json"
+    checkout.make()
+    if defect == "by hand":
+        state.unlink()
+    elif defect == "no python":
+        (checkout.folder / ".venv" / "bin" / "python").unlink()
+    elif defect == "another version":
+        document = json.loads(state.read_text())
+        state.write_text(json.dumps({**document, "python": ["3.10", document["python"][1]]}))
+    else:
+        state.write_text(state.read_text()[:30])
+    code, err = checkout.make()
+    assert (code, "making it with" in err) == (0, True)
+    assert (checkout.files(), checkout.make()) == (FILES, (0, ""))
+
+
+def test_an_environment_that_can_only_be_read_is_used(checkout: Checkout) -> None:
+    checkout.make()
+    (checkout.folder / ".venv.lock").unlink()
+    assert checkout.make() == (0, "")
+    assert not (checkout.folder / ".venv.lock").exists()
