@@ -15,7 +15,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import totals
-from aiperf.rules.rounds import out_of_patience
+from aiperf.rules.rounds import learning_rate, out_of_patience
 from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
     Begin,
@@ -149,7 +149,7 @@ class ModelledTrainer(Trainer):
         return EpochFacts(
             epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
             correct=round(dataset.validation_images * self._curve.accuracy(epoch)), loss=loss, validation_loss=loss,
-            learning_rate=request.learning_rate * (1 - (epoch - 1) / request.max_epochs),
+            learning_rate=learning_rate(request.learning_rate, epoch - 1, request.max_epochs),
         )  # fmt: skip
 
     def _restored(self) -> list[float]:

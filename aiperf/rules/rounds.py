@@ -56,6 +56,15 @@ def epochs_left(accuracies: Sequence[float], epochs: int, patience: int) -> int:
     return max(0, min(epochs - len(accuracies), patience - _epochs_without_improvement(accuracies)))
 
 
+def learning_rate(first: float, epochs: float, max_epochs: int) -> float:
+    """Learning rate after this many epochs: linear from `first` to 0 (paper, Table 4).
+
+    `epochs` has the fraction of the epoch in progress. The rate depends on the images that were
+    trained, not on steps, whose size changes if other ranks resume a training.
+    """
+    return first * (1 - epochs / max_epochs)
+
+
 def _epochs_without_improvement(accuracies: Sequence[float]) -> int:
     return [0, *_since_improvements(accuracies)][-1]
 

@@ -13,7 +13,8 @@ from replica.trainer.data.contract import DataSource
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
-from replica.trainer.training import Training, TrainingInputs, steps_for
+from replica.trainer.schedules import linear_rate
+from replica.trainer.training import Training, TrainingInputs
 from search_space.resnet import resnet
 from workloads.classification.workload import CLASSIFICATION
 
@@ -30,9 +31,10 @@ def trainer(
     facts = source.dataset
     model = builder.build_model(resnet(50, facts.image_size, facts.classes))
     request, collective = request_for(precision, batch), AloneCollective()
-    optimiser = build_optimiser(model, request, steps_for(facts.train_images, request, 1))
+    optimiser = build_optimiser(model, request)
     steps = framework.compile(model, optimiser, CLASSIFICATION, collective, request)
-    training = Training(steps, TrainingInputs(CLASSIFICATION, source, collective, request), SystemClock())
+    inputs = TrainingInputs(CLASSIFICATION, source, collective, request, linear_rate(request))
+    training = Training(steps, inputs, SystemClock())
     training.warm_up()
 
     def run() -> float:

@@ -52,14 +52,14 @@ class CompiledSteps(Protocol):
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; a row for each of them."""
 
-    def learning_rate(self) -> float:
-        """The learning rate of the next training step."""
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the training steps that follow; it waits for nothing."""
 
     def weights(self) -> list[NDArray[Any]]:
         """Copies of the model's weights in Keras's order (`Model.get_weights`)."""
 
     def state(self) -> list[NDArray[Any]]:
-        """Copies of all variables of model and optimiser."""
+        """Copies of all variables of model and optimiser, without the learning rate."""
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
         """Set all variables. Raises ValueError if the shapes are those of another model."""

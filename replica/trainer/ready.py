@@ -19,12 +19,13 @@ from replica.trainer.data import open_source
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.choice import training_of
-from replica.trainer.hybrid.group import groups_of, is_leader, of_all_groups
+from replica.trainer.hybrid.group import is_leader, of_all_groups
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.schedules import linear_rate
 from replica.trainer.settings import framework_variables
-from replica.trainer.training import TrainingInputs, steps_for
+from replica.trainer.training import TrainingInputs
 from workloads import Workload
 
 
@@ -59,11 +60,11 @@ class ReadyTraining:
             fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
         )
         """What rank 0 has built; devices are those of all ranks."""
-        train_steps = steps_for(dataset.train_images, request, collective.size, groups_of(collective))
-        optimiser = optimisers.build_optimiser(self._model, request, train_steps)
+        optimiser = optimisers.build_optimiser(self._model, request)
         steps = framework.compile(self._model, optimiser, workload, collective, request)
-        trained = Trained(self._model, self._model.trainable_variables, optimiser)
-        self._training = training_of(steps, TrainingInputs(workload, source, collective, request), trained, clock)
+        trained = Trained(self._model, self._model.trainable_variables)
+        inputs = TrainingInputs(workload, source, collective, request, linear_rate(request))
+        self._training = training_of(steps, inputs, trained, clock)
         self._training.warm_up()
 
     def run(self, begin: Begin, report: Reporter) -> bool:

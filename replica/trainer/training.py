@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,13 +26,13 @@ from replica.trainer.data.epochs import Epochs
 from replica.trainer.evidence_writer import Evidence
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.schedules import Rate
 from workloads.contract import Sums, TrainedWorkload
 
 
-def steps_for(images: int, request: TrainRequest, ranks: int, groups: int = 1) -> int:
-    """Steps for this many images: of all ranks together, or of each group by itself, in sum."""
-    shares = (len(range(group, images, groups)) for group in range(groups))
-    return sum(math.ceil(share / (request.batch_size * ranks)) for share in shares)
+def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
+    """Steps for this many images of all ranks together."""
+    return math.ceil(images / (request.batch_size * ranks))
 
 
 class TrainingQuality(Protocol):
@@ -56,6 +57,7 @@ class TrainingInputs:
     source: DataSource
     collective: Collective
     request: TrainRequest
+    rate: Rate
     training_quality: TrainingQuality | None = None
     """None: training images are not evaluated."""
     group: int = 0
@@ -75,6 +77,7 @@ class Training:
         self._workload = inputs.workload
         self._collective = inputs.collective
         self._request = inputs.request
+        self._rate = inputs.rate
         self._training_quality = inputs.training_quality
         self._clock = clock
         self._images = inputs.source.dataset
@@ -115,7 +118,7 @@ class Training:
         """Evaluate the weights that rank 0's model has, as epoch 0 without training."""
         self._steps.share()
         evaluated = self._validate(ProgressFacts(epoch=0, images_trained=0, images_evaluated=0), report)
-        facts = self._workload.facts(0, self._steps.learning_rate(), Sums(0, 0.0), evaluated)
+        facts = self._workload.facts(0, _recorded(self._rate(0)), Sums(0, 0.0), evaluated)
         report.epoch(replace(facts, weights=hash_weights(self._steps.weights())))
 
     def _train_epochs(
@@ -149,7 +152,6 @@ class Training:
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train and evaluate; the facts, and the weights if they are needed."""
-        learning_rate = self._steps.learning_rate()
         trained = self._train(epoch, report)
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
@@ -157,7 +159,7 @@ class Training:
         weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
-        facts = self._workload.facts(epoch, learning_rate, trained, evaluated)
+        facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
         facts = self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
@@ -169,7 +171,14 @@ class Training:
         steps = steps_for(self._images.train_images, self._request, self._collective.size)
         totals = np.zeros(2)
         batches = self._epochs.train(epoch)
-        for results, due in self._walk(self._steps.train, batches, min(limit or steps, steps), epoch):
+        # Before each of its steps, an epoch has trained whole batches only.
+        images_before = itertools.count(0, self._request.batch_size * self._collective.size)
+
+        def step(images: Any, labels: Any) -> Any:
+            self._steps.set_learning_rate(self._rate(epoch - 1 + next(images_before) / self._images.train_images))
+            return self._steps.train(images, labels)
+
+        for results, due in self._walk(step, batches, min(limit or steps, steps), epoch):
             self._evidence.add(results)
             totals += results[:, :2].astype(np.float64).sum(axis=0)
             if due:
@@ -219,6 +228,11 @@ class Training:
                 _check_finite(float(results[:, 0].astype(np.float64).sum()), epoch)
                 self._reported_s = self._clock.monotonic_s() if due else self._reported_s
                 yield results, due and number < steps - 1
+
+
+def _recorded(rate: float) -> float:
+    """The rate as frameworks have it."""
+    return float(np.float32(rate))
 
 
 def _check_finite(loss: float, epoch: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,7 +36,7 @@ class NetworkPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """An optimiser and its learning rate by step."""
+    """An optimiser and its learning rate, by the share of the training that is over."""
 
     optimiser: Optimiser
     learning_rate: float
@@ -43,16 +44,29 @@ class Schedule:
     momentum: float = 0.9
     """Of SGD; of Adam it is beta 1."""
     warm_up: float = 0.0
-    """Share of all steps over which the rate rises linearly from 0."""
+    """Share of the training over which the rate rises linearly from 0."""
     decay: Decay = "none"
     """After the warm-up: linear to 0; a cosine to `last` (Loshchilov and Hutter 2017); steps."""
     last: float = 0.0
     """Of a cosine: the last rate, as a share of the largest."""
     steps: tuple[tuple[float, float], ...] = ()
-    """Of the decay by steps: from this share of all steps on, this share of the largest rate."""
+    """Of the decay by steps: from this share of the training on, this share of the largest rate."""
     clip: float | None = None
     """Largest Euclidean norm of the gradient of all variables."""
     weight_decay: float = 0.0
+
+    def factor(self, share: float) -> float:
+        """The rate after this share of the training, as a share of the largest rate."""
+        rising = min(1.0, share / self.warm_up) if self.warm_up else 1.0
+        return rising * self._decayed(share)
+
+    def _decayed(self, share: float) -> float:
+        if self.decay == "linear":
+            return max(0.0, 1.0 - share)
+        if self.decay == "cosine":
+            after = min(1.0, max(0.0, (share - self.warm_up) / (1.0 - self.warm_up)))
+            return self.last + (1.0 - self.last) * 0.5 * (1.0 + math.cos(math.pi * after))
+        return next((value for start, value in reversed(self.steps) if share >= start), 1.0)
 
     def as_recorded(self, epochs: int) -> dict[str, int | float | str]:
         """For the record of a start, by the names of MLPerf HPC's logs where it has some."""

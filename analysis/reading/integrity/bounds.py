@@ -16,7 +16,7 @@ from aiperf.records.damage import Damage
 from aiperf.records.decoding.epochs import EPOCH
 from aiperf.records.lineage import epochs_of_training, qualities_of_training
 from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
-from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, out_of_patience, plan_round
+from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, learning_rate, out_of_patience, plan_round
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
 from analysis.reading.integrity.view import RunView, TrialIndex
@@ -151,14 +151,15 @@ def _learning_rate(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCom
     if isinstance(first, str):
         yield place.damage("bounds", f"a first learning rate of {first!r}", "a number")
         return
-    due = first * (1 - (epoch.epoch - 1) / view.max_epochs)
+    due = learning_rate(first, epoch.epoch - 1, view.max_epochs)
     slack = RATE_TOLERANCE * first
     if view.config.training.groups > 1:
-        # The schedule counts the updates of all groups, with a lower rate (`rules.asynchrony`).
+        # The schedule counts the images of all groups, with a lower rate (`rules.asynchrony`).
         if not 0 <= epoch.learning_rate <= first + slack:
             yield place.damage("bounds", f"a learning rate of {epoch.learning_rate:g}", f"at most {first:g}")
         return
-    # Steps whose gradients overflow in float16 are left out, and do not move the schedule on.
+    # Earlier versions counted steps: those whose gradients overflowed in float16 did not move the
+    # schedule on.
     most = first if started.precision == "mixed_float16" else due
     if not due - slack <= epoch.learning_rate <= most + slack:
         yield place.damage("bounds", f"a learning rate of {epoch.learning_rate:g} in epoch {epoch.epoch}", f"{due:g}")

@@ -56,7 +56,7 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
     model = builder.build_model(architecture)
     builder.check_model(model, architecture)
     # The name of the optimiser is one that `phases.phase_of` looks for.
-    optimiser = build_optimiser(model, request, steps_per_epoch=1)
+    optimiser = build_optimiser(model, request)
     rules = AIPERF_1 if settings.workload is None else SCIENCE_1
     if settings.on_random_data:
         own = NETWORK_STEPS.load(settings.framework)(model, optimiser, collective, settings.batch_size, settings.xla)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.facts import ExchangeFacts
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.schedules import Rate
 from replica.trainer.servers.client import Answer, Servers
 
 _HEADER = 4
@@ -25,6 +26,9 @@ class Terms:
     group: int
     shapes: tuple[tuple[int, ...], ...]
     """Of the parameters."""
+    rate: Rate
+    epoch_images: int
+    """Images that all groups together train in an epoch."""
     warm_up: int = 0
     """Updates over which the rate rises."""
 
@@ -40,8 +44,10 @@ class Exchange:
         self._clock = clock
         self.version = 0
         """Updates of all groups that this group's values have in them."""
+        self.epochs = 0
+        """Epochs of an earlier training that this one resumes."""
         self.images = 0
-        """Images of all groups' updates, as of the last answer."""
+        """Images of all groups' updates since then, as of the last answer."""
         self.stopped = False
         """True if the training has reached its target: no further update."""
         self.begin_epoch()
@@ -60,17 +66,18 @@ class Exchange:
         self._seconds[name] += now_s - self._lap_s
         self._lap_s = now_s
 
-    def rate(self, scheduled: float) -> float:
-        """The rate of the next update: scheduled for this version, less during the warm-up."""
-        warm_up = self._terms.warm_up
-        return scheduled * min(1.0, (self.version + 1) / warm_up) if warm_up else scheduled
+    def rate(self) -> float:
+        """The rate of the next update: by the images of all groups, less during the warm-up."""
+        terms = self._terms
+        scheduled = terms.rate(self.epochs + self.images / terms.epoch_images)
+        return scheduled * min(1.0, (self.version + 1) / terms.warm_up) if terms.warm_up else scheduled
 
-    def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int) -> Answer:
+    def push(self, gradients: Sequence[NDArray[Any]], images: int) -> Answer:
         """Exchange the group's mean gradients for new values; every rank of the group calls it.
 
         Only the root needs the gradients. `images`: those of the whole group.
         """
-        own = self._servers.push(gradients, rate, images) if self._servers is not None else None
+        own = self._servers.push(gradients, self.rate(), images) if self._servers is not None else None
         self.lap("waiting")
         answer = self._shared(own)
         self._staleness += [0] * (answer.staleness + 1 - len(self._staleness))

@@ -61,7 +61,7 @@ class LeadingTraining(GroupTraining):
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train, and evaluate the averaged weights: after the last epoch, those of all groups."""
-        rate = self._exchange.rate(self._steps.learning_rate())
+        rate = self._exchange.rate()
         trained = self._train(epoch, report)
         if (own := self._facts(epoch)) is not None:
             self._board.add(own)

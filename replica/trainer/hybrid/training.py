@@ -33,8 +33,6 @@ class Trained:
     network: Any
     """The Keras model, which also has the moving statistics."""
     variables: Sequence[Any]
-    optimiser: Any
-    """Of Keras; with parameter servers it only counts updates and knows their rate."""
     weight_decay: float = 0.0
 
     @property
@@ -63,7 +61,8 @@ class GroupTraining(Training):
         ranks = group.layout.server_ranks
         self._servers = Servers(group.post, ranks, trained.shapes) if group.rank == 0 else None
         """None on ranks other than the root."""
-        self._exchange = Exchange(group, self._servers, Terms(group.group, trained.shapes, hybrid.warm_up), clock)
+        terms = Terms(group.group, trained.shapes, inputs.rate, self._images.train_images, hybrid.warm_up)
+        self._exchange = Exchange(group, self._servers, terms, clock)
         self._latest: Any = None
         """The results of the last step."""
         self._counted = 0
@@ -81,7 +80,9 @@ class GroupTraining(Training):
             self._servers.set_up(self._recipe, values, restored)
         if self._group.group == 0:
             self._pull()  # before another group can update
-        done = int.from_bytes(self._group.broadcast_bytes(epochs.to_bytes(8, "little")), "little")
+        done = self._exchange.epochs = int.from_bytes(
+            self._group.broadcast_bytes(epochs.to_bytes(8, "little")), "little"
+        )
         sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.is_leader else b""
         received, start = self._group.broadcast_bytes(sent), 0
         for weight in statistics:
@@ -97,7 +98,7 @@ class GroupTraining(Training):
     def _pull(self, averaged: bool = False) -> None:
         """Take the servers' values, or their moving average, on every rank of the group."""
         answer = self._exchange.pull(averaged)
-        assign([*self._trained.variables, self._trained.optimiser.iterations], [*answer.values, answer.version])
+        assign(self._trained.variables, answer.values)
 
     def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
         """Train the group's share of an epoch, until its end or that of the training."""

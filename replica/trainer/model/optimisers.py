@@ -1,4 +1,4 @@
-"""The optimiser of a training: gradient descent with momentum and a linear decay.
+"""The optimisers of trainings. Their learning rate is set before each step (`CompiledSteps`).
 
 Paper, Table 4.
 """
@@ -11,35 +11,42 @@ from typing import Any
 import keras
 
 from aiperf.wire.messages import TrainRequest
+from workloads.science.contract import Schedule
 
 
-def linear_decay(initial: float, max_epochs: int, steps_per_epoch: int) -> Any:
-    """Learning rate by step: linear from `initial` to 0 at the last epoch (paper, Table 4)."""
-    return keras.optimizers.schedules.PolynomialDecay(
-        initial, decay_steps=max_epochs * steps_per_epoch, end_learning_rate=0.0, power=1.0
-    )
-
-
-def build_optimiser(model: Any, request: TrainRequest, steps_per_epoch: int) -> Any:
-    """A Keras optimiser with its state, for the model's trainable variables.
-
-    With float16 it scales the loss, dynamically (Micikevicius et al. 2018).
-    """
-    schedule = linear_decay(request.learning_rate, request.max_epochs, steps_per_epoch)
+def build_optimiser(model: Any, request: TrainRequest) -> Any:
+    """A Keras optimiser with its state, for the model's trainable variables: SGD with momentum."""
     if request.hybrid is not None:
-        return without_state(schedule, model.trainable_variables)
-    optimiser = keras.optimizers.SGD(schedule, momentum=request.momentum, name="sgd")
+        return _without_state(model.trainable_variables)
+    optimiser = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
+    return _built(optimiser, model.trainable_variables, request)
+
+
+def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: TrainRequest) -> Any:
+    """The Keras optimiser of a scientific workload, with its state."""
+    if request.hybrid is not None:
+        return _without_state(variables, schedule.clip)
+    shared: dict[str, Any] = {"global_clipnorm": schedule.clip, "weight_decay": schedule.weight_decay or None}
+    if schedule.optimiser == "sgd":
+        optimiser = keras.optimizers.SGD(request.learning_rate, momentum=schedule.momentum, name="sgd", **shared)
+    else:
+        optimiser = keras.optimizers.Adam(request.learning_rate, beta_1=schedule.momentum, name="adam", **shared)
+    return _built(optimiser, variables, request)
+
+
+def _built(optimiser: Any, variables: Sequence[Any], request: TrainRequest) -> Any:
+    """With float16 it scales the loss, dynamically (Micikevicius et al. 2018)."""
     if request.precision == "mixed_float16":
         optimiser = keras.optimizers.LossScaleOptimizer(optimiser, name="loss_scale")
-    optimiser.build(model.trainable_variables)
+    optimiser.build(list(variables))
     return optimiser
 
 
-def without_state(schedule: Any, variables: Sequence[Any], clip: float | None = None) -> Any:
-    """An optimiser that only knows its schedule, if parameter servers apply the gradients.
+def _without_state(variables: Sequence[Any], clip: float | None = None) -> Any:
+    """An optimiser that applies nothing, if parameter servers apply the gradients.
 
     `clip`: largest norm of the gradient of all variables.
     """
-    optimiser = keras.optimizers.SGD(schedule, global_clipnorm=clip, name="schedule")
+    optimiser = keras.optimizers.SGD(0.0, global_clipnorm=clip, name="schedule")
     optimiser.build(list(variables))
     return optimiser

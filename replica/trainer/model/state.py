@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from replica.trainer.collectives.contract import Collective
 
+LOSS_SCALING = 4
+"""Variables of Keras's loss scaling, all of them scalars, in front of those of its optimiser."""
+
 
 class KerasState:
     """The part of `CompiledSteps` that reads and sets variables."""
@@ -20,9 +23,9 @@ class KerasState:
         self._optimiser = optimiser
         self._collective = collective
 
-    def learning_rate(self) -> float:
-        """The learning rate of the next training step."""
-        return float(self._optimiser.learning_rate)
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the training steps that follow."""
+        self._optimiser.learning_rate.assign(rate)
 
     def weights(self) -> list[NDArray[Any]]:
         """Copies of the model's weights in Keras's order."""
@@ -30,18 +33,39 @@ class KerasState:
 
     @property
     def _variables(self) -> list[Any]:
-        return [*self._model.variables, *self._optimiser.variables]
+        return [*self._model.variables, *self._scaling, *self._slots]
+
+    @property
+    def _scaling(self) -> list[Any]:
+        """The variables of the loss scaling of float16; none without it."""
+        slots = len(self._slots) + 1  # and the learning rate
+        return list(self._optimiser.variables[:-slots])
+
+    @property
+    def _slots(self) -> list[Any]:
+        """The optimiser's own variables, but for the learning rate, which the next step sets."""
+        optimiser = getattr(self._optimiser, "inner_optimizer", self._optimiser)
+        return [variable for variable in optimiser.variables if variable is not optimiser.learning_rate]
 
     def state(self) -> list[NDArray[Any]]:
-        """Copies of all variables of model and optimiser."""
+        """Copies of all variables of model and optimiser, without the learning rate."""
         return [copied(variable) for variable in self._variables]
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
-        """Set all variables. Raises ValueError if the shapes are those of another model."""
-        variables = self._variables
-        if [tuple(variable.shape) for variable in variables] != [value.shape for value in state]:
-            raise ValueError("it is of another architecture")
-        assign(variables, state)
+        """Set all variables, but for a loss scaling that only one of the precisions has.
+
+        Raises ValueError if the shapes are those of another model.
+        """
+        model, slots = list(self._model.variables), self._slots
+        found = [value.shape for value in state]
+        for scaling, skipped in ((self._scaling, 0), ([], 0), ([], LOSS_SCALING)):
+            variables = [*model, *scaling, *slots]
+            kept = [*state[: len(model)], *state[len(model) + skipped :]]
+            scalars = found[len(model) : len(model) + skipped] == [()] * skipped
+            if scalars and [tuple(variable.shape) for variable in variables] == [value.shape for value in kept]:
+                assign(variables, kept)
+                return
+        raise ValueError("it is of another architecture")
 
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""

@@ -13,15 +13,16 @@ from replica.trainer.data import open_source
 from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.choice import training_of
-from replica.trainer.hybrid.group import groups_of, of_all_groups
+from replica.trainer.hybrid.group import of_all_groups
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built
-from replica.trainer.model.schedules import build_scheduled
+from replica.trainer.model.optimisers import build_scheduled
+from replica.trainer.schedules import scheduled_rate
 from replica.trainer.science.measured import MeasuredTraining, MeasuredWorkload
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import trained_variables
-from replica.trainer.training import TrainingInputs, steps_for
+from replica.trainer.training import TrainingInputs
 from workloads.data import find_set
 from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds
@@ -50,13 +51,13 @@ class ReadyScience:
             fingerprint=dataset.fingerprint,
         )
         """What rank 0 has built; devices are those of all ranks."""
-        steps = steps_for(dataset.train_images, request, collective.size, groups_of(collective)) * request.max_epochs
         variables = trained_variables(task)
-        optimiser = build_scheduled(variables, size.schedule, request, steps, collective.size)
+        optimiser = build_scheduled(variables, size.schedule, request)
         compiled = framework.compile_task(task, optimiser, collective, request)
         workload = MeasuredWorkload(size, task, compiled, collective)
-        trained = Trained(task.network, variables, optimiser, size.schedule.weight_decay)
-        inputs = TrainingInputs(workload, source, collective, request, MeasuredTraining(workload, source))
+        trained = Trained(task.network, variables, size.schedule.weight_decay)
+        rate = scheduled_rate(size.schedule, request, collective.size)
+        inputs = TrainingInputs(workload, source, collective, request, rate, MeasuredTraining(workload, source))
         self._training = training_of(compiled, inputs, trained, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example

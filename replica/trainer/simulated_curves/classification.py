@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.config.datasets import Dataset, find_dataset
 from aiperf.facts import EpochFacts
 from aiperf.network.json_files import read_requested
+from aiperf.rules.rounds import learning_rate
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.simulated_curves.contract import accuracy_after
 
@@ -39,7 +40,7 @@ class ClassificationCourse:
             correct=round(accuracy * images),
             loss=1 - accuracy,
             validation_loss=1 - accuracy,
-            learning_rate=request.learning_rate * (1 - (epoch - 1) / request.max_epochs),
+            learning_rate=learning_rate(request.learning_rate, epoch - 1, request.max_epochs),
         )
 
     def reached(self, facts: EpochFacts) -> bool:

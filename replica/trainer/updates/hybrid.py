@@ -16,9 +16,8 @@ class HybridUpdate:
     """Synchronous in a group, asynchronous between groups (Kurth et al. 2017).
 
     The mean over the group's images is that of `SynchronousUpdate`. The root sends it to the
-    servers with the rate, which it reads from the schedule at the version of its weights: so the
-    schedule counts the updates of all groups, and only Keras knows it. Clipping needs the norm over
-    all parameters, of which a server has a part: the root clips.
+    servers with the rate, which follows from the images that all groups have trained. Clipping
+    needs the norm over all parameters, of which a server has a part: the root clips.
     """
 
     compilable = False
@@ -41,8 +40,8 @@ class HybridUpdate:
         images = round(float(copied(totals)[1]))
         sent = self._clipped([copied(gradient) for gradient in means]) if self._group.rank == 0 else []
         exchange.lap("group")
-        answer = exchange.push(sent, exchange.rate(float(self._optimiser.learning_rate)), images)
-        assign([*variables, self._optimiser.iterations], [*answer.values, answer.version])
+        answer = exchange.push(sent, images)
+        assign(variables, answer.values)
         return totals, means
 
     def _mean(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:

@@ -51,7 +51,7 @@ def work(framework, file, precision):
     builder.set_up(precision, 1)
     model = builder.build_model(read_architecture(Path(file)))
     request = SimpleNamespace(learning_rate=0.05, max_epochs=1000, momentum=0.9, precision=precision, hybrid=None)
-    optimiser = build_optimiser(model, request, 1)
+    optimiser = build_optimiser(model, request)
     steps = NETWORK_STEPS.load(framework)(model, optimiser, AloneCollective(), 4, False)
     (images,) = next(iter(RandomBatches.of(model.input_shape[1:], 4)))
     numbers = [keras.ops.convert_to_numpy(each).astype(np.float64) for each in model(images, training=False)]

@@ -74,9 +74,10 @@ def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:
 
 
 async def train(
-    config: RunConfig, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None
-) -> list[FromTrainer]:
-    """Train; with `save`, keep the weights and, next to them, the evidence."""
+    config: RunConfig, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None,
+    begin: Begin | None = None,
+) -> list[FromTrainer]:  # fmt: skip
+    """Train; with `save`, and without `begin`, keep the weights and, next to them, the evidence."""
     need_frameworks(config.training.framework)
     starter = config.replica.rank_starter
     if starter == "mpirun":
@@ -88,7 +89,8 @@ async def train(
         assert trainer.built is not None
         assert trainer.built.devices == ("cpu",) * ranks, "those of all ranks"
         evidence = str(save.with_suffix(".rows")) if save else None
-        await trainer.begin(Begin(trial=1, save_weights_path=str(save) if save else None, evidence_path=evidence))
+        own = Begin(trial=1, save_weights_path=str(save) if save else None, evidence_path=evidence)
+        await trainer.begin(begin or own)
         return [message async for message in trainer.messages(120)]
     finally:
         await trainer.end()

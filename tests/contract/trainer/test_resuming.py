@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aiperf.config.settings import RunConfig, load_config
@@ -18,6 +19,8 @@ from aiperf.run_directory.step_evidence import hash_rows, hash_weights, read_row
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.model.weights import epoch_of, load
+from tests.contract.trainer.test_ranks import config_with, train
+from tests.contract.trainer.test_ranks import request_for as ranks_request
 from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
 from tests.support.trainings.requests import request_for
 
@@ -41,6 +44,23 @@ async def killed_in_epoch_3(config: RunConfig, request: TrainRequest, log: Path,
     finally:
         await trainer.end()
     return seen
+
+
+@pytest.mark.parametrize(("framework", "starter", "ranks", "others"), [
+    ("tensorflow", "mpirun", 2, 1), ("torch", "processes", 1, 2), ("jax", "processes", 2, 3)
+])  # fmt: skip
+def test_other_ranks_resume_with_the_rates_of_an_undisturbed_training(
+    framework: str, starter: str, ranks: int, others: int, tmp_path: Path
+) -> None:
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
+    found: dict[int, float] = {}
+    for size, last in ((ranks, 3), (others, 6)):
+        request = ranks_request(tmp_path, epochs=last, max_epochs=7, batch_size=128, learning_rate=0.1)
+        seen = epochs_of(asyncio.run(train(config_with(starter, framework), size, request, tmp_path, begin=begin)))
+        found |= {facts.epoch: facts.learning_rate for facts in seen}
+        begin = begin.model_copy(update={"restore": len(seen)})
+    assert seen[0].epoch in (2, 3), "it was resumed"
+    assert [found[epoch] for epoch in range(1, 7)] == [float(np.float32(0.1 * (1 - e / 7))) for e in range(6)]
 
 
 def keras_weights(file: Path) -> list[Any]:

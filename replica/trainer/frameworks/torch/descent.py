@@ -42,6 +42,11 @@ class KerasDescent:
         self._optimiser = optimiser
         self._layouts = [parameters.layout(variable) for variable in variables]
 
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next updates."""
+        # Filled on the device: copying the number there would wait for what is under way.
+        self._optimiser.learning_rate.value.data.fill_(rate)
+
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Update the variables that it was made for."""
         pairs = zip(self._layouts, gradients, strict=True)
@@ -49,11 +54,7 @@ class KerasDescent:
 
 
 class FusedDescent:
-    """Keras's SGD with momentum.
-
-    It waits for nothing on the device: the steps are counted here, too, and Keras's counter is read
-    only after something else has set it.
-    """
+    """Keras's SGD with momentum. It waits for nothing on the device."""
 
     def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
         self._optimiser = optimiser
@@ -63,8 +64,11 @@ class FusedDescent:
         self._momenta = [
             layout.apply(optimiser.momentums[optimiser._get_variable_index(variable)]) for layout, variable in pairs
         ]
-        self._steps = 0
-        self._version = -1
+        self._rate = float(optimiser.learning_rate)
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next updates."""
+        self._rate = rate
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Update the variables that it was made for."""
@@ -74,18 +78,6 @@ class FusedDescent:
             # the rate is in the dampening.
             torch._fused_sgd_(
                 self._values, list(gradients), self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
-                lr=-1.0, dampening=1.0 + self._rate(), nesterov=False, maximize=False, is_first_step=False,
+                lr=-1.0, dampening=1.0 + self._rate, nesterov=False, maximize=False, is_first_step=False,
             )  # fmt: skip
-            counter = self._optimiser.iterations.value
-            counter.add_(1)
-        self._steps, self._version = self._steps + 1, counter._version
-
-    def _rate(self) -> float:
-        counter = self._optimiser.iterations.value
-        if counter._version != self._version:
-            self._steps = int(counter)
-        rate = self._optimiser._learning_rate
-        if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            return float(rate)
-        with keras.device("cpu"):
-            return float(rate(self._steps))
+            self._optimiser.iterations.value.add_(1)

@@ -38,9 +38,12 @@ class TorchSteps(KerasState):
         self._scores = [find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._trained = list(model.trainable_variables)
         self._device = self._trained[0].value.device
-        self._update = UPDATES.load(choose_update(collective.size))(
-            descend(optimiser, self._trained, self._parameters), collective
-        )  # fmt: skip
+        self._descent = descend(optimiser, self._trained, self._parameters)
+        self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the training steps that follow."""
+        self._descent.set_rate(rate)
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Let libraries choose their algorithms by a step on a blank image."""

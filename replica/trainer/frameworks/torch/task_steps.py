@@ -31,9 +31,8 @@ class TorchTaskSteps(TorchSteps):
         self.take_rows = self._kept.take
         self._device = self._trained[0].value.device
         self._parameters = _compute_natively(task)
-        self._update = UPDATES.load(choose_update(collective.size))(
-            descend(optimiser, self._trained, self._parameters), collective
-        )  # fmt: skip
+        self._descent = descend(optimiser, self._trained, self._parameters)
+        self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Sums of this rank, and gradients of each part's mean loss times the scale."""

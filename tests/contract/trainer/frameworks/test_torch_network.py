@@ -180,18 +180,17 @@ def test_the_fused_descent_is_kerass(trains_on: str) -> None:
     for kind in (KerasDescent, FusedDescent):
         model.set_weights(weights)
         parameters = Network(model).parameters
-        optimiser = build_optimiser(model, request, steps_per_epoch=3)
+        optimiser = build_optimiser(model, request)
         assert type(descend(optimiser, variables, parameters)) is FusedDescent
         own = kind(optimiser, variables, parameters)
         for number, draw in enumerate(draws):
-            if number == 2:
-                # As a checkpoint that is restored sets it.
-                optimiser.iterations.assign(7)
+            own.set_rate(0.5 - 0.1 * number)
             layouts = map(parameters.layout, variables)
             own.apply([layout.memory(torch.as_tensor(g, dtype=torch.float32)).contiguous()
                        for layout, g in zip(layouts, draw, strict=True)], variables)  # fmt: skip
-        after.append([keras.ops.convert_to_numpy(each).copy() for each in (*variables, *optimiser.variables)])
-        assert int(optimiser.iterations) == 9
+        slots = (*variables, *optimiser.variables[2:])  # behind the number of updates, and the rate
+        after.append([keras.ops.convert_to_numpy(each).copy() for each in slots])
+        assert int(optimiser.iterations) == 4
     for keras_own, fused_own in zip(*after, strict=True):
         np.testing.assert_allclose(fused_own, keras_own, rtol=1e-5, atol=1e-6)
 
@@ -204,7 +203,7 @@ def test_a_network_by_kerass_layers_trains_as_well(trains_on: str) -> None:
     layers = (Node("in", Input(8, 8, 3)), Node("conv", Conv(4), ("in",)), Node("pool", pool, ("conv",)),
               Node("flat", Flatten(), ("pool",)), Node("fc", Dense(3), ("flat",)), soft)  # fmt: skip
     request, model = request_for("digits"), built(Architecture(layers))
-    steps = TorchSteps(model, build_optimiser(model, request, 10), CLASSIFICATION, AloneCollective(), request)
+    steps = TorchSteps(model, build_optimiser(model, request), CLASSIFICATION, AloneCollective(), request)
     classes = np.arange(6) % 3
     images, labels = np.ones((6, 8, 8, 3), np.float32) * classes[:, None, None, None], np.eye(3)[classes]
     losses = steps.read([steps.train(images, labels) for _ in range(30)])[:, 0]

@@ -35,7 +35,7 @@ framework.configure(1, together.local_rank)
 
 import keras
 from replica.trainer.collectives.alone import AloneCollective
-from replica.trainer.model.schedules import build_scheduled
+from replica.trainer.model.optimisers import build_scheduled
 from replica.trainer.science.measured import gather_rows
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import trained_variables
@@ -53,7 +53,7 @@ def part(batch, collective):
 def steps_of(name, collective):
     keras.utils.set_random_seed(5 + collective.rank)
     task = TASKS.load(name)(SMALL[name])
-    optimiser = build_scheduled(trained_variables(task), sgd, request, 4, 1)
+    optimiser = build_scheduled(trained_variables(task), sgd, request)
     steps = framework.compile_task(task, optimiser, collective, request)
     steps.share()
     start = steps.weights()

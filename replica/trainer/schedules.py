@@ -1,0 +1,33 @@
+"""Learning rates by the share of a training: the same on every framework and with any ranks.
+
+A rate depends on the images that were trained so far, not on this trainer's steps: a training that
+other ranks resume, with steps of another size, has the rates of one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from aiperf.rules.rounds import learning_rate
+from aiperf.wire.messages import TrainRequest
+from workloads.science.contract import Schedule
+
+Rate = Callable[[float], float]
+"""The learning rate after this many epochs, with the fraction of the epoch in progress."""
+
+
+def linear_rate(request: TrainRequest) -> Rate:
+    """The rate of AutoML's trainings, by the rules."""
+    return lambda epochs: learning_rate(request.learning_rate, epochs, request.max_epochs)
+
+
+def scheduled_rate(schedule: Schedule, request: TrainRequest, ranks: int) -> Rate:
+    """The rate of a scientific workload.
+
+    It grows with the ranks, which make the batch larger: in proportion for SGD (Goyal et al. 2017),
+    by the square root for Adam (Malladi et al. 2022).
+    """
+    name = schedule.optimiser if request.hybrid is None else request.hybrid.optimiser
+    largest = request.learning_rate * (ranks if name == "sgd" else math.sqrt(ranks))
+    return lambda epochs: largest * schedule.factor(epochs / request.max_epochs)

@@ -1,0 +1,153 @@
+"""Learning rates: functions of what was trained, whatever the ranks and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiperf.clock import SystemClock
+from aiperf.facts import EpochFacts
+from aiperf.wire.messages import Begin, TrainRequest
+from replica.trainer.channel import RankReporter
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.hybrid.exchange import Exchange, Terms
+from replica.trainer.schedules import Rate, linear_rate, scheduled_rate
+from replica.trainer.training import Training, TrainingInputs
+from tests.support.trainings.requests import request_for
+from workloads.classification.workload import CLASSIFICATION
+from workloads.science import SCIENCE
+
+IMAGES = 97
+SCHEDULES = {
+    f"{name} {size}": SCIENCE.load(name).size(size).schedule for name in SCIENCE for size in ("official", "rehearsal")
+}
+RATES: dict[str, Callable[[TrainRequest, int], Rate]] = {
+    "automl": lambda request, ranks: linear_rate(request),
+    **{
+        name: lambda request, ranks, schedule=schedule: scheduled_rate(schedule, request, ranks)  # type: ignore[misc]
+        for name, schedule in SCHEDULES.items()
+    },
+}
+
+
+class Steps:
+    """Compiled steps that train nothing and keep the rates that they are given."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.rates: list[float] = []
+
+    def set_learning_rate(self, rate: float) -> None:
+        self.rates.append(rate)
+
+    def train(self, images: Any, labels: Any) -> Any:
+        return np.array([1.0, len(images), 1.0], np.float32)
+
+    def evaluate(self, images: Any, labels: Any) -> Any:
+        return np.array([1.0, 1.0, 3.0], np.float32)
+
+    def read(self, results: list[Any]) -> Any:
+        return np.stack(results)
+
+    def state(self) -> list[Any]:
+        return []
+
+    def share(self) -> None: ...
+    def average_statistics(self) -> None: ...
+
+
+class Ranks(AloneCollective):
+    """The first of several ranks."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Source:
+    """Blank images."""
+
+    dataset = SimpleNamespace(
+        train_images=IMAGES, validation_images=3, image_size=1, classes=2, input_shape=(1, 1, 3), target_shape=(2,)
+    )
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: Any) -> Iterator[Any]:
+        own = len(share.of(IMAGES))
+        return (CLASSIFICATION.blank(min(batch_size, own - start), self.dataset) for start in range(0, own, batch_size))  # type: ignore[arg-type]
+
+    def validation_batches(self, batch_size: int, share: Any) -> Iterator[Any]:
+        return iter(())
+
+
+class Seen(RankReporter):
+    """The epochs that are reported."""
+
+    def __init__(self) -> None:
+        self.epochs: list[EpochFacts] = []
+
+    def epoch(self, facts: EpochFacts) -> None:
+        self.epochs.append(facts)
+
+
+def rates_of(kind: str, ranks: int, epochs: int) -> tuple[list[float], list[float]]:
+    """The rate of each step, and the recorded one of each epoch."""
+    request = request_for("digits", epochs=epochs, max_epochs=epochs, batch_size=8, patience=99)
+    steps, seen = Steps(ranks), Seen()
+    inputs: Any = TrainingInputs(CLASSIFICATION, Source(), Ranks(ranks), request, RATES[kind](request, 1))  # type: ignore[arg-type]
+    Training(steps, inputs, SystemClock()).run(Begin(trial=1), seen)  # type: ignore[arg-type]
+    return steps.rates, [facts.learning_rate for facts in seen.epochs]
+
+
+@pytest.mark.parametrize("kind", list(RATES))
+def test_rates_at_the_same_place_are_the_same_with_1_to_4_ranks(kind: str) -> None:
+    epochs = 8
+    places: dict[int, np.float32] = {}
+    recorded = set()
+    for ranks in range(1, 5):
+        rates, by_epoch = rates_of(kind, ranks, epochs)
+        recorded.add(tuple(by_epoch))
+        assert len(rates) % epochs == 0
+        per_epoch = len(rates) // epochs
+        assert [np.float32(rate) for rate in rates[::per_epoch]] == by_epoch, "what is recorded is applied"
+        for number, rate in enumerate(rates):
+            images = number // per_epoch * IMAGES + number % per_epoch * 8 * ranks
+            assert places.setdefault(images, np.float32(rate)) == np.float32(rate)
+    assert len(recorded) == 1
+
+
+@pytest.mark.parametrize("kind", list(RATES))
+def test_a_rate_is_between_0_and_the_largest_one(kind: str) -> None:
+    rate = RATES[kind](request_for("digits", max_epochs=10, learning_rate=0.1), 1)
+    rates = [rate(step / 100) for step in range(1001)]
+    assert min(rates) >= 0
+    assert max(rates) <= 0.1 + 1e-12
+    assert max(rates) > 0.05
+
+
+def test_automls_rate_falls_evenly_to_0() -> None:
+    rates = [linear_rate(request_for("digits", max_epochs=10, learning_rate=0.1))(epoch) for epoch in range(11)]
+    assert [a - b for a, b in pairwise(rates)] == pytest.approx([0.01] * 10)
+    assert rates[-1] == 0
+
+
+def test_the_largest_rate_grows_with_the_ranks() -> None:
+    request = request_for("digits", max_epochs=10, learning_rate=0.1)
+    sgd, adam = SCHEDULES["resnet-hep official"], SCHEDULES["hepcnn official"]
+    assert (sgd.optimiser, adam.optimiser) == ("sgd", "adam")
+    assert scheduled_rate(sgd, request, 4)(3) == pytest.approx(4 * scheduled_rate(sgd, request, 1)(3))
+    assert scheduled_rate(adam, request, 4)(3) == pytest.approx(2 * scheduled_rate(adam, request, 1)(3))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_groups_have_the_rate_of_what_all_of_them_have_trained(size: int) -> None:
+    request = request_for("digits", max_epochs=10, learning_rate=0.1)
+    group: Any = AloneCollective()
+    exchange = Exchange(group, None, Terms(0, ((),), linear_rate(request), IMAGES, warm_up=4), SystemClock())
+    exchange.epochs, exchange.images, exchange.version = 2, IMAGES * 3, 300 // size
+    assert exchange.rate() == pytest.approx(0.05)
+    exchange.epochs, exchange.images, exchange.version = 0, 0, 0
+    assert exchange.rate() == pytest.approx(0.1 / 4)
