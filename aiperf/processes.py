@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from aiperf.host import this_host
 from aiperf.storage.logs import open_log
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
 from aiperf.wire.messages import Message
@@ -42,17 +43,17 @@ def python_module(module: str, *words: str, python: str | None = None) -> tuple[
     return (python or sys.executable, "-P", "-m", module, *words)
 
 
-CGROUPS, PROC = Path("/sys/fs/cgroup"), Path("/proc")
-
-
 class MemoryKills:
     """Processes that the kernel kills for want of memory, in the limits of a process.
 
     If it has no limits, or has ended already, those of the whole node.
     """
 
-    def __init__(self, process: int | str = "self", cgroups: Path = CGROUPS, proc: Path = PROC) -> None:
-        self._counters = (*_memory_events(proc / str(process) / "cgroup", cgroups), proc / "vmstat")
+    def __init__(self, process: int | str = "self") -> None:
+        host = this_host()
+        groups = host.control_groups("memory", process)
+        counters = (group / name for group in groups for name in ("memory.events", "memory.oom_control"))
+        self._counters = (*counters, host.root / "proc/vmstat")
         self._before = self._count()
 
     def have_grown(self) -> bool:
@@ -68,18 +69,6 @@ class MemoryKills:
                     if name == "oom_kill" and number.isdecimal():
                         return int(number)
         return None
-
-
-def _memory_events(groups: Path, cgroups: Path) -> list[Path]:
-    """The counters of a process's control group, of version 2 or 1."""
-    with contextlib.suppress(OSError):
-        for line in groups.read_text(encoding="utf-8").splitlines():
-            _, controllers, folder = line.split(":", 2)
-            if not controllers:
-                return [cgroups / folder.lstrip("/") / "memory.events"]
-            if "memory" in controllers.split(","):
-                return [cgroups / "memory" / folder.lstrip("/") / "memory.oom_control"]
-    return []
 
 
 class MessageOutput:

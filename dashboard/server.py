@@ -17,6 +17,7 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
+from aiperf.host import this_host
 from dashboard.content import Board
 from dashboard.guard import new_token
 from dashboard.handlers import application
@@ -42,7 +43,7 @@ def listen(port: int, path: Path | None) -> Listener:
 
     Raises EnvironmentNotReadyError if that is not possible.
     """
-    host = shlex.quote(socket.gethostname())
+    host = shlex.quote(this_host().name())
     try:
         if path is not None:
             _remove_dead_socket(path)

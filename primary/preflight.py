@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
 import socket
 import sys
 from datetime import datetime
@@ -17,6 +16,7 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.installed import why_not_installed
+from aiperf.host import free_disk
 from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.launchers import make_launcher
@@ -130,7 +130,7 @@ def disk_problems(config: RunConfig, output: Path) -> list[str]:
     existing = next(parent for parent in (output, *output.absolute().parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return [f"--output {output} cannot be created: {existing} is not writable"]
-    free_gib = shutil.disk_usage(existing).free / GIB
+    free_gib = free_disk(existing) / GIB
     wanted_gib = config.run.min_free_disk_gib
     if free_gib < wanted_gib:
         return [

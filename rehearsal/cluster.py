@@ -96,7 +96,9 @@ class Cluster:
             "accelerator": node.accelerator,
             "accelerator_memory_bytes": None if node.memory_gib is None else int(node.memory_gib * GIB),
         }
-        unknown: NodeFacts = dict.fromkeys(("os", "cpu_model", "cpu_count", "node_cpu_count", "memory_bytes"))
+        unknown: NodeFacts = dict.fromkeys(
+            ("os", "cpu_model", "cpu_count", "node_cpu_count", "memory_bytes", "node_memory_bytes")
+        )
         return {**self._software, **unknown, **planned}
 
     def rank_failures(self, replica: int, start: int) -> Callable[[float], float | None]:

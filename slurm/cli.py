@@ -14,6 +14,7 @@ from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
 from aiperf.config.placement import nodes_needed
 from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.host import this_host
 from aiperf.untrusted.documents import read_json
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.local_cluster import LocalCluster
@@ -48,7 +49,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument(
         "--cpus",
         type=int,
-        default=os.cpu_count() or 1,
+        default=this_host().online_cpus(),
         metavar="N",
         help="claimed CPUs of a node (default: as many as this machine has)",
     )

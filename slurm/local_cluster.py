@@ -21,6 +21,7 @@ import psutil
 
 from aiperf.clock import Clock
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
+from aiperf.host import this_host
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -174,7 +175,7 @@ class LocalCluster:
 
 def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
     """The slurm.conf of some nodes on this host, with claimed CPUs or the real ones, and GPUs."""
-    host = socket.gethostname().split(".")[0]
+    host = this_host().name().split(".")[0]
     user = pwd.getpwuid(os.getuid()).pw_name
     controller, *ports = _free_ports(nodes + 1)
     lines = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiperf.config.sections.base import Precision
-from aiperf.machine.cpu import cpu_fields
+from aiperf.host import this_host
 from aiperf.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
@@ -71,10 +71,5 @@ def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str
     """The fastest arithmetic that all accelerators have and the rules allow (16 bits or more)."""
     if accelerators:
         return min((each.precision for each in accelerators), key=SLOWEST_FIRST.index)
-    flags = read_cpu_flags() if cpu_flags is None else cpu_flags
+    flags = this_host().cpu_flags() if cpu_flags is None else cpu_flags
     return "mixed_bfloat16" if flags & BFLOAT16_CPU_FLAGS else "float32"
-
-
-def read_cpu_flags() -> frozenset[str]:
-    """The features of this machine's CPU as Linux names them; none if it does not list them."""
-    return frozenset(next((flags.split() for flags in cpu_fields("flags")), []))

@@ -7,7 +7,6 @@ fails is left out of its sample, and lines that cannot be written are kept for l
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ import psutil
 
 from aiperf.clock import Clock, format_utc
 from aiperf.files import append_once
+from aiperf.host import this_host
 from aiperf.machine.accelerators import AcceleratorSamples
 from aiperf.machine.vendors import Fields
 from aiperf.run_directory.checksums import sealed
@@ -42,8 +42,8 @@ def sample_cpu() -> Fields:
 
 def sample_memory() -> Fields:
     """Main memory in use and in total, in bytes."""
-    memory = psutil.virtual_memory()
-    return {"memory_used_bytes": memory.total - memory.available, "memory_total_bytes": memory.total}
+    memory = this_host().memory()
+    return {"memory_used_bytes": memory.limit - memory.available, "memory_total_bytes": memory.limit}
 
 
 def sample_network() -> Fields:
@@ -96,7 +96,7 @@ class Telemetry:
         self._file = file
         self._interval_s = interval_s
         self._clock = clock
-        self._header = {"version": VERSION, "host": socket.gethostname(), "interval_s": interval_s, **header}
+        self._header = {"version": VERSION, "host": this_host().name(), "interval_s": interval_s, **header}
         self._sources = default_sources(clock)
         self._unwritten: deque[bytes] = deque(maxlen=MOST_UNWRITTEN)
         self._refused = False
@@ -150,7 +150,7 @@ def start_telemetry(paths: RunPaths, writer: str, clock: Clock, interval_s: floa
     `writer` names the writer of the history list whose clock correction also applies to the
     samples. Processes of one node may share a file: each appends whole lines.
     """
-    file = paths.telemetry_file(f"{writer}-{socket.gethostname()}")
+    file = paths.telemetry_file(f"{writer}-{this_host().name()}")
     sampler = Telemetry(file, interval_s, clock, {"writer": writer, "replica": replica})
     sampler.start()
     return sampler

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from aiperf.clock import format_utc
+from aiperf.host import this_host
 
 _PROC = Path("/proc")
 _START_TICKS = 19
@@ -78,7 +78,7 @@ class Machine:
     """The machine of this process, as far as holders are concerned."""
 
     def __init__(self) -> None:
-        self.host = socket.gethostname()
+        self.host = this_host().name()
         self.boot = _text(_PROC / "sys/kernel/random/boot_id")
         self.namespaces = " ".join(filter(None, (_link("self/ns/pid"), _link("self/ns/time"))))
         self._own_proc = _link("self") == str(os.getpid())

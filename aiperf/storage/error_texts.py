@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from pathlib import Path
+
+from aiperf.host import free_disk
 
 MIB = 1 << 20
 
@@ -29,7 +30,7 @@ def why_not_written(path: Path, error: OSError) -> str:
 def _free(path: Path) -> str:
     for folder in (path, *path.absolute().parents):
         try:
-            return f" ({shutil.disk_usage(folder).free / MIB:.1f} MiB are free below {folder})"
+            return f" ({free_disk(folder) / MIB:.1f} MiB are free below {folder})"
         except OSError:
             continue
     return ""

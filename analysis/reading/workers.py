@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -13,6 +12,7 @@ from multiprocessing import get_context
 from typing import Any, ParamSpec, Self, TypeVar
 
 from aiperf.errors import EnvironmentNotReadyError
+from aiperf.host import this_host
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Workers:
     @property
     def ahead(self) -> int:
         """Tasks that keep the processes at work while the caller takes in a result."""
-        return 4 * (os.cpu_count() or 1) if self._pool is not None else 0
+        return 4 * this_host().usable_cpus() if self._pool is not None else 0
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start a task; without processes it is finished when this returns."""

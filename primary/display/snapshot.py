@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from math import inf
 
 from aiperf.clock import Clock
 from aiperf.files import atomic_file
+from aiperf.host import this_host
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import INTERVAL_S, ReplicaRow, Snapshot
 from primary.display.state import ReplicaView, RunView
@@ -24,7 +24,7 @@ class SnapshotDisplay:
         self._path = paths.snapshot
         self._name = name
         self._clock = clock
-        self._host, self._pid = socket.gethostname(), os.getpid()
+        self._host, self._pid = this_host().name(), os.getpid()
         self._next_s = -inf
 
     def event(self, text: str) -> None:

@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from math import ceil
@@ -24,6 +23,7 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import why_unwritable, write_atomically
+from aiperf.host import this_host
 from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.records.files import HistoryReader
 from aiperf.records.ledger import Ledger
@@ -165,7 +165,7 @@ class NniRun:
         port = self._config.nni.port
         _show(f"NNI experiment {experiment.id}; to end it: nnictl stop {experiment.id}")
         _show(f"portal: http://{LOOPBACK}:{port}, for you alone; from another machine through a tunnel:")
-        _show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}")
+        _show(f"  ssh -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{this_host().name()}")
 
     def _watch(self, experiment: Experiment) -> None:
         """Wait until the run has ended, by itself, by a signal, or with NNI."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
+from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators, visible_devices
-from aiperf.machine.node import available_cpus
 from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
@@ -52,7 +52,7 @@ def trainings_at_once(config: RunConfig) -> int:
     """Trainings that this machine can do next to each other with as many CPUs as in the run."""
     if find_accelerators():
         return 1
-    return max(1, min(MOST_AT_ONCE, replicas_per_node(config), available_cpus()))
+    return max(1, min(MOST_AT_ONCE, replicas_per_node(config), this_host().usable_cpus()))
 
 
 def ranks_here(config: RunConfig, ranks: int) -> RankSetup:
@@ -66,7 +66,7 @@ def ranks_here(config: RunConfig, ranks: int) -> RankSetup:
         raise TrialFailedError("machine", f"the run had {ranks} ranks, this machine has {len(own)} accelerators")
     if ranks > 1 and importlib.util.find_spec("horovod") is None:
         raise TrialFailedError("machine", f"the run had {ranks} ranks, and Horovod is not installed here")
-    cpus = config.replica.cpu_threads or max(1, available_cpus() // replicas_per_node(config) // ranks)
+    cpus = config.replica.cpu_threads or max(1, this_host().usable_cpus() // replicas_per_node(config) // ranks)
     return RankSetup(config, ranks, cpus, environment=visible_devices(own[:ranks]))
 
 

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import logging
 import signal
-import socket
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from aiperf.config.sections.cluster import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
 from aiperf.frameworks.installed import why_not_installed
+from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
 from aiperf.machine.job import give_job_back
 from aiperf.machine.measured import Measured
@@ -291,7 +291,7 @@ def make_context(
     several = len(share.ranks.hosts) > 1
     telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
     environment = visible_devices(share.accelerators)
-    job = NodeJob(config, paths, arguments.replica, socket.gethostname(), share.memory.precision, environment)
+    job = NodeJob(config, paths, arguments.replica, this_host().name(), share.memory.precision, environment)
     return ReplicaContext(
         replica=arguments.replica,
         config=config,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from aiperf.config.placement import GPUS_DIVIDED
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
+from aiperf.host import this_host
 from aiperf.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
-from aiperf.machine.node import divided_among, node_memory, shared_cpus
+from aiperf.machine.node import divided_among, shared_cpus
 from aiperf.machine.vendors import Accelerator
 from replica.agent.trial.hybrid import servers_of
 from replica.agent.trial.trainer_process import RankSetup
@@ -41,7 +42,7 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
     memory: int | None = min(
-        (gpu.memory_bytes for gpu in own), default=node_memory() * nodes // arguments.share // ranks
+        (gpu.memory_bytes for gpu in own), default=this_host().memory().limit * nodes // arguments.share // ranks
     )
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on

@@ -10,6 +10,7 @@ from aiperf.cli.command import Command, whole_number
 from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.host import this_host
 from workloads.datasets.progress import say_findings, shown_progress
 from workloads.datasets.science import cli as science
 
@@ -57,7 +58,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
     check.add_argument("--image-size", type=COUNT, metavar="N", help="trained crop (as described, else 224)")
     for action in (prepare, check, synthesize):
-        action.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
+        action.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N", help="processes")
 
 
 def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.errors import LaunchError
+from aiperf.host import this_host
 from aiperf.processes import end_group
 from primary.launchers.contract import ReplicaSpec
 from primary.launchers.pipes import start_child
@@ -34,7 +34,7 @@ class Host:
         spec = ReplicaSpec(replica, tuple(command), Path(log), environment)
         if not spec.log.parent.is_dir():
             raise LaunchError(
-                f"cannot start replica {replica}: node {socket.gethostname()} has no {spec.log.parent}; "
+                f"cannot start replica {replica}: node {this_host().name()} has no {spec.log.parent}; "
                 "the output directory must be on a file system that all nodes share"
             )
         with contextlib.suppress(OSError):

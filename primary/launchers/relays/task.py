@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from aiperf.config.sections.cluster import EnvironmentSection
+from aiperf.host import this_host
 from aiperf.processes import SAFE_PATH
 from primary.launchers.contract import ReplicaSpec
 from primary.launchers.relays import remote
@@ -56,7 +57,7 @@ def own_addresses() -> list[str]:
         if address.family in (socket.AF_INET, socket.AF_INET6)
     ]
     outward = [address for address in found if not address.startswith(("127.", "::1", "fe80:", "169.254."))]
-    return [socket.gethostname(), *outward] if outward else [socket.gethostname(), "127.0.0.1"]
+    return [this_host().name(), *outward] if outward else [this_host().name(), "127.0.0.1"]
 
 
 def interpreter(settings: EnvironmentSection, own: str) -> tuple[str, ...]:

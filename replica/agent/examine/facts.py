@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pydantic import ValidationError
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
 from aiperf.frameworks.installed import why_not_installed
+from aiperf.host import free_disk, this_host
 from aiperf.machine.node import describe_node
 from aiperf.network.operations import count
 from aiperf.processes import SAFE_PATH, python_module
@@ -106,7 +106,7 @@ async def describe_others(chosen: str) -> dict[str, str]:
 
 def _own_address() -> str | None:
     try:
-        return socket.gethostbyname(socket.gethostname())
+        return socket.gethostbyname(this_host().name())
     except OSError:
         return None
 
@@ -156,7 +156,7 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
         needed=training_memory(initial, config.batch_size, limits.activation_bytes),
         limit=limits.memory_bytes,
         largest_batch=free // (with_one - fixed),
-        available=psutil.virtual_memory().available,
+        available=this_host().memory().available,
         refusal=limits.refusal(initial),
     )
     return {"memory": memory, "parameters": counted.parameters, "initial_operations": counted.operations.total}
@@ -165,9 +165,9 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
 def _disk(folder: Path) -> dict[str, Any]:
     """Whether this node sees the primary's directory and can write to it."""
     try:
-        name = folder / f"written-by-{socket.gethostname()}-{os.getpid()}"
+        name = folder / f"written-by-{this_host().name()}-{os.getpid()}"
         name.write_bytes(b"x")
         name.unlink()
-        return {"folder_problem": None, "free_bytes": shutil.disk_usage(folder).free}
+        return {"folder_problem": None, "free_bytes": free_disk(folder)}
     except OSError as error:
         return {"folder_problem": str(error), "free_bytes": None}

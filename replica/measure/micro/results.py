@@ -7,7 +7,6 @@ from typing import Any
 
 from aiperf.network.roofline import ITEM_SIZES
 from replica.measure.micro.measure import Timing
-from replica.measure.micro.operands import Operands, occupancy
 from workloads.micro.work import Work
 
 
@@ -30,13 +29,6 @@ class Result:
     """Model of the processor or accelerator."""
     cpus: int | None = None
     """CPUs that could be used; None on an accelerator."""
-
-    @classmethod
-    def of(
-        cls, stack: str, precision: str, work: Work, timing: Timing, error: float, operands: Operands = ()
-    ) -> Result:
-        """A result that is not yet compared with ceilings."""
-        return cls(stack, precision, work, timing, error, occupancy(operands[0]) if operands else 1.0)
 
     @property
     def seconds(self) -> float:

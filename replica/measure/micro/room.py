@@ -1,60 +1,125 @@
-"""Memory and caches of this machine, as far as they limit the micro suite."""
+"""Sizes of the micro suite that follow from the memory and the caches of this machine."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
-import psutil
-
+from aiperf.host import Host, this_host
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.machine.node import available_cpus, cpu_model
 from replica.measure.micro.stacks.contract import TooLargeError
 from workloads.micro.suite import group
-from workloads.micro.work import Work
+from workloads.micro.work import Work, triad
 
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-USUAL_CACHE = 32 << 20
-"""Bytes of the last-level cache if the kernel does not say."""
+LEAST_CACHE, CACHE_OF_CPU = 32 << 20, 4 << 20
+"""Bytes of the last-level caches if the kernel does not say: at least, and of each CPU. Server
+processors have less; too large a guess costs memory, too small a one would measure the cache.
+"""
 
 MOST_COPIES = 512
 
 NUMPY_BYTES = 4
 """Of an element on this side of the device."""
 
+VECTORS, VECTOR_CACHES = 3, 4
+"""Of the triad: b, c and a, each four times the last-level caches (McCalpin 1995, STREAM)."""
 
-def last_level_cache() -> int:
-    """Bytes of the largest cache."""
-    sizes = [path.read_text(encoding="ascii").strip() for path in CACHES.glob("index*/size")]
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=USUAL_CACHE)
+BLOCKS = 8
+"""Parts of the vectors if they do not fit as a whole."""
+
+ENOUGH_CACHES = 10
+"""A cache that keeps what it can of a stream keeps one byte of this many: a tenth too fast."""
+
+
+def usable_memory(host: Host) -> int:
+    """Bytes that a measurement may take: a quarter of what is available."""
+    return host.memory().available // 4
+
+
+def last_level_cache(host: Host) -> int:
+    """Bytes of all last-level caches that the CPUs of this process have, or a guess."""
+    return host.last_level_cache() or max(LEAST_CACHE, CACHE_OF_CPU * host.usable_cpus())
 
 
 def device_of(stack: str) -> tuple[str, int | None]:
     """The model of what a stack computes on, by its own name of it, and the CPUs if it is those."""
     if "cpu" in stack.lower():
-        return cpu_model(), available_cpus()
+        return this_host().cpu_model(), this_host().usable_cpus()
     found = find_accelerators()
     return (found[0].name if found else stack), None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The memory that the triad streams through: blocks that are used in turn."""
+
+    elements: int
+    """Of one vector of a block."""
+    blocks: int
+    item_size: int
+    cache: int
+    """Bytes of the last-level caches."""
+
+    @property
+    def work(self) -> Work:
+        """The triad of one block."""
+        return Work(triad(self.elements), "forward", 1)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all vectors of all blocks."""
+        return VECTORS * self.elements * self.blocks * self.item_size
+
+    @property
+    def peak(self) -> int:
+        """Bytes that are taken at most: beside the vectors, one block is on its way to the device.
+
+        It is there as NumPy drew it, twice, and a framework has two more results of it for a while.
+        """
+        return self.bytes + self.elements * (4 * NUMPY_BYTES + 2 * self.item_size)
+
+    @property
+    def remark(self) -> str:
+        """What the bandwidth is, if the vectors are not far larger than the caches; else empty."""
+        if self.bytes >= ENOUGH_CACHES * self.cache:
+            return ""
+        share = min(1.0, self.cache / self.bytes)
+        return (
+            f"the triad streams through {self.bytes / 2**20:,.0f} MiB, all that a quarter of the available memory "
+            f"holds, and the last-level caches have {self.cache / 2**20:,.0f} MiB: up to {share:.0%} of its bytes may "
+            "come from them, so the bandwidth is an upper bound of the memory's"
+        )
+
+
+def streamed(item_size: int, cache: int, memory: int) -> Streamed:
+    """The triad's vectors for elements of that size, in `memory` bytes at most.
+
+    As a whole if they fit, else in blocks, which need less: only one of them is held twice. The
+    blocks are as large together as the vectors would be, or as memory allows.
+    """
+    wanted = -(-VECTOR_CACHES * cache // item_size)
+    whole = Streamed(wanted, 1, item_size, cache)
+    if whole.peak <= memory:
+        return whole
+    most = memory // (Streamed(1, BLOCKS, item_size, cache).peak)
+    return Streamed(max(1, min(-(-wanted // BLOCKS), most)), BLOCKS, item_size, cache)
 
 
 def copies_of(work: Work, item_size: int) -> int:
     """Copies of the operands to rotate over.
 
     Pooling and fully connected layers get twice the last-level cache, up to `MOST_COPIES`, so that
-    no operand is in the cache because it was just used; a triad exceeds it by itself, as one copy
-    of a large layer does. Raises TooLargeError if one copy needs more than a quarter of the
-    available memory.
+    no operand is in the cache because it was just used; one copy of a large layer exceeds it by
+    itself. Raises TooLargeError if one copy, here and on the device, needs more than a quarter of
+    the available memory.
     """
-    limit = psutil.virtual_memory().available // 4
-    needed = work.elements * NUMPY_BYTES
-    if needed > limit:
+    limit, cache = usable_memory(this_host()), last_level_cache(this_host())
+    drawn, own = work.elements * NUMPY_BYTES, work.bytes(item_size)
+    if drawn + own > limit:
         raise TooLargeError(
-            f"{work.case.operator} {work.case.text}, batch {work.batch}, needs {needed / 2**30:.1f} GiB, more than a "
-            f"quarter of the available memory ({limit / 2**30:.1f} GiB)"
+            f"{work.case.operator} {work.case.text}, batch {work.batch}, needs {(drawn + own) / 2**30:.1f} GiB, more "
+            f"than a quarter of the available memory ({limit / 2**30:.1f} GiB)"
         )
-    if group(work.case) not in ("pool", "fc"):
+    if group(work.case) not in ("pool", "fc") or own > 2 * cache:
         return 1
-    if work.bytes(item_size) > 2 * last_level_cache():
-        return 1
-    wanted = -(-2 * last_level_cache() // work.bytes(item_size)) + 1
-    return int(min(max(wanted, 2), MOST_COPIES, max(limit // needed, 1)))
+    wanted = -(-2 * cache // own) + 1
+    return int(min(max(wanted, 2), MOST_COPIES, max((limit - drawn) // own, 1)))

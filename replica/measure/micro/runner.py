@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from aiperf.errors import AiperfError
+from aiperf.host import this_host
 from aiperf.network.roofline import ITEM_SIZES
 from replica.measure.micro.measure import FULL, QUICK, Plan, Timing, measure
-from replica.measure.micro.operands import Operands, make_operands, without_ties
+from replica.measure.micro.operands import Operands, make_operands, occupancy, without_ties
 from replica.measure.micro.reference import reference, relative_error
 from replica.measure.micro.results import Ceilings, Result
-from replica.measure.micro.room import copies_of, device_of, last_level_cache
+from replica.measure.micro.room import copies_of, device_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
 from workloads.micro.work import CEILING, Case, Direction, Work, gemm, triad
 
@@ -113,19 +114,22 @@ class Runner:
             if results and 8 * results[-1].seconds > LONGEST_CALL_S:
                 break
         best = sorted(results, key=lambda result: result.ops_per_s)[-1:]
-        vectors = 4 * last_level_cache() // ITEM_SIZES[self.precision]
-        streamed = self._attempt(Work(triad(vectors), "forward", 1))
+        host = this_host()
+        vectors = streamed(ITEM_SIZES[self.precision], last_level_cache(host), usable_memory(host))
+        stream = self._attempt(vectors.work, vectors.blocks)
+        if stream and vectors.remark:
+            self.complain(vectors.remark)
         empty = self._attempt(Work(triad(2), "forward", 1))
-        return Ceilings.of(best, streamed, empty)
+        return Ceilings.of(best, stream, empty)
 
-    def _attempt(self, work: Work) -> list[Result]:
+    def _attempt(self, work: Work, copies: int | None = None) -> list[Result]:
         try:
             checked = self._check(work)
-            timing, _ = self._time(work)
+            timing, _ = self._time(work, copies)
         except AiperfError as problem:
             self._leave_out(work.case, work.direction, problem)
             return []
-        return [Result.of(self.name, self.precision, work, timing, checked.error)]
+        return [Result(self.name, self.precision, work, timing, checked.error)]
 
     def _pass(self, case: Case, direction: Direction, ceilings: Ceilings) -> Result:
         works = self._works(case, direction)
@@ -133,8 +137,8 @@ class Runner:
         image_s = checked.call_s / works[0].batch
         works = [works[0], *(work for work in works[1:] if work.batch * image_s <= LONGEST_CALL_S)]
         work = works[0] if len(works) == 1 else min(works, key=self._probe)
-        timing, operands = self._time(work)
-        result = Result.of(self.name, self.precision, work, timing, checked.error, operands)
+        timing, occupied = self._time(work)
+        result = Result(self.name, self.precision, work, timing, checked.error, occupied)
         return ceilings.applied(result)
 
     def _works(self, case: Case, direction: Direction) -> list[Work]:
@@ -153,20 +157,34 @@ class Runner:
 
     def _probe(self, work: Work) -> float:
         """Seconds of one image after one call."""
-        kernel = self._kernel(work, self._operands(work, 1))
+        kernel = self._kernel(work, self._drawn(work, 1))
         once = Plan(warm_calls=1, warm_s=0.0, blocks=2, block_s=0.0)
         return measure(kernel, 1, once, self.seconds).fastest / work.batch
 
-    def _time(self, work: Work) -> tuple[Timing, Operands]:
-        copies = self._operands(work, copies_of(work, ITEM_SIZES[self.precision]))
-        return measure(self._kernel(work, copies), len(copies), self.plan, self.seconds), copies[0]
+    def _time(self, work: Work, copies: int | None = None) -> tuple[Timing, float]:
+        """The timing of calls that rotate over copies of the operands, and their occupancy."""
+        number = copies or copies_of(work, ITEM_SIZES[self.precision])
+        occupied: list[float] = []
 
-    def _kernel(self, work: Work, copies: list[Operands]) -> Kernel:
+        def drawn() -> Iterator[Operands]:
+            # One after another, so that only one copy is also on this side of the device.
+            for operands in self._drawn(work, number):
+                if not occupied:
+                    occupied.append(occupancy(operands[0]))
+                yield operands
+
+        kernel = self._kernel(work, drawn())
+        return measure(kernel, number, self.plan, self.seconds), occupied[0]
+
+    def _kernel(self, work: Work, copies: Iterable[Operands]) -> Kernel:
         return self.stack.kernel(work, copies, self.precision)
 
-    def _operands(self, work: Work, copies: int) -> list[Operands]:
+    def _drawn(self, work: Work, copies: int) -> Iterator[Operands]:
         generator = np.random.default_rng(self.seed)
-        return [make_operands(work, generator) for _ in range(copies)]
+        return (make_operands(work, generator) for _ in range(copies))
+
+    def _operands(self, work: Work, copies: int) -> list[Operands]:
+        return list(self._drawn(work, copies))
 
     def _check(self, work: Work) -> Checked:
         """Compare the results of two copies. Raises WrongResultError and TooSlowError."""
@@ -198,7 +216,7 @@ class Runner:
         call_s = part_s * work.operations / part.operations
         if part == work or not SLOWEST_CALL_S < call_s <= HOPELESS_CALL_S or work.case.kind == CEILING:
             return call_s
-        return self._call_once(self._kernel(work, self._operands(work, 1)))
+        return self._call_once(self._kernel(work, self._drawn(work, 1)))
 
     def _call_once(self, kernel: Kernel) -> float:
         """Seconds of a call on the first copy, once everything before it has ended."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import psutil
-
+from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators
 
 
 def memory_limit() -> int:
     """Bytes: of the smallest GPU, else what is available of the machine's now."""
-    machine = int(psutil.virtual_memory().available)
+    machine = this_host().memory().available
     return min((each.memory_bytes for each in find_accelerators()), default=machine)

@@ -21,6 +21,7 @@ import numpy as np
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError
+from aiperf.host import this_host
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.network.operations import count
 from replica.measure.profile.counters import Counters, CpuCounters, gpu_reason
@@ -55,7 +56,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
 
     limit = memory_limit()
     collective = framework.open_collective(settings.ranks)
-    framework.configure(max(1, (os.cpu_count() or 1) // settings.ranks), collective.local_rank)
+    framework.configure(max(1, this_host().usable_cpus() // settings.ranks), collective.local_rank)
     subject = open_subject(settings, framework, collective)
     batch = _warm_up(subject)
     known = _known(subject, batch)

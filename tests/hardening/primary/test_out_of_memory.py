@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 from pathlib import Path
 
 import pytest
 
-from aiperf.processes import MemoryKills
 from primary.launchers import pipes
 
 GROUPS = {
-    "version 2": ("0::/job\n", "job/memory.events", "low 0\noom 3\noom_kill {}\n"),
-    "version 1": ("4:cpu:/job\n3:memory,hugetlb:/job\n", "memory/job/memory.oom_control", "under_oom 0\noom_kill {}\n"),
-    "no limit": ("", "vmstat", "nr_free_pages 7\noom_kill {}\n"),
+    "version 2": ("0::/job\n", "sys/fs/cgroup/job/memory.events", "low 0\noom 3\noom_kill {}\n"),
+    "version 1": (
+        "4:cpu:/job\n3:memory,hugetlb:/job\n",
+        "sys/fs/cgroup/memory/job/memory.oom_control",
+        "under_oom 0\noom_kill {}\n",
+    ),
+    "no limit": ("", "proc/vmstat", "nr_free_pages 7\noom_kill {}\n"),
 }
 """The group of a process, the file with its counter, and what that says."""
 
@@ -34,8 +36,9 @@ class Machine:
         counter.write_text(self._text.format(processes))
 
     def describe(self, process: int) -> None:
-        (self._folder / str(process)).mkdir()
-        (self._folder / str(process) / "cgroup").write_text(self.group)
+        folder = self._folder / "proc" / str(process)
+        folder.mkdir(parents=True)
+        (folder / "cgroup").write_text(self.group)
 
 
 @pytest.mark.parametrize("kind", GROUPS)
@@ -44,7 +47,7 @@ def test_an_agent_that_died_for_memory_says_so(
     kind: str, killed: int, number: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(tmp_path, kind)
-    monkeypatch.setattr(pipes, "MemoryKills", functools.partial(MemoryKills, cgroups=tmp_path, proc=tmp_path))
+    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
 
     async def end_of_an_agent() -> tuple[str, str]:
         process = await asyncio.create_subprocess_exec("sleep", "600")

@@ -15,7 +15,7 @@ import pytest
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
-from aiperf.machine.node import node_cpus
+from aiperf.host import this_host
 from aiperf.run_directory.checksums import without_seal
 from primary.launchers import ReplicaSpec, make_launcher
 from slurm.local_cluster import LocalCluster
@@ -24,7 +24,7 @@ from tests.support.needs import need
 from tests.support.runs import AT_RANDOM, wait_for
 
 NODES, GPUS = 2, 2
-CPUS = node_cpus()
+CPUS = this_host().online_cpus()
 
 WHERE = """
 import json, os, sys

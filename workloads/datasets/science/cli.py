@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +11,7 @@ from aiperf.cli.command import whole_number
 from aiperf.cli.lines import say
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import EXIT_DONE, DatasetError
+from aiperf.host import this_host
 from workloads.datasets.progress import say_findings, shown_progress
 
 COUNT = whole_number(1)
@@ -53,7 +53,7 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--validation", type=COUNT, default=validation, metavar="N", help="validation (%(default)s)")
         own.add_argument("--size", type=COUNT, default=size, metavar="S", help="rows of the grid (%(default)s)")
         own.add_argument("--seed", type=whole_number(0), default=1, metavar="K", help="of all randomness (%(default)s)")
-        own.add_argument("--workers", type=COUNT, default=os.cpu_count() or 1, metavar="N", help="processes")
+        own.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N", help="processes")
         own.set_defaults(kind=name)
         parsers[name] = own
     cast(KindParser, parser).kinds = parsers

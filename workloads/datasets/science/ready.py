@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME, Split
 from aiperf.errors import AiperfError
+from aiperf.host import this_host
 from workloads.data import find_set
 from workloads.data.generators import GENERATORS
 from workloads.data.layouts import layout_problems
@@ -55,7 +56,7 @@ def make(folder: Path, need: DataNeeds) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     folder.mkdir(parents=True, exist_ok=True)
     with shown_progress() as report:
-        synthesize(recipe_of(need), temporary, report, os.cpu_count() or 1)
+        synthesize(recipe_of(need), temporary, report, this_host().usable_cpus())
     try:
         temporary.rename(target)
     except OSError:

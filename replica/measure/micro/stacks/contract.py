@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -42,9 +42,10 @@ class Stack(Protocol):
     def device(self) -> str:
         """The device that it computes on."""
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> Kernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> Kernel:
         """Prepare a pass on copies of its operands (`Work.operand_shapes`, channels last).
 
+        Each copy is taken to the device before the next one is drawn, and not held on this side.
         Raises UnsupportedError if the stack or its device cannot.
         """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ class JaxStack:
         """JAX's first device."""
         return str(jax.devices()[0])
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> JaxKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> JaxKernel:
         """Raises UnsupportedError."""
         tensors = [tuple(jnp.asarray(array, precision) for array in operands) for operands in copies]
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ class NativeStack:
         found = find_accelerators()
         return found[0].name if found else "GPU:0"
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> NativeKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> NativeKernel:
         """Raises UnsupportedError."""
         case = work.case
         images = case.operator in ("conv", "maxpool", "averagepool")

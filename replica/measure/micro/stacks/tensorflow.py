@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class TensorFlowStack:
         """The first GPU, or the CPU."""
         return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> TensorFlowKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TensorFlowKernel:
         """Raises UnsupportedError."""
         with tf.device(self.device()):
             tensors = [tuple(tf.cast(tf.constant(array), precision) for array in operands) for operands in copies]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class TorchStack:
         """The first GPU, or the CPU."""
         return "cuda:0" if torch.cuda.is_available() else "cpu"
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> TorchKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TorchKernel:
         """Raises UnsupportedError."""
         kernel = TorchKernel(work, self.device(), getattr(torch, precision))
         try:

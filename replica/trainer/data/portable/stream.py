@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
+from aiperf.host import this_host
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.images import (
@@ -79,7 +79,7 @@ def _transformed(examples: Examples, request: TrainRequest, transform: Transform
     """Images in order, those of the next batches being decoded meanwhile."""
     waiting: deque[tuple[Future[Pixels], int]] = deque()
     ahead = PREFETCHED_BATCHES * request.batch_size
-    pool = ThreadPoolExecutor(min(request.parallel_decode, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(min(request.parallel_decode, this_host().usable_cpus()))
     one_thread_an_image()
     try:
         for number, (encoded, label) in enumerate(examples):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import AiperfError, DatasetError, TrialFailedError
+from aiperf.host import this_host
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.order import MIXED, Numbers, epoch_order
@@ -73,7 +73,7 @@ class ScienceSource(ABC):
     def __init__(self, folder: Path, found: ScienceSet, manifest: ScienceManifest, request: TrainRequest) -> None:
         self.dataset = found
         self._folder, self._manifest, self._seed = folder, manifest, request.seed
-        self._threads = max(1, min(request.parallel_decode, os.cpu_count() or 1))
+        self._threads = max(1, min(request.parallel_decode, this_host().usable_cpus()))
         self._form = FORMATS.load(manifest.format)
         self._readers = {split: Reader(folder, self._form, manifest.split(split).files) for split in _SPLITS}
 

@@ -30,11 +30,14 @@ def test_a_rank_that_was_killed_for_memory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, said: bool
 ) -> None:
     def kills() -> MemoryKills:
-        (tmp_path / "vmstat").write_text("oom_kill 0\n")
-        found = MemoryKills(proc=tmp_path)
-        (tmp_path / "vmstat").write_text(f"oom_kill {after}\n")
+        counter = tmp_path / "proc/vmstat"
+        counter.parent.mkdir()
+        counter.write_text("oom_kill 0\n")
+        found = MemoryKills()
+        counter.write_text(f"oom_kill {after}\n")
         return found
 
+    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
     monkeypatch.setattr(trainer_process, "MemoryKills", kills)
 
     async def scenario() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config.placement import CPUS_DIVIDED
+from aiperf.host import Host
 from aiperf.machine import node
 from aiperf.machine.accelerators import node_accelerators
 
@@ -40,8 +41,8 @@ def test_the_gpus_of_a_node_are_those_of_its_driver(tmp_path: Path) -> None:
 def test_the_cpus_of_the_replicas_of_a_node(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], available: int, together: int
 ) -> None:
-    monkeypatch.setattr(node, "available_cpus", lambda: available)
-    monkeypatch.setattr(node, "node_cpus", lambda: 16)
+    monkeypatch.setattr(Host, "usable_cpus", lambda _: available)
+    monkeypatch.setattr(Host, "online_cpus", lambda _: 16)
     assert node.shared_cpus(environment) == together
 
 
@@ -49,6 +50,6 @@ def test_a_description_names_the_node_as_slurm_does(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     facts = node.describe_node()
     assert "slurm_node" not in facts
-    assert (facts["node_cpu_count"], facts["accelerators"]) == (node.node_cpus(), facts["node_accelerators"])
+    assert (facts["node_cpu_count"], facts["accelerators"]) == (Host().online_cpus(), facts["node_accelerators"])
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
     assert node.describe_node()["slurm_node"] == "n7"

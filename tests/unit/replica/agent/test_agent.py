@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from aiperf import host
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.machine.measured import Measured
@@ -173,7 +174,7 @@ def test_an_agent_knows_whether_its_primary_has_gone_without_a_word(tmp_path: Pa
 def test_only_trainers_that_use_memory_are_limited_by_it(
     trainer: str, limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.agent.share.node_memory", lambda: 2**20)
+    monkeypatch.setattr(host.Host, "memory", lambda _: host.Memory(2**20, 2**20, 2**20))
     run = HandMadeRun(tmp_path, {"training.trainer": trainer})
     arguments = argparse.Namespace(replica=0, hosts="", share=1, measure=False)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from numpy.typing import NDArray
 
+from aiperf.host import Host, this_host
+from aiperf.network.roofline import ITEM_SIZES
 from replica.measure.micro.measure import QUICK, Plan, measure
 from replica.measure.micro.operands import (
     DegenerateOperandsError,
@@ -22,9 +24,10 @@ from replica.measure.micro.operands import (
     occupancy,
 )
 from replica.measure.micro.reference import reference
-from replica.measure.micro.room import copies_of, last_level_cache
+from replica.measure.micro.room import copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out
 from replica.measure.micro.stacks.contract import UnsupportedError
+from tests.support.machines import MACHINES, MIB, imitate
 from workloads.micro.suite import KINDS, SUITE, selected
 from workloads.micro.work import Case, Work, triad
 
@@ -56,14 +59,14 @@ class ReferenceStack:
     def device(self) -> str:
         return "paper"
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
-        return ReferenceKernel(work, copies)
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
+        return ReferenceKernel(work, list(copies))
 
 
 class WrongStack(ReferenceStack):
     """It returns the result of all-zero weights."""
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
         zeroed = [tuple(array * 0 for array in each) for each in copies]
         return super().kernel(work, zeroed, precision)
 
@@ -71,7 +74,7 @@ class WrongStack(ReferenceStack):
 class WithoutPrecision(ReferenceStack):
     """Its device lacks the precision."""
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
         raise UnsupportedError("the device has no float16")
 
 
@@ -101,8 +104,8 @@ class NeverComputed(ReferenceKernel):
 class FaultyStack(ReferenceStack):
     kind: type[ReferenceKernel]
 
-    def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
-        return self.kind(work, copies)
+    def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
+        return self.kind(work, list(copies))
 
 
 class Queue(ReferenceKernel):
@@ -167,7 +170,7 @@ def test_buffers_that_are_reused_or_wrong_are_found_before_anything_is_timed(
     kind: type[ReferenceKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(FaultyStack(kind), complaints).run((SMALL,))) == []
     assert sum("differs from the reference" in text for text in complaints) == 2 + 1 + 3
@@ -183,7 +186,7 @@ def test_blocks_that_differ_are_noisy() -> None:
 
 def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(WrongStack(), complaints).run((SMALL,))) == []
     assert len(complaints) == 2 + 1 + 3
@@ -192,7 +195,7 @@ def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatc
 
 def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(WithoutPrecision(), complaints).run((SMALL,))) == []
     first, rest = complaints
@@ -216,12 +219,12 @@ def test_a_pass_of_slow_calls_is_left_out_and_one_of_long_calls_has_no_larger_ba
     call_s: float, batches: list[int], measured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     monkeypatch.setattr(Slow, "call_s", call_s)
     tried: list[Work] = []
 
     class Watched(FaultyStack):
-        def kernel(self, work: Work, copies: Sequence[Operands], precision: str) -> ReferenceKernel:
+        def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
             if work.case == SMALL:
                 tried.append(work)
             return super().kernel(work, copies, precision)
@@ -252,7 +255,7 @@ def test_a_call_that_its_checked_part_predicts_to_be_slow_is_tried_once_unless_i
     part_s: float, whole_s: float, calls: int, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     case = Case("fc", "dense2d", 1 << 12, filters=1 << 11)
     assert 4 * cut_out(Work(case, "forward", 1)).operations == Work(case, "forward", 1).operations
     called: list[Work] = []
@@ -276,7 +279,7 @@ def test_a_call_that_its_checked_part_predicts_to_be_slow_is_tried_once_unless_i
 
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     gemm, streamed, *rows = (result.as_document() for result in runner(ReferenceStack(), complaints).run((SMALL,)))
     assert complaints == []
@@ -313,7 +316,7 @@ def test_sparse_images_have_the_occupancy_of_jets() -> None:
 def test_copies_exceed_the_cache_twice_and_share_no_memory() -> None:
     work = Work(Case("fc", "dense2d", 1 << 10, filters=1 << 10), "forward", 1)
     copies = copies_of(work, 4)
-    assert copies * work.bytes(4) > 2 * last_level_cache()
+    assert copies * work.bytes(4) > 2 * last_level_cache(this_host())
     generator = np.random.default_rng(0)
     first, second = make_operands(work, generator), make_operands(work, generator)
     assert not any(np.shares_memory(one, other) for one in first for other in second)
@@ -322,8 +325,8 @@ def test_copies_exceed_the_cache_twice_and_share_no_memory() -> None:
 
 def test_a_shape_beyond_memory_is_refused_by_name_and_the_rest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda: 4096)
-    elements = psutil.virtual_memory().total
+    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    elements = this_host().memory().total
     complaints: list[str] = []
     huge = Case("fc", "dense2d", elements, filters=64)
     with pytest.raises(UnsupportedError, match=r"fc \d+ -> 64, batch 1, needs .* GiB, more than a quarter"):
@@ -355,3 +358,59 @@ def test_the_suite_covers_every_operator_on_every_kind_and_can_be_checked() -> N
             small = cut_out(Work(case, direction, 64))
             assert (small.batch, small.operations <= CHECKED_OPERATIONS) == (1, True)
             assert (small.case.kernel, small.case.stride) == (case.kernel, case.stride)
+
+
+SIZED = (
+    "1 core", "64 cores and 2 TiB", "300 MiB of cache", "1.1 GiB of cache", "4 GiB of cache",
+    "4 GiB of cache, 2 GiB free", "no AVX-512", "no AVX2", "2 GiB free", "ARM", "odd processors", "control groups 1",
+    "control groups 2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", SIZED)
+def test_every_machine_has_a_bandwidth_from_a_quarter_of_its_free_memory(
+    name: str, precision: str, tmp_path: Path
+) -> None:
+    host = Host(MACHINES[name].write(tmp_path))
+    cache, memory = last_level_cache(host), usable_memory(host)
+    found = streamed(ITEM_SIZES[precision], cache, memory)
+    assert found.peak <= memory
+    assert min(12 * cache, memory // 2) <= found.bytes
+    assert bool(found.remark) == (found.bytes < 10 * cache) == name.startswith("4 GiB of cache")
+
+
+@pytest.mark.parametrize("cache", [1 << shift for shift in range(12, 33, 2)])
+@pytest.mark.parametrize("memory", [1 << shift for shift in range(29, 40, 2)])
+@pytest.mark.parametrize("item_size", [2, 4])
+def test_the_triad_of_any_caches_in_any_memory(cache: int, memory: int, item_size: int) -> None:
+    found = streamed(item_size, cache, memory)
+    assert 0 < found.peak <= memory
+    assert found.bytes >= min(12 * cache, memory // 2)
+    share = f"up to {min(1.0, cache / found.bytes):.0%} of its bytes"
+    assert found.remark == "" or share in found.remark
+    assert (found.remark == "") == (found.bytes >= 10 * cache)
+
+
+def test_a_cache_that_memory_cannot_exceed_costs_a_remark_and_no_ceiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = replace(MACHINES["4 GiB of cache"], available=64 * MIB)
+    imitate(machine, tmp_path, monkeypatch)
+    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
+    drawn: list[int] = []
+
+    class Counted(ReferenceStack):
+        def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> ReferenceKernel:
+            held = list(copies)
+            drawn.append(len(held))
+            return ReferenceKernel(work, held)
+
+    complaints: list[str] = []
+    rows = [result.as_document() for result in runner(Counted(), complaints).run((SMALL,))]
+    assert [row["operator"] for row in rows] == ["gemm", "triad", "conv", "conv", "conv"]
+    assert all(row["share_of_ceiling"] is not None for row in rows[2:])
+    assert 8 in drawn, "blocks that are used in turn"
+    assert [text.partition(":")[2] for text in complaints] == [
+        " up to 100% of its bytes may come from them, so the bandwidth is an upper bound of the memory's"
+    ]
