@@ -5,12 +5,13 @@ The primary asks (`aiperf doctor`), a program on each node answers, one line of 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+import msgspec
+from msgspec import field
+from msgspec.json import Decoder
 
 from aiperf.config.settings import RunConfig
-from aiperf.errors import MessageError
 from aiperf.wire.lines import decode
 from aiperf.wire.messages import ClockRequest, Message
 
@@ -18,10 +19,9 @@ NO_PROBE = "no probe was asked for"
 """Why no steps were trained, if the request has none."""
 
 
-class ExamineRequest(Message):
+class ExamineRequest(Message, tag="examine", frozen=True, kw_only=True):
     """The first line to the program; requests for its clock follow."""
 
-    type: Literal["examine"] = "examine"
     config: RunConfig
     folder: str
     """A scratch directory on the file system of the run, which every node must see."""
@@ -29,13 +29,11 @@ class ExamineRequest(Message):
     """Training steps of the probe; 0: none."""
 
 
-class BeginExamination(Message):
+class BeginExamination(Message, tag="begin_examination", frozen=True, kw_only=True):
     """The last line to the program: the clock is known, and nothing disturbs that any more."""
 
-    type: Literal["begin_examination"] = "begin_examination"
 
-
-class FrameworkFacts(Message):
+class FrameworkFacts(Message, tag=False, frozen=True, kw_only=True):
     """The framework as it finds itself on the node, in a process of its own."""
 
     version: str
@@ -48,7 +46,7 @@ class FrameworkFacts(Message):
     """What Horovod was built with: mpi, gloo, nccl."""
 
 
-class MemoryFacts(Message):
+class MemoryFacts(Message, tag=False, frozen=True, kw_only=True):
     """The memory of a training of the initial architecture, in bytes."""
 
     batch: int
@@ -65,7 +63,7 @@ class MemoryFacts(Message):
     """Why the initial architecture does not fit; None: it does."""
 
 
-class ProbeFacts(Message):
+class ProbeFacts(Message, tag=False, frozen=True, kw_only=True):
     """The training of a few steps, with the ranks that a run would have."""
 
     train_images: int
@@ -82,10 +80,9 @@ class ProbeFacts(Message):
     """Of each rank."""
 
 
-class Examination(Message):
+class Examination(Message, tag="examination", frozen=True, kw_only=True):
     """Everything that a node could find out. An empty problem means that there is none."""
 
-    type: Literal["examination"] = "examination"
     replica: int
     node: dict[str, str | int | float | None]
     nodes: int
@@ -112,7 +109,7 @@ class Examination(Message):
     """Free space of the run's file system, as the node sees it."""
     framework: FrameworkFacts | None
     framework_problem: str | None
-    frameworks: dict[str, str] = Field(default_factory=dict)
+    frameworks: dict[str, str] = field(default_factory=dict)
     """The other installed frameworks by name: version and devices; empty without a probe."""
     probe: ProbeFacts | None
     probe_problem: str | None
@@ -122,9 +119,18 @@ class Examination(Message):
     """Why the probe was not tried."""
 
 
-_ORDERS: TypeAdapter[ClockRequest | BeginExamination] = TypeAdapter(
-    Annotated[ClockRequest | BeginExamination, Field(discriminator="type")]
-)
+def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:
+    return kind.model_validate(value, strict=False)
+
+
+_REQUEST = Decoder(ExamineRequest, dec_hook=_configuration)
+_ORDERS: Decoder[ClockRequest | BeginExamination] = Decoder(ClockRequest | BeginExamination)
+_EXAMINATION = Decoder(Examination)
+
+
+def write_request(request: ExamineRequest) -> bytes:
+    """The request as a line."""
+    return msgspec.json.encode(request, enc_hook=lambda config: config.model_dump(mode="json")) + b"\n"
 
 
 def read_order(line: bytes) -> ClockRequest | BeginExamination:
@@ -134,15 +140,9 @@ def read_order(line: bytes) -> ClockRequest | BeginExamination:
 
 def read_request(line: bytes) -> ExamineRequest:
     """The request of a line. Raises MessageError."""
-    try:
-        return ExamineRequest.model_validate_json(line, strict=False)
-    except ValidationError:
-        raise MessageError(f"no request for an examination: {line[:200]!r}") from None
+    return decode(_REQUEST, line)
 
 
 def read_examination(line: bytes) -> Examination:
     """The facts of a line. Raises MessageError."""
-    try:
-        return Examination.model_validate_json(line)
-    except ValidationError:
-        raise MessageError(f"no result of an examination: {line[:200]!r}") from None
+    return decode(_EXAMINATION, line)

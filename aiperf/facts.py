@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from aiperf.ranges import Bytes, Many, Name, Number
 
 T_co = TypeVar("T_co", covariant=True)
 
 UNCLASSIFIED = -1
 """Stands in a column of correct images for an epoch that does not have them."""
-
-
-def fields_of(facts: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name; `dataclasses.asdict` would copy what they hold."""
-    return {name: getattr(facts, name) for name in type(facts).__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +23,12 @@ class Stamped(Generic[T_co]):
     body: T_co
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressFacts:
+class ProgressFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Images of an unfinished epoch so far."""
 
-    epoch: int
-    images_trained: int
-    images_evaluated: int
+    epoch: Number
+    images_trained: Many
+    images_evaluated: Many
 
     @property
     def position(self) -> tuple[int, int, int]:
@@ -38,23 +36,22 @@ class ProgressFacts:
         return self.epoch, self.images_trained, self.images_evaluated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochFacts:
+class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A completed epoch, in whole images of all ranks; losses are means per image.
 
     Of the evaluated images, `correct` had the right top-1 class. A workload that measures its
     quality in another way leaves it out and gives `measured_quality`.
     """
 
-    epoch: int
-    images_trained: int
-    images_evaluated: int
-    correct: int | None = None
+    epoch: Number
+    images_trained: Many
+    images_evaluated: Many
+    correct: Many | None = None
     loss: float
     validation_loss: float
     learning_rate: float
     measured_quality: float | None = None
-    evidence: str | None = None
+    evidence: Name | None = None
     """SHA-256 of the epoch's rows in the trial's file (`aiperf.run_directory.step_evidence`)."""
     measures: dict[str, float] | None = None
     """Further measures of the validation examples, by name; the target is stated in them."""
@@ -63,7 +60,7 @@ class EpochFacts:
 
     They are evaluated images, too.
     """
-    weights: str | None = None
+    weights: Name | None = None
     """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.step_evidence`)."""
 
     @property
@@ -89,8 +86,7 @@ class EpochFacts:
         return self.accuracy if self.measured_quality is None else self.measured_quality
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """The best quality of a scientific workload so far: the first measure of its target."""
 
     workload: str
@@ -108,28 +104,26 @@ class Measured:
         return self.value > other.value if self.higher else self.value < other.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltFacts:
+class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """What a trainer has built, as it found it after building: not as it was asked to."""
 
-    architecture: str
+    architecture: Name
     """Canonical hash of the network that was built."""
-    compute: dict[str, int]
+    compute: dict[str, Many]
     """Number of convolutions and dense layers by the type that they compute in ("bfloat16")."""
     devices: tuple[str, ...]
     """Device of each rank, by the driver's name; "cpu" without an accelerator."""
-    framework: str
+    framework: Name
     """Name and version, such as "tensorflow 2.20.0"; "simulated" for the simulated trainer."""
-    source_hash: str
+    source_hash: Name
     """Of the program that the ranks run (`aiperf.source_code`)."""
     environment: dict[str, str]
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
-    fingerprint: str | None = None
+    fingerprint: Name | None = None
     """Of the data set that a sample of the images was compared with; None: none is known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HybridTraining:
+class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Groups of ranks that train synchronously, and exchange with parameter servers at their pace.
 
     Momentum, and the rate of the request, are those that the servers use
@@ -147,17 +141,16 @@ class HybridTraining:
     """Divide the rate by 1 + the staleness of the update."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeFacts:
+class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """What one group exchanged with the parameter servers in an epoch."""
 
-    epoch: int
-    group: int
-    updates: int
+    epoch: Number
+    group: Number
+    updates: Many
     """Its updates that the servers applied."""
-    images: int
+    images: Many
     """Images of these updates."""
-    staleness: tuple[int, ...]
+    staleness: tuple[Many, ...]
     """Entry s: number of these updates with staleness s, the largest over the servers. They sum to
     `updates`.
     """
@@ -166,7 +159,7 @@ class ExchangeFacts:
     """In all-reduce and broadcast inside the group."""
     waiting_s: float
     """For the servers."""
-    bytes_exchanged: int
+    bytes_exchanged: Bytes
     """With the servers, in both directions."""
 
     @property
@@ -175,13 +168,12 @@ class ExchangeFacts:
         return sum(late * number for late, number in enumerate(self.staleness)) / max(1, self.updates)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
+class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """What one parameter server did in an epoch of group 0."""
 
-    epoch: int
-    server: int
-    updates: int
+    epoch: Number
+    server: Number
+    updates: Many
     """Of all groups, that it applied in this time."""
     busy_share: float
     """Share of this time in which it did not wait for messages, 0 to 1."""

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from aiperf.errors import LaunchError, StorageError
 from aiperf.processes import python_module
-from aiperf.records.bodies import JobIssued, NodeMeasured, ReplicaLost, ReplicaReady
+from aiperf.records.bodies import NodeMeasured, ReplicaLost, ReplicaReady, issued
 from aiperf.run_directory.measured import file_name
 from aiperf.wire.messages import (
     CANCELLED,
@@ -164,15 +166,15 @@ class _Jobs:
         return None
 
     async def _training(self, link: ReplicaLink, job: Job) -> Finished:
-        self._job = job = job.model_copy(update={"claim": self._context.claim.number})
+        self._job = job = replace(job, claim=self._context.claim.number)
         self._view.round = job.round
-        self._context.writer.append(JobIssued(replica=self._replica, **job.model_dump(exclude={"type", "digest"})))
+        self._context.writer.append(issued(job, self._replica))
         self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
         await self._context.writer.settled()
         # The replica's next plan is made from an entry for its last trial.
         await self._context.digest.settled()
-        await link.send(job.model_copy(update={"digest": self._context.digest.name}))
+        await link.send(replace(job, digest=self._context.digest.name))
         while True:
             self._witness.take(event := await link.next_event())
             if type(event) is Progress:

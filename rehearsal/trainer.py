@@ -20,6 +20,7 @@ from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
+    Phase,
     TrainerDone,
     TrainerEpoch,
     TrainerPhase,
@@ -134,8 +135,8 @@ class ModelledTrainer(Trainer):
         spread = self._bench.machine.step.spread
         return drawn.gauss(-(spread**2) / 2, spread)
 
-    def _phase(self, phase: str) -> TrainerPhase:
-        return TrainerPhase.model_validate({"monotonic_ms": self._clock.monotonic_ms(), "phase": phase})
+    def _phase(self, phase: Phase) -> TrainerPhase:
+        return TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase)
 
     def _progress(self, epoch: int, done: float) -> TrainerProgress:
         images = self._bench.dataset.train_images

@@ -4,59 +4,60 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
+from msgspec import Struct
 
 from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
-from aiperf.wire.messages import Phase
-
-STRICT = ConfigDict(extra="forbid")
-"""Bodies of records are checked, and have slots in place of dictionaries: a long run has millions.
-"""
+from aiperf.ranges import Bytes, Duration, Many, Moment, Name, Number, Offset, Trial, Whole
+from aiperf.wire.messages import Job, Phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class ReplicaReady:
+class Body(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):
+    """Base of all bodies. What is read is checked, what is made is not.
+
+    No body can be a part of a circle, so the garbage collector need not visit the millions of a
+    long run.
+    """
+
+    @property
+    def type(self) -> str:
+        """The kind, as a line says it."""
+        return str(self.__struct_config__.tag)
+
+
+class ReplicaReady(Body, tag="replica_ready", frozen=True, kw_only=True):
     """Primary: a replica is ready. `clock_offset_ms` is its clock minus the primary's."""
 
-    type: Literal["replica_ready"] = "replica_ready"
-    replica: int
-    writer: str
-    accelerators: int
-    clock_offset_ms: int
+    replica: Number
+    writer: Name
+    accelerators: Number
+    clock_offset_ms: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class ReplicaLost:
+class ReplicaLost(Body, tag="replica_lost", frozen=True, kw_only=True):
     """Primary: a replica is gone before the end, or never came.
 
     Its unfinished trials died with it.
     """
 
-    type: Literal["replica_lost"] = "replica_lost"
-    replica: int
+    replica: Number
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class RunReleased:
+class RunReleased(Body, tag="run_released", frozen=True, kw_only=True):
     """Primary: the replicas may work from now on; this record's time is t0."""
 
-    type: Literal["run_released"] = "run_released"
-    duration_ms: int
-    ready: tuple[int, ...]
+    duration_ms: Duration
+    ready: tuple[Number, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class RunResumed:
+class RunResumed(Body, tag="run_resumed", frozen=True, kw_only=True):
     """Primary: another primary resumes the run. Trainings in progress have died with the old one.
 
     With `new_clock`, earlier work no longer counts: the next release is t0.
     """
 
-    type: Literal["run_resumed"] = "run_resumed"
     new_clock: bool = False
-    claim: int | None = None
+    claim: Whole | None = None
     """Number of the primary's claim; None, here and in jobs, in records of earlier versions."""
     until: str | None = None
     """The last records of earlier primaries and their replicas that count, as a cursor
@@ -64,206 +65,179 @@ class RunResumed:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class RunEnded:
+class RunEnded(Body, tag="run_ended", frozen=True, kw_only=True):
     """Primary: the run is over, for the given reason; work until `end_ms` counts.
 
     `completed`: all work of a suite was done before the deadline.
     """
 
-    type: Literal["run_ended"] = "run_ended"
     reason: Literal["deadline", "interrupted", "no_replicas", "completed"]
-    end_ms: int
+    end_ms: Moment
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class JobIssued:
+class JobIssued(Body, tag="job_issued", frozen=True, kw_only=True):
     """Primary: a replica was given a job; `point`, `base` and `resumes` as in the job."""
 
-    type: Literal["job_issued"] = "job_issued"
-    trial: int
-    replica: int
-    round: int
-    seed: int
-    point: int = 0
-    base: int | None = None
-    resumes: int | None = None
-    claim: int | None = None
+    trial: Trial
+    replica: Number
+    round: Number
+    seed: Whole
+    point: Number = 0
+    base: Trial | None = None
+    resumes: Trial | None = None
+    claim: Whole | None = None
     """Number of the claim of the primary that issued it."""
-    workload: str | None = None
+    workload: Name | None = None
     """Of a scientific suite; None: a training of an AutoML round."""
-    instance: int | None = None
+    instance: Number | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class TrialStarted:
+class TrialStarted(Body, tag="trial_started", frozen=True, kw_only=True):
     """Replica: an architecture was chosen and stored; its training begins."""
 
-    type: Literal["trial_started"] = "trial_started"
-    trial: int
-    replica: int
-    round: int
-    architecture: str
-    parent: str | None
-    morphs: tuple[dict[str, str | int], ...] = ()
-    point: int = 0
-    base: int | None = None
-    weights_from: int | None = None
+    trial: Trial
+    replica: Number
+    round: Number
+    architecture: Name
+    parent: Name | None
+    morphs: tuple[dict[str, str | Whole], ...] = ()
+    point: Number = 0
+    base: Trial | None = None
+    weights_from: Trial | None = None
     """The trial whose weights were inherited; None: He initialisation."""
-    hyperparameters: dict[str, int | float | str]
-    epochs: int
-    precision: str = "float32"
+    hyperparameters: dict[str, Whole | float | str]
+    epochs: Number
+    precision: Name = "float32"
     """Arithmetic of the layers."""
-    resumes: int | None = None
+    resumes: Trial | None = None
     """The interrupted trial that this one resumes."""
-    trainer: str | None = None
+    trainer: Name | None = None
     """`training.trainer`; this and the following are None in records without a chain."""
-    input: str | None = None
+    input: Name | None = None
     """`training.input`."""
-    dataset: str | None = None
-    fingerprint: str | None = None
+    dataset: Name | None = None
+    fingerprint: Name | None = None
     """Of the data set's files, as its manifest says; None: it has none."""
-    memory_bytes: int | None = None
+    memory_bytes: Bytes | None = None
     """Memory of an accelerator that limited the search; None: unknown."""
     cursor: str | None = None
     """The records that the plan was made from (`aiperf.records.cursor`)."""
-    cursor_hash: str | None = None
+    cursor_hash: Name | None = None
     """SHA-256 of the heads of all files at that cursor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class WorkloadStarted:
+class WorkloadStarted(Body, tag="workload_started", frozen=True, kw_only=True):
     """Replica: the training of one model of a scientific workload begins.
 
     A pass names a network and says how often an image runs through it: `forward`, `backward` and
     `input_gradient` (`aiperf.network.science.Passes`). The run directory has the networks' files.
     """
 
-    type: Literal["workload_started"] = "workload_started"
-    trial: int
-    replica: int
-    workload: str
-    instance: int
-    size: str
-    framework: str
+    trial: Trial
+    replica: Number
+    workload: Name
+    instance: Number
+    size: Name
+    framework: Name
     """`training.framework`: results of different ones are different benchmarks."""
     networks: dict[str, str]
     """Hashes of the architectures, by name."""
-    training_passes: tuple[dict[str, str | int], ...]
+    training_passes: tuple[dict[str, str | Whole], ...]
     """Of an image that is trained."""
-    evaluation_passes: tuple[dict[str, str | int], ...]
+    evaluation_passes: tuple[dict[str, str | Whole], ...]
     """Of an image that is evaluated."""
-    further_training: int
+    further_training: Many
     """Operations outside of networks, of an image that is trained: RoI-align."""
-    further_evaluation: int
+    further_evaluation: Many
     target: dict[str, float]
     """Values that the measures of one epoch must reach together."""
     higher: bool
     """True if a higher measure is better."""
-    hyperparameters: dict[str, int | float | str]
-    epochs: int
+    hyperparameters: dict[str, Whole | float | str]
+    epochs: Number
     """At most."""
-    precision: str
-    trainer: str
-    dataset: str
+    precision: Name
+    trainer: Name
+    dataset: Name
     generated: bool
     """True if the data set was generated and not observed."""
-    fingerprint: str | None = None
-    resumes: int | None = None
+    fingerprint: Name | None = None
+    resumes: Trial | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class TrialBuilt(BuiltFacts):
+class TrialBuilt(Body, BuiltFacts, tag="trial_built", frozen=True, kw_only=True):
     """Replica: the trainer has built the trial's model."""
 
-    type: Literal["trial_built"] = "trial_built"
-    trial: int
+    trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class PhaseBegan:
+class PhaseBegan(Body, tag="phase", frozen=True, kw_only=True):
     """Replica: a phase begins; the one before it ends."""
 
-    type: Literal["phase"] = "phase"
-    replica: int
-    trial: int | None
+    replica: Number
+    trial: Trial | None
     phase: Phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class ProgressMade(ProgressFacts):
+class ProgressMade(Body, ProgressFacts, tag="progress", frozen=True, kw_only=True):
     """Replica: images of the current epoch so far."""
 
-    type: Literal["progress"] = "progress"
-    trial: int
+    trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class EpochCompleted(EpochFacts):
+class EpochCompleted(Body, EpochFacts, tag="epoch", frozen=True, kw_only=True):
     """Replica: an epoch is complete."""
 
-    type: Literal["epoch"] = "epoch"
-    trial: int
+    trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class GroupExchanged(ExchangeFacts):
+class GroupExchanged(Body, ExchangeFacts, tag="exchanged", frozen=True, kw_only=True):
     """Replica: what a group of a hybrid training exchanged with the servers in an epoch."""
 
-    type: Literal["exchanged"] = "exchanged"
-    trial: int
+    trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class ServerServed(ServerFacts):
+class ServerServed(Body, ServerFacts, tag="served", frozen=True, kw_only=True):
     """Replica: what a parameter server of a hybrid training did in an epoch."""
 
-    type: Literal["served"] = "served"
-    trial: int
+    trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class TrialEnded:
+class TrialEnded(Body, tag="trial_ended", frozen=True, kw_only=True):
     """Replica: a training ended well. `stopped` is by the end of the run.
 
     The search uses `predicted_accuracy` in place of the measured one, in warm-up rounds only.
     """
 
-    type: Literal["trial_ended"] = "trial_ended"
-    trial: int
+    trial: Trial
     reason: Literal["completed", "early_stop", "stopped"]
     predicted_accuracy: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class TrialFailed:
+class TrialFailed(Body, tag="trial_failed", frozen=True, kw_only=True):
     """Replica: a training failed. Completed epochs count, the unfinished one does not."""
 
-    type: Literal["trial_failed"] = "trial_failed"
-    trial: int
-    replica: int
-    kind: str
+    trial: Trial
+    replica: Number
+    kind: Name
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class EpochWitnessed:
+class EpochWitnessed(Body, tag="epoch_witnessed", frozen=True, kw_only=True):
     """Primary: it heard of an epoch over the replica's pipe, at the time of this record.
 
     The epoch's record is number `sequence` of `writer`; `digest` is the SHA-256 of its line.
     """
 
-    type: Literal["epoch_witnessed"] = "epoch_witnessed"
-    trial: int
-    epoch: int
-    writer: str
-    sequence: int
-    digest: str
+    trial: Trial
+    epoch: Number
+    writer: Name
+    sequence: Many
+    digest: Name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class TrialClosed:
+class TrialClosed(Body, tag="trial_closed", frozen=True, kw_only=True):
     """Primary: a trial is over, and this is the last record of its writer that is known of.
 
     `sequence` and `digest` (SHA-256 of the line) are None if the replica was lost before it told
@@ -271,33 +245,28 @@ class TrialClosed:
     stopped is "stopped".
     """
 
-    type: Literal["trial_closed"] = "trial_closed"
-    trial: int
+    trial: Trial
     how: Literal["completed", "failed", "cancelled", "stopped", "lost"]
-    writer: str
-    sequence: int | None = None
-    digest: str | None = None
+    writer: Name
+    sequence: Many | None = None
+    digest: Name | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class PrimaryPaused:
+class PrimaryPaused(Body, tag="primary_paused", frozen=True, kw_only=True):
     """Primary: it stood still until now, suspended or stopped, and hears late of what happened."""
 
-    type: Literal["primary_paused"] = "primary_paused"
-    duration_ms: int
+    duration_ms: Duration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
-class NodeMeasured:
+class NodeMeasured(Body, tag="node_measured", frozen=True, kw_only=True):
     """Primary: a replica has measured its node with the micro suite before it was ready.
 
     `digest` is the SHA-256 of the node's file, `micro/NAME` below the run.
     """
 
-    type: Literal["node_measured"] = "node_measured"
-    replica: int
+    replica: Number
     name: str
-    digest: str
+    digest: Name
 
 
 AnyBody = (
@@ -306,3 +275,10 @@ AnyBody = (
     | GroupExchanged | ServerServed | TrialEnded | TrialFailed | EpochWitnessed | TrialClosed
     | PrimaryPaused | NodeMeasured
 )  # fmt: skip
+
+
+def issued(job: Job, replica: int) -> JobIssued:
+    """The record of a job that a replica was given."""
+    return JobIssued(
+        replica=replica, **{name: getattr(job, name) for name in JobIssued.__struct_fields__ if name != "replica"}
+    )

@@ -25,7 +25,7 @@ from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
 from aiperf.records.damage import Damage, DamageKind
 from aiperf.records.fencing import reading_order
-from aiperf.records.record import Record, checked_record, decode_record, encode_record
+from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import Appendable, AppendedFile, CreateFile
 from aiperf.storage.error_texts import why_not_written
@@ -95,7 +95,7 @@ class HistoryWriter:
             raise self._failure
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
         time_ms = self.clock.utc_ms_at(monotonic_ms)
-        record = checked_record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
+        record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
         self._group.append(line)
         if not self._group_due:

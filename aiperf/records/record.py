@@ -6,45 +6,33 @@ everything before it in the line) is the last key: it detects torn and damaged l
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import zlib
 from json.encoder import encode_basestring_ascii as _text
-from typing import Annotated, Any, Literal, NotRequired, get_args
+from sys import intern
+from typing import Literal, get_args
 
-from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
-from aiperf.records.bodies import AnyBody, EpochCompleted, ProgressMade
-from aiperf.records.decoding.ranges import LAST_MS, out_of_range
-from aiperf.records.decoding.typed import decode_typed
+from aiperf.ranges import LAST_MS, Moment, Offset
+from aiperf.records.bodies import AnyBody, Body, EpochCompleted, ProgressMade
 from aiperf.untrusted.reading import shortened
+from aiperf.untrusted.structs import decoded, refusal, value_at
 
 VERSION = 2
 """With a chain. Version 1 had none."""
 
 _CHECKSUM_KEY = b',"crc32":"'
 _TAIL_BYTES = len(_CHECKSUM_KEY) + 8 + len(b'"}')
+_HASH_LENGTH = 64
+_HEXADECIMAL = "0123456789abcdef"
 
 
-class _Line(TypedDict):
-    version: Literal[1, 2]
-    writer: str
-    sequence: int
-    time: str
-    monotonic_ms: int
-    data: Annotated[AnyBody, Field(discriminator="type")]
-    previous: NotRequired[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
-
-
-_LINE: TypeAdapter[_Line] = TypeAdapter(_Line)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, gc=False):
     """One record: its writer, its number, its times on the writer's clock, and its body.
 
     `previous` is the hash of the record before; None in version 1, which had no chain.
@@ -58,24 +46,18 @@ class Record:
     previous: str | None = None
 
 
-_NEW = object.__new__
-_SET_WRITER, _SET_SEQUENCE, _SET_TIME, _SET_MONOTONIC, _SET_BODY, _SET_PREVIOUS = (
-    getattr(Record, item.name).__set__ for item in dataclasses.fields(Record)
-)
+class _Line(Struct, gc=False, forbid_unknown_fields=True):
+    version: Literal[1, 2]
+    writer: str
+    sequence: Moment
+    time: str
+    monotonic_ms: Offset
+    data: AnyBody
+    crc32: str
+    previous: str | UnsetType = UNSET
 
 
-def checked_record(
-    writer: str, sequence: int, time_ms: int, monotonic_ms: int, body: AnyBody, previous: str | None
-) -> Record:
-    """A record of parts that are checked already. There may be millions of them: without a loop."""
-    record = _NEW(Record)
-    _SET_WRITER(record, writer)
-    _SET_SEQUENCE(record, sequence)
-    _SET_TIME(record, time_ms)
-    _SET_MONOTONIC(record, monotonic_ms)
-    _SET_BODY(record, body)
-    _SET_PREVIOUS(record, previous)
-    return record
+_DECODER = msgspec.json.Decoder(_Line)
 
 
 def encode_record(record: Record) -> bytes:
@@ -90,7 +72,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def _data_of(body: AnyBody) -> str:
-    """A body as JSON. The fields are checked already: pydantic need not look at them again."""
+    """A body as JSON, with numbers as Python's encoder writes them, not msgspec."""
     parts = []
     for name, begin in _FIELDS[type(body)]:
         value = getattr(body, name)
@@ -106,11 +88,14 @@ def _data_of(body: AnyBody) -> str:
     return f"{{{','.join(parts)}}}"
 
 
-def _names_of(kind: type[Any]) -> tuple[str, ...]:
-    names = [field.name for field in dataclasses.fields(kind)]
+def _names_of(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a body in the order of a line: its facts, its type, and what it adds."""
+    names = list(kind.__struct_fields__)
     # Type and trial come first, so that the start of a line identifies it among millions.
-    first = ["type", "trial"] if kind in (ProgressMade, EpochCompleted) else []
-    return (*first, *(name for name in names if name not in first))
+    if kind in (ProgressMade, EpochCompleted):
+        return ("type", "trial", *(name for name in names if name != "trial"))
+    facts = 0 if kind.__base__ is Body else len(names) - len(kind.__annotations__)
+    return (*names[:facts], "type", *names[facts:])
 
 
 _FIELDS = {kind: tuple((name, f'"{name}":') for name in _names_of(kind)) for kind in get_args(AnyBody)}
@@ -130,80 +115,59 @@ _LATER = frozenset(
 
 
 def decode_record(line: bytes) -> Record:
-    """A record from its line. Raises RecordDamagedError with the reason."""
-    head, tail = _split_checksum(line)
-    if b"%08x" % zlib.crc32(head) != tail:
+    """A record from its line. Raises RecordDamagedError with the reason.
+
+    The bytes are checked before anything of them is read.
+    """
+    text = line.removesuffix(b"\n")
+    if not (text[-_TAIL_BYTES:].startswith(_CHECKSUM_KEY) and text.endswith(b'"}')):
+        raise RecordDamagedError("the line does not end with a checksum")
+    if b"%08x" % zlib.crc32(text[:-_TAIL_BYTES]) != text[-10:-2]:
         raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
-    document = head + b"}"
-    usual = decode_typed(document)
-    if usual is not None:
-        return Record(*usual)
-    return _decode_strange(document)
-
-
-def _decode_strange(document: bytes) -> Record:
-    """A record that is damaged, or that another writer has put into other words."""
-    if _HUGE.search(document) and _has_huge_number(document):
-        raise RecordDamagedError("is not a record: a whole number has more than 18 digits")
     try:
-        found = _LINE.validate_json(document)
-        time_ms = parse_utc(found["time"])
-    except ValidationError as error:
-        raise RecordDamagedError(_describe(error)) from None
-    except ValueError as error:
-        raise RecordDamagedError(shortened(f"is not a record: {error!r}")) from None
-    if (found["version"] == VERSION) != ("previous" in found):
-        raise RecordDamagedError(f"a record of version {found['version']} {_LINKS[found['version']]}")
-    if problem := _out_of_range(found, time_ms):
-        raise RecordOutOfRangeError(f"a record cannot say this: {problem}")
-    return Record(
-        found["writer"], found["sequence"], time_ms, found["monotonic_ms"], found["data"], found.get("previous")
-    )
-
-
-def _out_of_range(found: _Line, time_ms: int) -> str:
-    for name, value in (("sequence", found["sequence"]), ("time", time_ms)):
-        if not 0 <= value <= LAST_MS:
-            return f"{name} is {value}"
-    if not -LAST_MS <= found["monotonic_ms"] <= LAST_MS:
-        return f"monotonic_ms is {found['monotonic_ms']}"
-    return out_of_range(found["data"])
-
-
-_HUGE = re.compile(rb"[\[:,\s]-?\d{19}")
-"""Perhaps a number that does not fit into 64 bits: no count or time of a run is one."""
-
-
-def _has_huge_number(document: bytes) -> bool:
-    def check(text: str) -> int:
-        if len(text.lstrip("-")) > 18:
-            raise OverflowError
-        return 0
-
-    try:
-        json.loads(document, parse_int=check)
-    except OverflowError:
-        return True
-    except (ValueError, RecursionError):
-        return False  # for the decoder to judge
-    return False
+        found = decoded(_DECODER, text)
+        time_ms = parse_utc(found.time)
+    except msgspec.ValidationError as error:
+        raise _refused(text, error) from None
+    except (ValueError, RecursionError) as error:
+        raise RecordDamagedError(f"is not a record: {refusal(error)}") from None
+    previous = None if found.previous is UNSET else found.previous
+    if (found.version == VERSION) != (previous is not None):
+        raise RecordDamagedError(f"a record of version {found.version} {_LINKS[found.version]}")
+    if previous is not None and (len(previous) != _HASH_LENGTH or previous.strip(_HEXADECIMAL)):
+        raise RecordDamagedError(f"is not a record: previous: {shortened(previous, 80)} is not a hash")
+    if not 0 <= time_ms <= LAST_MS:
+        raise RecordOutOfRangeError(f"a record cannot say this: time is {time_ms}")
+    return Record(intern(found.writer), found.sequence, time_ms, found.monotonic_ms, found.data, previous)
 
 
 _LINKS = {1: "has a link, which its version does not know", 2: "has no link to the one before"}
 
+_LIMIT = re.compile(r"Expected `(int|str)` (?:of length )?(>=|<=) (-?\d+)")
 
-def _describe(error: ValidationError) -> str:
+
+def _refused(line: bytes, error: msgspec.ValidationError) -> RecordDamagedError:
     """The problem of a line whose checksum fits: most likely another version wrote it."""
-    problems = error.errors(include_url=False)
-    version = next((item["input"] for item in problems if item["loc"] == ("version",)), None)
-    if version is not None and not isinstance(version, dict):
-        return f"record version {shortened(repr(version), 40)}; this program reads versions 1 to {VERSION}"
-    return shortened(f"is not a record: {'.'.join(map(str, problems[0]['loc']))}: {problems[0]['msg']}")
+    version = _version_of(line)
+    if version not in (None, 1, VERSION):
+        return RecordDamagedError(
+            f"record version {shortened(repr(version), 40)}; this program reads versions 1 to {VERSION}"
+        )
+    limit = _LIMIT.match(str(error))
+    if limit is None:
+        return RecordDamagedError(f"is not a record: {refusal(error)}")
+    place, kind, (sign, bound) = refusal(error).partition(":")[0], limit.group(1), limit.groups()[1:]
+    name = re.sub(r"\[.*", "", place).rpartition(".")[2]
+    if kind == "str":
+        return RecordOutOfRangeError(f"a record cannot say this: {name} has more than {bound} characters")
+    value, word = value_at(line, error), "at least" if sign == ">=" else "at most"
+    shown = "has a number" if value is None else f"is {shortened(str(value), 40)}"
+    return RecordOutOfRangeError(f"a record cannot say this: {name} {shown}; it must be {word} {bound}")
 
 
-def _split_checksum(line: bytes) -> tuple[bytes, bytes]:
-    text = line.rstrip(b"\n")
-    head, tail = text[:-_TAIL_BYTES], text[-_TAIL_BYTES:]
-    if not tail.startswith(_CHECKSUM_KEY) or not tail.endswith(b'"}'):
-        raise RecordDamagedError("the line does not end with a checksum")
-    return head, tail[len(_CHECKSUM_KEY) : -2]
+def _version_of(line: bytes) -> object:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found.get("version") if isinstance(found, dict) else None

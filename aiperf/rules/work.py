@@ -25,7 +25,7 @@ NEVER = np.iinfo(np.int64).max
 
 _SAFE = 1 << 62
 _EPOCHS = 1 << 22
-"""More than any epoch has as its number (`aiperf.records.decoding.ranges`)."""
+"""More than any epoch has as its number (`aiperf.ranges`)."""
 
 BLOCK = 4096
 """Trials whose changes are found together."""

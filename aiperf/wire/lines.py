@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+import msgspec
+from msgspec.json import Decoder
 
 from aiperf.errors import MessageError
+from aiperf.untrusted.structs import decoded, refusal
 from aiperf.wire.messages import Begin, FromTrainer, Message, ToAgent, ToPrimary, TrainerFailed, TrainRequest
 
 _T = TypeVar("_T")
@@ -15,14 +17,16 @@ _T = TypeVar("_T")
 MAX_LINE_BYTES = 1 << 20
 """Longest message; a longer line is an error of the protocol."""
 
-_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
-_TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
-_FROM_TRAINER: TypeAdapter[FromTrainer] = TypeAdapter(Annotated[FromTrainer, Field(discriminator="type")])
+_TO_AGENT: Decoder[ToAgent] = Decoder(ToAgent)
+_TO_PRIMARY: Decoder[ToPrimary] = Decoder(ToPrimary)
+_FROM_TRAINER: Decoder[FromTrainer] = Decoder(FromTrainer)
+_TRAIN_REQUEST = Decoder(TrainRequest)
+_BEGIN = Decoder(Begin)
 
 
 def encode(message: Message) -> bytes:
     """One line of JSON."""
-    return message.model_dump_json().encode() + b"\n"
+    return msgspec.json.encode(message) + b"\n"
 
 
 _FAILURE = '{"type":"failed"'
@@ -59,23 +63,21 @@ def decode_from_trainer(line: bytes) -> FromTrainer:
 
 def decode_train_request(line: bytes) -> TrainRequest:
     """A message to a trainer. Raises MessageError."""
-    return decode(TypeAdapter(TrainRequest), line)
+    return decode(_TRAIN_REQUEST, line)
 
 
 def decode_begin(line: bytes) -> Begin:
     """The second message to a trainer. Raises MessageError."""
-    return decode(TypeAdapter(Begin), line)
+    return decode(_BEGIN, line)
 
 
-def decode(adapter: TypeAdapter[_T], line: bytes) -> _T:
-    """A message of one of the kinds that `adapter` knows.
+def decode(decoder: Decoder[_T], line: bytes) -> _T:
+    """A message of one of the kinds that `decoder` knows.
 
     Raises MessageError with what is wrong.
     """
     try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        return decoded(decoder, line)
+    except (ValueError, RecursionError) as error:
         shown = line[:200].decode(errors="replace")
-        raise MessageError(f"no message of the protocol: {place} {first['msg']} in {shown!r}") from None
+        raise MessageError(f"no message of the protocol: {refusal(error)} in {shown!r}") from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct
 
 from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, HybridTraining, Measured, ProgressFacts, ServerFacts
 
@@ -21,35 +21,29 @@ Phase = Literal["search", "start", "build", "train", "evaluate", "checkpoint", "
 """`storage`: the work of the replica waits for a file system that refuses."""
 
 
-class Message(BaseModel):
+class Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """Base of all messages."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-
-class ClockRequest(Message):
+class ClockRequest(Message, tag="clock_request", frozen=True, kw_only=True):
     """Primary to agent: report your clock.
 
     Answered at once, so that the round trip bounds the offset.
     """
 
-    type: Literal["clock_request"] = "clock_request"
 
-
-class ClockReply(Message):
+class ClockReply(Message, tag="clock_reply", frozen=True, kw_only=True):
     """Agent to primary: UTC of the agent's clock in milliseconds."""
 
-    type: Literal["clock_reply"] = "clock_reply"
     utc_ms: int
 
 
-class Ready(Message):
+class Ready(Message, tag="ready", frozen=True, kw_only=True):
     """Agent to primary: this replica can take jobs.
 
     `node` describes the machine for system.json.
     """
 
-    type: Literal["ready"] = "ready"
     writer: str
     version: str
     accelerators: int
@@ -60,23 +54,21 @@ class Ready(Message):
     """Why the suite has no results of a node that this replica was to measure."""
 
 
-class Unable(Message):
+class Unable(Message, tag="unable", frozen=True, kw_only=True):
     """Agent to primary: this replica cannot work; the process ends after it."""
 
-    type: Literal["unable"] = "unable"
     reason: str
     storage: bool = False
     """True if it may work again as soon as the run directory can be written."""
 
 
-class Job(Message):
+class Job(Message, tag="job", frozen=True, kw_only=True):
     """Primary to agent: do one training of a round. Only the primary issues trial ids.
 
     `point` 0 is the round's own architecture with the parent's best hyperparameters; higher ones
     try other hyperparameters on the architecture of trial `base`.
     """
 
-    type: Literal["job"] = "job"
     trial: int
     round: int
     seed: int
@@ -95,41 +87,35 @@ class Job(Message):
     """Which model of that workload, from 0."""
 
 
-class Cancel(Message):
+class Cancel(Message, tag="cancel", frozen=True, kw_only=True):
     """Primary to agent: end this trial as failed; the next job follows.
 
     A trial that is over already is left alone.
     """
 
-    type: Literal["cancel"] = "cancel"
     trial: int
     reason: str
 
 
-class Stop(Message):
+class Stop(Message, tag="stop", frozen=True, kw_only=True):
     """Primary to agent: end the trial in progress, write what is known, and exit."""
 
-    type: Literal["stop"] = "stop"
     reason: str
 
 
-class Alive(Message):
+class Alive(Message, tag="alive", frozen=True, kw_only=True):
     """Agent to primary: a heartbeat, so that a node that vanishes is noticed."""
 
-    type: Literal["alive"] = "alive"
 
-
-class StorageWait(Message):
+class StorageWait(Message, tag="storage", frozen=True, kw_only=True):
     """Agent to primary: it waits for storage that refuses; an empty reason: it can write again."""
 
-    type: Literal["storage"] = "storage"
     reason: str
 
 
-class Started(Message):
+class Started(Message, tag="started", frozen=True, kw_only=True):
     """Agent to primary: what the job trains, and what it costs. The records say the same."""
 
-    type: Literal["started"] = "started"
     trial: int
     architecture: str
     parent: str | None
@@ -142,10 +128,9 @@ class Started(Message):
     weights: int
 
 
-class Progress(Message):
+class Progress(Message, tag="progress", frozen=True, kw_only=True):
     """Agent to primary: progress of the current trial, for the live view only."""
 
-    type: Literal["progress"] = "progress"
     trial: int
     phase: Phase
     epoch: int = 0
@@ -156,13 +141,12 @@ class Progress(Message):
     operations: int = 0
 
 
-class Recorded(Message):
+class Recorded(Message, tag="recorded", frozen=True, kw_only=True):
     """Agent to primary: an epoch is in the history list, as this record of the agent's writer.
 
     `digest` is the SHA-256 of its line, `quality` the epoch's; None: not measured.
     """
 
-    type: Literal["recorded"] = "recorded"
     trial: int
     epoch: int
     quality: float | None = None
@@ -170,13 +154,12 @@ class Recorded(Message):
     digest: str
 
 
-class Finished(Message):
+class Finished(Message, tag="finished", frozen=True, kw_only=True):
     """Agent to primary: the job is over; the records say the rest. `kind` is that of a failure.
 
     `sequence` and `digest` are those of the last record of the trial.
     """
 
-    type: Literal["finished"] = "finished"
     trial: int
     completed: bool
     reason: str
@@ -189,19 +172,18 @@ class Finished(Message):
     digest: str | None = None
 
 
-class Closing(Message):
+class Closing(Message, tag="closing", frozen=True, kw_only=True):
     """Agent to primary, at its end: the last record of its writer, and the trial that was stopped.
 
     `trial` is None if none was in progress.
     """
 
-    type: Literal["closing"] = "closing"
     trial: int | None
     sequence: int | None
     digest: str | None
 
 
-class InheritedWeights(Message):
+class InheritedWeights(Message, tag=False, frozen=True, kw_only=True):
     """The start of a child: its parent's architecture and weights, and the morphs between them."""
 
     architecture_path: str
@@ -210,10 +192,9 @@ class InheritedWeights(Message):
     noise: float
 
 
-class TrainRequest(Message):
+class TrainRequest(Message, tag="train", frozen=True, kw_only=True):
     """Agent to trainer: what to prepare. Paths are on the shared file system."""
 
-    type: Literal["train"] = "train"
     architecture_path: str
     architecture_hash: str | None = None
     """The hash of the architecture that the file must hold; None: any."""
@@ -247,10 +228,9 @@ class TrainRequest(Message):
     """Groups and parameter servers; None: all ranks train synchronously."""
 
 
-class Begin(Message):
+class Begin(Message, tag="begin", frozen=True, kw_only=True):
     """Agent to trainer: train what is warm, as this trial. The accelerators are free now."""
 
-    type: Literal["begin"] = "begin"
     trial: int
     inherited: InheritedWeights | None = None
     """The start of the training; None: He initialisation."""
@@ -274,69 +254,62 @@ class Begin(Message):
     """
 
 
-class TrainerPhase(Message):
+class TrainerPhase(Message, tag="phase", frozen=True, kw_only=True):
     """Trainer to agent: a phase begins.
 
     Times of trainer messages are on the node's monotonic clock.
     """
 
-    type: Literal["phase"] = "phase"
     monotonic_ms: int
     phase: Phase
 
 
-class TrainerReady(Message):
+class TrainerReady(Message, tag="trainer_ready", frozen=True, kw_only=True):
     """Trainer to agent: the model is built and warm, and the first images are there."""
 
-    type: Literal["trainer_ready"] = "trainer_ready"
     monotonic_ms: int
     built: BuiltFacts | None = None
     """None if the program has nothing to say of it."""
 
 
-class TrainerProgress(Message):
+class TrainerProgress(Message, tag="trainer_progress", frozen=True, kw_only=True):
     """Trainer to agent: images of the current epoch so far."""
 
-    type: Literal["trainer_progress"] = "trainer_progress"
     monotonic_ms: int
     facts: ProgressFacts
 
 
-class TrainerEpoch(Message):
+class TrainerEpoch(Message, tag="epoch", frozen=True, kw_only=True):
     """Trainer to agent: an epoch is complete, in whole images."""
 
-    type: Literal["epoch"] = "epoch"
     monotonic_ms: int
     facts: EpochFacts
 
 
-class TrainerExchange(Message):
+class TrainerExchange(Message, tag="exchange", frozen=True, kw_only=True):
     """Trainer to agent: what groups and servers of a hybrid training did in an epoch.
 
     That of another group may come after the epoch that group 0 reports, never after TrainerDone.
     """
 
-    type: Literal["exchange"] = "exchange"
     monotonic_ms: int
     groups: tuple[ExchangeFacts, ...] = ()
     servers: tuple[ServerFacts, ...] = ()
 
 
-class TrainerDone(Message):
+class TrainerDone(Message, tag="done", frozen=True, kw_only=True):
     """Trainer to agent: the training is over; `early` if patience ended it."""
 
-    type: Literal["done"] = "done"
     monotonic_ms: int
     early: bool
 
 
-class TrainerFailed(Message):
+class TrainerFailed(Message, tag="failed", frozen=True, kw_only=True):
     """Trainer to agent: the training cannot continue.
 
     Ranks other than 0 write it into their log.
     """
 
-    type: Literal["failed"] = "failed"
     monotonic_ms: int
     rank: int = 0
     kind: str

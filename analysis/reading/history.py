@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec.json import Decoder
 
+from aiperf.records.bodies import AnyBody
 from aiperf.records.chain import first_link
 from aiperf.records.damage import Damage
 from aiperf.records.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
 from aiperf.records.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
-from aiperf.records.decoding.typed import decode_body
 from aiperf.records.fencing import PRIMARY
 from aiperf.records.files import Batch, decode_lines, read_from
 from aiperf.records.ledger import Ledger
-from aiperf.records.record import Record, checked_record
+from aiperf.records.record import Record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.columns import Marks, Numbers, data_of, link_of
@@ -30,6 +31,7 @@ from analysis.reading.usual import UsualLines, usual_lines
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
+_BODY: Decoder[AnyBody] = Decoder(AnyBody)
 BUCKET_MS = GRID_MS // 4
 """Resolution of progress in runs of an hour and more. It divides the timeline's grid: exact there.
 """
@@ -156,10 +158,12 @@ def _decode_usual(file: Path, lines: Lines, heads: Numbers) -> Batch:
     """The records of a usual file, of whose lines only the data are left to decode."""
     records, damages, writer = list[Record](), list[Damage](), file.stem
     for number, text, (time_ms, monotonic_ms, begin) in zip(lines.numbers, lines.texts, heads.tolist(), strict=True):
-        body = decode_body(data_of(text, begin))
-        if body is not None:
-            records.append(checked_record(writer, number - 1, time_ms, monotonic_ms, body, link_of(text)))
+        try:
+            body = _BODY.decode(data_of(text, begin))
+            records.append(Record(writer, number - 1, time_ms, monotonic_ms, body, link_of(text)))
             continue
+        except (ValueError, RecursionError):
+            pass
         strange = decode_lines(file.name, [(number, text)])
         records += strange.records
         damages += strange.damages

@@ -16,7 +16,7 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.records.decoding.ranges import LAST_MS
+from aiperf.ranges import LAST_MS
 from aiperf.records.decoding.scan import PhaseColumns
 from aiperf.records.fencing import PRIMARY
 from analysis.reading.columns import Bytes, Numbers, columns_of

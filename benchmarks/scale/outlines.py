@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aiperf.network.architecture import Architecture
 from aiperf.records.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted

@@ -10,7 +10,7 @@ from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
-from aiperf.examination import BeginExamination, ExamineRequest, read_examination
+from aiperf.examination import BeginExamination, ExamineRequest, read_examination, write_request
 from aiperf.processes import last_lines, python_module
 from aiperf.wire.lines import decode_to_primary, encode
 from aiperf.wire.messages import ClockReply, ClockRequest
@@ -75,7 +75,7 @@ async def _examine(visit: Visit, replica: int) -> Answer | str:
 
 async def _ask(visit: Visit, process: ReplicaProcess) -> Answer:
     request = ExamineRequest(config=visit.config, folder=str(visit.folder), steps=visit.steps)
-    await process.send(request.model_dump_json().encode() + b"\n")
+    await process.send(write_request(request))
     samples = [await _clock_offset(visit.clock, process) for _ in range(CLOCK_SAMPLES)]
     # The first round trip includes the start of the program, which makes it the longest.
     await process.send(encode(BeginExamination()))

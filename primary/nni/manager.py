@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import asdict
+
 from aiperf.wire.messages import Job, Message, Started
 from primary.managers.contract import EndReason
 from primary.nni.messages import Clock, Closed, Offer, Value, Wanted
+
+_NOT_SHOWN = {"trial", "morphs", "hyperparameters"}
 
 
 class NniManager:
@@ -38,12 +42,12 @@ class NniManager:
 
     def issued(self, replica: int, job: Job) -> None:
         """Remember the facts of the job that are known already."""
-        known = job.model_dump(include={"trial", "round", "point", "resumes"})
+        known = {"trial": job.trial, "round": job.round, "point": job.point, "resumes": job.resumes}
         self._unoffered[job.trial] = {"replica": replica, **known}
 
     def started(self, started: Started) -> None:
         """Offer the job to NNI."""
-        facts = started.model_dump(exclude={"type", "trial", "morphs", "hyperparameters"})
+        facts = {name: value for name, value in asdict(started).items() if name not in _NOT_SHOWN}
         self._offer(started.trial, {**facts, **started.hyperparameters})
 
     def over(self, trial: int) -> None:

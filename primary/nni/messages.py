@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from msgspec import Meta
+from msgspec.json import Decoder
 
 from aiperf.wire.lines import decode
 from aiperf.wire.messages import Message
@@ -13,47 +14,42 @@ from primary.managers.contract import EndReason
 Value = int | float | str
 
 
-class Wanted(Message):
+class Wanted(Message, tag="wanted", frozen=True, kw_only=True):
     """Tuner to primary: NNI has room for this many more trials."""
 
-    type: Literal["wanted"] = "wanted"
-    jobs: int = Field(ge=1)
+    jobs: Annotated[int, Meta(ge=1)]
 
 
-class Gone(Message):
+class Gone(Message, tag="gone", frozen=True, kw_only=True):
     """Tuner to primary: NNI's trial was ended by a user."""
 
-    type: Literal["gone"] = "gone"
     trial: int
 
 
-class Clock(Message):
+class Clock(Message, tag="clock", frozen=True, kw_only=True):
     """Primary to tuner: this many seconds of the run are left."""
 
-    type: Literal["clock"] = "clock"
     left_s: float
 
 
-class Offer(Message):
+class Offer(Message, tag="offer", frozen=True, kw_only=True):
     """Primary to tuner: a job that a replica works on, as NNI shows it."""
 
-    type: Literal["offer"] = "offer"
     trial: int
     parameters: dict[str, Value]
 
 
-class Closed(Message):
+class Closed(Message, tag="closed", frozen=True, kw_only=True):
     """Primary to tuner: the run has ended; no more jobs."""
 
-    type: Literal["closed"] = "closed"
     reason: EndReason
 
 
 ToPrimary = Wanted | Gone
 ToTuner = Clock | Offer | Closed
 
-_TO_PRIMARY: TypeAdapter[ToPrimary] = TypeAdapter(Annotated[ToPrimary, Field(discriminator="type")])
-_TO_TUNER: TypeAdapter[ToTuner] = TypeAdapter(Annotated[ToTuner, Field(discriminator="type")])
+_TO_PRIMARY: Decoder[ToPrimary] = Decoder(ToPrimary)
+_TO_TUNER: Decoder[ToTuner] = Decoder(ToTuner)
 
 
 def decode_to_primary(line: bytes) -> ToPrimary:

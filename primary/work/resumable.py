@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from msgspec.structs import replace
+
 from aiperf.records.bodies import JobIssued
 from aiperf.wire.messages import Job
 
@@ -41,7 +43,7 @@ class Interrupted:
         """The job that has waited longest, as a new trial."""
         old = self._jobs.popleft()
         self._resumptions[trial] = self._resumptions.get(old.trial, 0) + 1
-        return old.model_copy(update={"trial": trial, "resumes": old.trial})
+        return replace(old, trial=trial, resumes=old.trial)
 
 
 def job_of(issued: JobIssued) -> Job:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
@@ -150,7 +151,7 @@ class Recorded:
             request = train_request(self.config, self._paths, training)
         except (KeyError, ValueError) as error:
             raise TrialFailedError("records", f"its hyperparameters cannot be used: {error!r}") from None
-        return request if data_dir is None else request.model_copy(update={"data_dir": str(data_dir)})
+        return request if data_dir is None else replace(request, data_dir=str(data_dir))
 
     def inherited(self, entry: TrialLedger) -> tuple[InheritedWeights, int] | None:
         """The weights that a trial began with and the trial that they are of; None: He's.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.config.settings import RunConfig
@@ -80,7 +81,7 @@ async def repeat(setup: RankSetup, request: TrainRequest, begin: Begin, folder: 
     epochs = []
     try:
         await trainer.until_ready(silence_s)
-        await trainer.begin(begin.model_copy(update={"evidence_path": str(evidence)}))
+        await trainer.begin(replace(begin, evidence_path=str(evidence)))
         async for message in trainer.messages(silence_s):
             if isinstance(message, TrainerEpoch):
                 epochs.append(message.facts)

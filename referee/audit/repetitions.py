@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError, TrialFailedError
@@ -90,7 +91,7 @@ class Repetitions:
         kept = self._recorded.weights_of(begin.trial)
         if kept is None or begin.only_steps is None or begin.trial in self._evaluated:
             return await self._repeat(begun, begin)
-        both = asyncio.create_task(self._repeat(begun, begin.model_copy(update={"evaluate_path": str(kept.path)})))
+        both = asyncio.create_task(self._repeat(begun, replace(begin, evaluate_path=str(kept.path))))
         self._evaluated[begin.trial] = asyncio.create_task(_evaluation_in(both))
         return await both
 
@@ -112,7 +113,7 @@ class Repetitions:
 
     async def _repeat(self, entry: TrialLedger, begin: Begin) -> Repetition:
         setup = ranks_here(self._recorded.config, self._recorded.ranks(entry))
-        request = self._recorded.request(entry, self._extent.data_dir).model_copy(update={"epochs": 1})
+        request = replace(self._recorded.request(entry, self._extent.data_dir), epochs=1)
         async with self._gate:
             self._number += 1
             folder = self._folder / str(self._number)

@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.datasets import data_problems
@@ -147,7 +149,9 @@ class Agent:
     def _close(self) -> None:
         """Report the last record: no other follows it."""
         sequence, digest = self._context.writer.head or (None, None)
-        self._context.report(Closing(trial=self._trial and self._trial.number, sequence=sequence, digest=digest))
+        self._context.report(
+            Closing(trial=None if self._trial is None else self._trial.number, sequence=sequence, digest=digest)
+        )
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -224,7 +228,7 @@ class Agent:
         sequence, digest = self._context.writer.head or (None, None)
         end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
         if not kind and (ended := trial.log.end_record) is not None:
-            end = end.model_copy(update={"early": ended.reason == "early_stop", "predicted": ended.predicted_accuracy})
+            end = msgspec.structs.replace(end, early=ended.reason == "early_stop", predicted=ended.predicted_accuracy)
         self._context.report(end)
 
 

@@ -10,11 +10,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import RunConfig, load_config

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from aiperf.facts import UNCLASSIFIED, Stamped
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.decoding.typed import decode_epochs, epoch_of
 
 PLACE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT = range(8)
 """The columns of whole numbers."""
@@ -26,6 +26,7 @@ _WHOLE = ("trial", "epoch", "images_trained", "images_evaluated")
 _LOSSES = ("loss", "validation_loss", "learning_rate")
 _HASHES = ("evidence", "weights")
 _HASH_LENGTH = 64
+_DECODER = Decoder(EpochCompleted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +62,7 @@ class EpochColumns:
         *_, trial, epoch, trained, evaluated, correct = self.whole[row].tolist()
         loss, validation_loss, learning_rate = self.losses[row].tolist()
         evidence, weights = (text.decode() or None for text in self.hashes[row].tolist())
-        return epoch_of(
+        return EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
             correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, evidence=evidence, weights=weights,
@@ -77,8 +78,11 @@ def epoch_columns(documents: Sequence[bytes], heads: NDArray[np.int64]) -> Epoch
 
     `heads` has a row for each: place of its line, time, and monotonic clock.
     """
-    found = decode_epochs(documents) if documents else []
-    if found is None or any(any(value is not None for value in _RARE(epoch)) for epoch in found):
+    try:
+        found = _DECODER.decode_lines(b"\n".join(documents)) if documents else []
+    except (ValueError, RecursionError):
+        return None
+    if len(found) != len(documents) or any(any(value is not None for value in _RARE(epoch)) for epoch in found):
         return None
     correct = [UNCLASSIFIED if epoch.correct is None else epoch.correct for epoch in found]
     hashes = [[getattr(epoch, name) or "" for epoch in found] for name in _HASHES]

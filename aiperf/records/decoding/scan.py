@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self, get_args
 
 from aiperf.clock import parse_utc
-from aiperf.records.decoding.ranges import LAST_MS
+from aiperf.ranges import LAST_MS
 from aiperf.wire.messages import Phase
 
 PHASES: tuple[str, ...] = get_args(Phase)

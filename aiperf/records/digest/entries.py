@@ -10,60 +10,53 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from msgspec import NODEFAULT, Struct
+from msgspec.json import Decoder
 
 from aiperf.errors import DigestDamagedError
+from aiperf.ranges import Name, Number, Trial, Whole
 from aiperf.records.chain import hash_of
-from aiperf.records.decoding.ranges import OF_FIELD
-from aiperf.untrusted.reading import shortened
-
-_STRICT = ConfigDict(extra="forbid")
-
-Number = Annotated[int, Field(ge=0, le=OF_FIELD["trial"][1])]
-Name = Annotated[str, Field(max_length=200)]
+from aiperf.untrusted.structs import decoded, refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Opened:
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="entry"):
+    pass
+
+
+class Opened(_Entry, tag="opened", frozen=True, kw_only=True):
     """The first entry: the primary that writes this digest."""
 
-    entry: Literal["opened"] = "opened"
     version: Literal[1] = 1
     primary: Name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Began:
+class Began(_Entry, tag="began", frozen=True, kw_only=True):
     """A trial has begun; the fields are those of its `TrialStarted` that the search needs."""
 
-    entry: Literal["began"] = "began"
-    trial: Number
+    trial: Trial
     replica: Number
     round: Number
     architecture: Name
     parent: Name | None
-    morphs: tuple[dict[str, str | int], ...] = ()
+    morphs: tuple[dict[str, str | Whole], ...] = ()
     point: Number = 0
-    base: Number | None = None
-    resumes: Number | None = None
-    hyperparameters: dict[str, int | float | str]
+    base: Trial | None = None
+    resumes: Trial | None = None
+    hyperparameters: dict[str, Whole | float | str]
 
 
 How = Literal["completed", "early_stop", "failed", "stopped", "lost"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Over:
+class Over(_Entry, tag="over", frozen=True, kw_only=True):
     """A trial is over, whether it had begun or not.
 
     `lost` may follow `stopped`: a resumption of the run takes the trial up again.
     """
 
-    entry: Literal["over"] = "over"
-    trial: Number
+    trial: Trial
     how: How
     kind: Name = ""
     """Of a failure; cancellation is one."""
@@ -77,14 +70,19 @@ class Over:
 
 Entry = Opened | Began | Over
 
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
+_ENTRY: Decoder[Entry] = Decoder(Entry)
 _TAIL = re.compile(rb',"crc32":"([0-9a-f]{8})"\}')
 _TAIL_BYTES = len(b',"crc32":"01234567"}')
 
 
 def encode_entry(entry: Entry) -> bytes:
     """The entry as one line. Fields that say nothing are left out."""
-    data: dict[str, Any] = {"entry": entry.entry, **_ENTRY.dump_python(entry, exclude_defaults=True)}
+    defaults = dict(zip(entry.__struct_fields__[::-1], entry.__struct_defaults__[::-1], strict=False))
+    data: dict[str, Any] = {"entry": entry.__struct_config__.tag}
+    for name in entry.__struct_fields__:
+        value = getattr(entry, name)
+        if value != defaults.get(name, NODEFAULT):
+            data[name] = value
     head = json.dumps(data, separators=(",", ":"))[:-1].encode()
     return head + b',"crc32":"%08x"}\n' % zlib.crc32(head)
 
@@ -96,11 +94,9 @@ def decode_entry(line: bytes) -> Entry:
     if found is None or b"%08x" % zlib.crc32(head) != found.group(1):
         raise DigestDamagedError("the checksum does not fit: the line was changed or torn")
     try:
-        entry = _ENTRY.validate_json(head + b"}")
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise DigestDamagedError(shortened(f"is not an entry: {where}: {problem['msg']}")) from None
+        entry = decoded(_ENTRY, head + b"}")
+    except (ValueError, RecursionError) as error:
+        raise DigestDamagedError(f"is not an entry: {refusal(error)}") from None
     if isinstance(entry, Over) and len(entry.epochs) != len(entry.qualities):
         raise DigestDamagedError(f"has {len(entry.epochs)} epochs and {len(entry.qualities)} qualities")
     return entry

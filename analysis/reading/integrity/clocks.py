@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from aiperf.ranges import LAST_MS
 from aiperf.records.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.ranges import LAST_MS
 from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from aiperf.facts import ProgressFacts, Stamped
+from aiperf.ranges import LAST_TRIAL
 from aiperf.records.bodies import ProgressMade
 from aiperf.records.decoding.epochs import EpochColumns
-from aiperf.records.decoding.ranges import OF_FIELD
-from aiperf.records.record import Record, checked_record
+from aiperf.records.record import Record
 from analysis.reading.columns import Marks, Numbers
 from analysis.reading.integrity.bounds import images_of_epoch
 from analysis.reading.integrity.heard.columns import WitnessColumns
@@ -32,9 +32,7 @@ Numbered = tuple[int, Record]
 
 def in_range(reports: Numbers) -> bool:
     """True if a record may have such numbers; those of other reports are damage."""
-    return not len(reports) or bool(
-        reports[:, 3].max() <= OF_FIELD["trial"][1] and reports[:, 4].max() <= OF_FIELD["epoch"][1]
-    )
+    return not len(reports) or bool(reports[:, 3].max() <= LAST_TRIAL and reports[:, 4].max() <= 10**6)
 
 
 def settled(read: WriterRecords, view: RunView, counts: bool) -> WriterRecords:
@@ -67,18 +65,18 @@ def _with(read: WriterRecords, own: list[Numbered], **rest: Any) -> WriterRecord
 
 def _heard(read: WriterRecords, row: int) -> Numbered:
     place, time_ms, monotonic_ms = read.witnesses.rows[row, :3].tolist()
-    return place + 1, checked_record(read.writer, place, time_ms, monotonic_ms, read.witnesses.body(row), None)
+    return place + 1, Record(read.writer, place, time_ms, monotonic_ms, read.witnesses.body(row), None)
 
 
 def _record(writer: str, row: list[int]) -> Numbered:
     place, time_ms, monotonic_ms, trial, epoch, trained, evaluated = row
     body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
-    return place + 1, checked_record(writer, place, time_ms, monotonic_ms, body, None)
+    return place + 1, Record(writer, place, time_ms, monotonic_ms, body, None)
 
 
 def _completed(read: WriterRecords, row: int) -> Numbered:
     place, time_ms, monotonic_ms = read.epochs.whole[row, :3].tolist()
-    return place + 1, checked_record(read.writer, place, time_ms, monotonic_ms, read.epochs.body(row), None)
+    return place + 1, Record(read.writer, place, time_ms, monotonic_ms, read.epochs.body(row), None)
 
 
 def _wanted(read: WriterRecords, view: RunView) -> Marks | None:

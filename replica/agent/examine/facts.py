@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -14,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from msgspec.json import Decoder
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
@@ -34,6 +33,8 @@ from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest
 from search_space.limits import training_memory
+
+_FRAMEWORK = Decoder(FrameworkFacts)
 
 FRAMEWORK_TIMEOUT_S = 300.0
 """Loading a framework from a cold, shared file system takes minutes."""
@@ -84,8 +85,8 @@ async def describe_framework(name: str) -> FrameworkFacts:
             process.kill()
     lines = output.decode(errors="replace").strip().splitlines()
     try:
-        return FrameworkFacts.model_validate(json.loads(lines[-1]), strict=False)
-    except (IndexError, ValueError, ValidationError):
+        return _FRAMEWORK.decode(lines[-1])
+    except (IndexError, ValueError):
         last = " | ".join(errors.decode(errors="replace").strip().splitlines()[-3:]) or "(nothing)"
         raise EnvironmentNotReadyError([f"it ended with exit code {process.returncode}: {last}"]) from None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import TrialFailedError
@@ -32,7 +34,7 @@ async def train_a_few_steps(
     ArchitectureStore(paths).save(initial)
     seed = Assignment().seed(config, replica)
     training = TrialTraining(initial.hash, hyperparameters_of(config), 1, seed, share.memory.precision)
-    request = train_request(config, paths, training).model_copy(update={"progress_interval_s": REPORT_EVERY_STEP_S})
+    request = replace(train_request(config, paths, training), progress_interval_s=REPORT_EVERY_STEP_S)
     began_s = clock.monotonic_s()
     trainer = await TrainerProcess.start(share.ranks, request, paths.trial_log(0))
     try:

@@ -11,8 +11,9 @@ import contextlib
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel
+from msgspec.structs import replace
 
 from aiperf.clock import Clock
 from aiperf.errors import EXIT_DONE, AiperfError, TrialFailedError
@@ -79,15 +80,15 @@ async def _examine(arguments: argparse.Namespace, request: ExamineRequest, outpu
     facts = Examination(**found, unable=unable, **await _framework(request, unable), frameworks=others, **_UNPROBED)
     skipped = _reason_to_skip(request, facts)
     if skipped is not None:
-        output.send(facts.model_copy(update={"probe_skipped": skipped}))
+        output.send(replace(facts, probe_skipped=skipped))
         return
-    output.send(facts.model_copy(update=await _probe(arguments, request)))
+    output.send(replace(facts, **await _probe(arguments, request)))
 
 
-_UNPROBED: dict[str, None] = {"probe": None, "probe_problem": None, "probe_skipped": None}
+_UNPROBED: dict[str, Any] = {"probe": None, "probe_problem": None, "probe_skipped": None}
 
 
-async def _framework(request: ExamineRequest, unable: str | None) -> dict[str, BaseModel | str | None]:
+async def _framework(request: ExamineRequest, unable: str | None) -> dict[str, Any]:
     if request.config.training.trainer != "keras" or unable is not None:
         return {"framework": None, "framework_problem": None}
     try:

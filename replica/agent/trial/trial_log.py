@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from aiperf.facts import BuiltFacts, EpochFacts, Measured, fields_of
+from msgspec.structs import asdict
+
+from aiperf.facts import BuiltFacts, EpochFacts, Measured
 from aiperf.network.operations import Operations, totals
 from aiperf.records.bodies import (
     EpochCompleted,
@@ -119,12 +121,12 @@ class TrialLog:
 
     def built(self, facts: BuiltFacts) -> None:
         """Record what the trainer has built for the trial."""
-        self._context.writer.append(TrialBuilt(trial=self._job.trial, **fields_of(facts)))
+        self._context.writer.append(TrialBuilt(trial=self._job.trial, **asdict(facts)))
 
     def progress(self, message: TrainerProgress) -> None:
         """Record the images of an unfinished epoch."""
         facts = message.facts
-        body = ProgressMade(trial=self._job.trial, **fields_of(facts))
+        body = ProgressMade(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
         self._reach(facts.epoch)
         self._open_operations = self._cost.work(facts.images_trained, facts.images_evaluated)
@@ -133,7 +135,7 @@ class TrialLog:
     def epoch(self, message: TrainerEpoch) -> None:
         """Record a completed epoch, and have the primary witness the record."""
         facts = message.facts
-        body = EpochCompleted(trial=self._job.trial, **fields_of(facts))
+        body = EpochCompleted(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
         self._report_record(facts)
         self._epoch = facts.epoch
@@ -148,9 +150,9 @@ class TrialLog:
         """Record what groups and servers of a hybrid training did in an epoch."""
         trial, append = self._job.trial, self._context.writer.append
         for group in message.groups:
-            append(GroupExchanged(trial=trial, **fields_of(group)), at_monotonic_ms=message.monotonic_ms)
+            append(GroupExchanged(trial=trial, **asdict(group)), at_monotonic_ms=message.monotonic_ms)
         for server in message.servers:
-            append(ServerServed(trial=trial, **fields_of(server)), at_monotonic_ms=message.monotonic_ms)
+            append(ServerServed(trial=trial, **asdict(server)), at_monotonic_ms=message.monotonic_ms)
 
     def _report_record(self, facts: EpochFacts) -> None:
         head = self._context.writer.head

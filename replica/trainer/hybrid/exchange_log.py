@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct
+from msgspec.json import Decoder
 
 from aiperf.facts import ExchangeFacts
 from replica.trainer.servers.mailbox import Mailbox
 from replica.trainer.servers.protocol import Tag
 
 
-class Exchanged(BaseModel):
+class Exchanged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The message of a root at the end of an epoch; `last`: of its training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     facts: ExchangeFacts | None = None
     """None if the group had no update in the epoch."""
     last: bool
+
+
+_EXCHANGED = Decoder(Exchanged)
 
 
 class Board:
@@ -35,7 +37,7 @@ class Board:
     def collect(self) -> None:
         """Take the reports that have arrived."""
         while (message := self._post.look(None, Tag.EXCHANGED)) is not None:
-            exchanged = Exchanged.model_validate_json(self._post.take_text(message))
+            exchanged = _EXCHANGED.decode(self._post.take_text(message))
             self._ended += exchanged.last
             if exchanged.facts is not None:
                 self._new.append(exchanged.facts)

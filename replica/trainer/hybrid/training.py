@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from aiperf.clock import Clock
@@ -153,4 +154,4 @@ class FollowingTraining(GroupTraining):
     def _send(self, message: Exchanged) -> None:
         """Report to rank 0, if this is a root."""
         if self._servers is not None:
-            self._group.post.send_text(message.model_dump_json().encode(), 0, Tag.EXCHANGED)
+            self._group.post.send_text(msgspec.json.encode(message), 0, Tag.EXCHANGED)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from keras import ops
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.errors import TrialFailedError

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import (
     AnyBody,
-    JobIssued,
     ReplicaReady,
     RunReleased,
     RunResumed,
     TrialEnded,
     TrialFailed,
     TrialStarted,
+    issued,
 )
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
@@ -56,7 +57,7 @@ class Books:
         self.ledger.add([Record(writer, next(self._numbers[writer]), self._now_ms, self._now_ms, body)])
 
     def started(self, replica: int, job: Job) -> None:
-        self.write(JobIssued(replica=replica, **job.model_dump(exclude={"type", "digest"})))
+        self.write(issued(job, replica))
         body = TrialStarted(trial=job.trial, replica=replica, round=job.round, architecture="0" * 16, parent=None,
                             hyperparameters={}, epochs=4)  # fmt: skip
         self.write(body, f"replica-{replica:04d}-1")
@@ -106,7 +107,7 @@ def test_a_lost_job_is_given_out_again_as_a_resumption(opened: OpenWorkList) -> 
     job = take(work, 0)
     work.lost(0, job)
     again = take(work, REPLICAS - 1)
-    assert again == job.model_copy(update={"trial": again.trial, "resumes": job.trial})
+    assert again == replace(job, trial=again.trial, resumes=job.trial)
     work.finished(REPLICAS - 1, again, done(again))
     assert all(other.resumes is None for _, other in whole_jobs(work, 3)), "once is enough"
 
@@ -145,7 +146,6 @@ def test_jobs_in_progress_in_the_ledger_are_resumed_before_anything_else(opened:
     jobs = [take(resumed, replica) for replica in range(REPLICAS)]
     last = in_progress[-1].trial
     assert jobs[:2] == [
-        old.model_copy(update={"trial": last + number, "resumes": old.trial})
-        for number, old in enumerate(in_progress[1:], start=1)
+        replace(old, trial=last + number, resumes=old.trial) for number, old in enumerate(in_progress[1:], start=1)
     ]
     assert (jobs[2].trial, jobs[2].resumes) == (last + 3, None)

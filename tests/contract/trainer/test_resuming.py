@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
@@ -80,7 +81,7 @@ def test_the_real_trainer_resumes_after_its_last_epoch(tmp_path: Path) -> None:
     assert {1, 2} <= set(read_rows(rows[0]))
     assert epoch_of(kept) in {epoch.epoch for epoch in first}, "a killed training leaves its best weights"
 
-    again = begin.model_copy(update={"restore": len(first), "evidence_path": str(rows[1])})
+    again = replace(begin, restore=len(first), evidence_path=str(rows[1]))
     resumed = epochs_of(asyncio.run(collect(config, request, log, again)))
     assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
     assert resumed[-1].epoch == 4

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.network.json_files import to_json
 from aiperf.wire.messages import TrainRequest
@@ -56,12 +57,12 @@ def test_a_scientific_training_stops_at_its_target_if_it_is_asked_to(tmp_path: P
     request = request_of("science", tmp_path, stops_at_target=True)
     reached = []
     for seed in range(20):
-        course = course_of(request.model_copy(update={"seed": seed}))
+        course = course_of(replace(request, seed=seed))
         ends = [facts.epoch for epoch in range(1, EPOCHS + 1) if course.reached(facts := course.facts(epoch))]
         reached += ends[:1]
         last = course.facts(ends[0] if ends else EPOCHS)
         assert last.training_measures is not None
         assert last.images_evaluated == COUNTS["hep"][1] * 2
     assert 0 < len(reached) < 20, "some reach it, and some do not"
-    goes_on = course_of(request.model_copy(update={"stops_at_target": False}))
+    goes_on = course_of(replace(request, stops_at_target=False))
     assert not any(goes_on.reached(goes_on.facts(epoch)) for epoch in range(1, EPOCHS + 1))

@@ -24,6 +24,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.source_code import source_hash
+from aiperf.wire.lines import encode
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
@@ -250,12 +251,13 @@ ORPHAN = """
 import asyncio, sys
 from pathlib import Path
 from aiperf.config.settings import RunConfig
-from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from aiperf.wire.lines import decode_train_request
+from aiperf.wire.messages import Begin, TrainerEpoch
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
 async def main():
     setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))
-    request = TrainRequest.model_validate_json(sys.argv[2])
+    request = decode_train_request(sys.argv[2].encode())
     trainer = await TrainerProcess.start(setup, request, Path(sys.argv[3]))
     await trainer.until_ready(120)
     await trainer.begin(Begin(trial=1))
@@ -270,7 +272,7 @@ asyncio.run(main())
 
 def test_a_trainer_ends_when_its_agent_is_gone(config: RunConfig, make_request: MakeRequest, tmp_path: Path) -> None:
     request = make_request(epochs=1000, max_epochs=1000)
-    words = [sys.executable, "-c", ORPHAN, config.model_dump_json(), request.model_dump_json(), str(tmp_path / "log")]
+    words = [sys.executable, "-c", ORPHAN, config.model_dump_json(), encode(request).decode(), str(tmp_path / "log")]
     with subprocess.Popen([*words, "1"], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         trainer = psutil.Process(int(agent.stdout.readline()))

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aiperf.errors import TrialFailedError
 from aiperf.network.json_files import to_json
@@ -56,9 +57,9 @@ def test_an_architecture_with_another_hash_than_the_request_is_refused(name: str
     workload, request = WORKLOADS.load(name), small_request(name, tmp_path)
     dataset = workload.dataset(request)
     found = workload.architecture(request, dataset)
-    exact = request.model_copy(update={"architecture_hash": found.hash})
+    exact = replace(request, architecture_hash=found.hash)
     assert workload.architecture(exact, dataset) == found
-    other = request.model_copy(update={"architecture_hash": "0" * 16})
+    other = replace(request, architecture_hash="0" * 16)
     with pytest.raises(TrialFailedError, match=f"build: .* holds the architecture {found.hash}, not {'0' * 16}"):
         workload.architecture(other, dataset)
 
@@ -82,7 +83,7 @@ def test_classification_is_what_is_trained_until_something_else_is_configured() 
 
 
 def test_top_1_and_smoothed_cross_entropy_by_hand(tmp_path: Path) -> None:
-    request = small_request("classification", tmp_path).model_copy(update={"label_smoothing": 0.1})
+    request = replace(small_request("classification", tmp_path), label_smoothing=0.1)
     labels = np.array([[1, 0], [0, 1], [0, 1]], np.float32)
     outputs = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]], np.float32)
     (top_1,) = CLASSIFICATION.metrics

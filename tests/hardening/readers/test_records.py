@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
 from aiperf.network.json_files import from_json
+from aiperf.ranges import LAST_MS, LONGEST_MS
 from aiperf.records.bodies import EpochCompleted, ProgressMade, RunReleased
 from aiperf.records.cursor import parse_cursor
-from aiperf.records.decoding.ranges import LAST_MS, LONGEST_MS
 from aiperf.records.decoding.scan import Scanner
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.checksums import is_broken, is_sealed, sealed

@@ -6,10 +6,10 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.config.space import read_space
@@ -111,7 +111,7 @@ def changed(name: str, value: object, entry: str = "over") -> Edit:
     def edit(lines: list[bytes]) -> list[bytes]:
         places = [place for place, line in enumerate(lines) if json.loads(line)["entry"] == entry]
         place = places[9]
-        forged = replace(decode_entry(lines[place]), **{name: value})  # type: ignore[arg-type]
+        forged = replace(decode_entry(lines[place]), **{name: value})
         return [*lines[:place], encode_entry(forged)[:-1], *lines[place + 1 :]]
 
     return edit

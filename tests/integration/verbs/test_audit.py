@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from aiperf.records.bodies import EpochCompleted
 from aiperf.run_directory.architectures import ArchitectureStore
@@ -62,7 +63,7 @@ def trained(root: Path, images: Path, patch: str) -> Training:
     tree = patched_tree(PATCHES[patch], root / "tree")
     setup = replace(ranks_here(run.config, 1), environment={"PYTHONPATH": str(tree)})
     weights = str(run.paths.weights(run.architecture.hash, 1))
-    request = recorded.request(recorded.ledger(1), None).model_copy(update={"epochs": 1})
+    request = structs.replace(recorded.request(recorded.ledger(1), None), epochs=1)
     scratch = root / "scratch"
     scratch.mkdir()
     outcome = asyncio.run(repeat(setup, request, Begin(trial=1, save_weights_path=weights), scratch))

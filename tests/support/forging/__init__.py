@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aiperf.errors import AiperfError, RecordDamagedError
 from aiperf.records.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialStarted
@@ -168,7 +169,7 @@ def of_trial(trial: int, **changes: object) -> Forge:
 
     def change(record: Record) -> Record:
         if isinstance(record.body, TrialStarted) and record.body.trial == trial:
-            return replace(record, body=replace(record.body, **changes))  # type: ignore[arg-type]
+            return replace(record, body=replace(record.body, **changes))
         return record
 
     return change

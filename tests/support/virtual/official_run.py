@@ -30,6 +30,7 @@ from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
+    Phase,
     TrainerDone,
     TrainerEpoch,
     TrainerPhase,
@@ -101,8 +102,8 @@ class AcceleratorTrainer(Trainer):
                 return
         yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
 
-    def _phase(self, phase: str) -> TrainerPhase:
-        return TrainerPhase.model_validate({"monotonic_ms": self._clock.monotonic_ms(), "phase": phase})
+    def _phase(self, phase: Phase) -> TrainerPhase:
+        return TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase)
 
     def _progress(self, epoch: int, images: int) -> TrainerProgress:
         facts = ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)

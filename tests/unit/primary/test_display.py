@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from aiperf.facts import Measured

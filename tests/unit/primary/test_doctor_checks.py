@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf import __version__
 from aiperf.config.settings import load_config
@@ -67,24 +68,24 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                 "environment.python"),
     "unable": ("nodes", {"unable": "TensorFlow is not installed: pip install '.[gpu]'"}, "failed", "cannot work",
                "pip install '.[gpu]'"),
-    "framework sees nothing": ("devices", {"framework": FRAMEWORK.model_copy(update={"devices": ()})}, "failed",
+    "framework sees nothing": ("devices", {"framework": replace(FRAMEWORK, devices=())}, "failed",
                                "4 x NVIDIA A100-SXM4-80GB by the driver (4 on the node), 0 by tensorflow", "[gpu]"),
-    "framework sees less": ("devices", {"framework": FRAMEWORK.model_copy(update={"devices": (GPU,)})}, "warning",
+    "framework sees less": ("devices", {"framework": replace(FRAMEWORK, devices=(GPU,))}, "warning",
                             "1 by tensorflow", "replica.agent.examine.framework"),
     "framework is broken": ("devices", {"framework": None, "framework_problem": "libcudart.so: not found"}, "failed",
                             "TensorFlow cannot be loaded: libcudart.so", "replica.agent.examine.framework"),
-    "a rank on the CPU": ("devices", {"probe": PROBE.model_copy(update={"devices": (GPU, "cpu")})}, "failed",
+    "a rank on the CPU": ("devices", {"probe": replace(PROBE, devices=(GPU, "cpu"))}, "failed",
                           "a rank of the probe computed on the CPU", "replica.agent.examine.framework"),
     "another framework": ("frameworks", {"frameworks": {"jax": "jax 0.10.2: no accelerators"}}, "ok",
                           f"tensorflow 2.21.0 trains: {', '.join([GPU] * 4)}; jax 0.10.2: no accelerators", ""),
-    "no Horovod": ("ranks", {"framework": FRAMEWORK.model_copy(update={"horovod": None})}, "failed",
+    "no Horovod": ("ranks", {"framework": replace(FRAMEWORK, horovod=None)}, "failed",
                    "4 ranks need Horovod, which is not installed", "make horovod"),
-    "Horovod is broken": ("ranks", {"framework": FRAMEWORK.model_copy(
-        update={"horovod": None, "horovod_problem": "undefined symbol"})}, "failed", "undefined symbol",
+    "Horovod is broken": ("ranks", {"framework": replace(
+        FRAMEWORK, horovod=None, horovod_problem="undefined symbol")}, "failed", "undefined symbol",
                           "make horovod"),
-    "no Gloo": ("ranks", {"framework": FRAMEWORK.model_copy(update={"built_for": ("mpi", "nccl")})}, "failed",
+    "no Gloo": ("ranks", {"framework": replace(FRAMEWORK, built_for=("mpi", "nccl"))}, "failed",
                 "horovodrun needs Horovod built for gloo", "make horovod"),
-    "no NCCL": ("ranks", {"framework": FRAMEWORK.model_copy(update={"built_for": ("gloo",)})}, "warning",
+    "no NCCL": ("ranks", {"framework": replace(FRAMEWORK, built_for=("gloo",))}, "warning",
                 "without NCCL", "HOROVOD_GPU_OPERATIONS=NCCL"),
     "nameless host": ("ranks", {"address": None}, "failed", "gpu7 cannot resolve its own name: Horovod's Gloo crashes",
                       "/etc/hosts"),
@@ -96,12 +97,12 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                      "shared evenly", "--set replica.ranks=2"),
     "no fingerprint": ("data", {"fingerprint": None}, "warning", "no fingerprint", "--write-manifest"),
     "wrong data": ("data", {"data_problem": "5 of 9 sampled"}, "failed", "gpu7: 5 of 9", "aiperf dataset check /data"),
-    "batch too large": ("memory", {"memory": MEMORY.model_copy(update={"refusal": "too large"})}, "failed",
+    "batch too large": ("memory", {"memory": replace(MEMORY, refusal="too large")}, "failed",
                         "about 40.0 GiB at batch 448; a rank has 80.0 GiB", "--set training.batch_size=900"),
     "probe out of memory": ("memory", {"probe": None, "probe_kind": "out_of_memory", "probe_problem": "OOM"}, "failed",
                             "the probe ran out of memory: OOM", "--set training.batch_size=224"),
     "memory in use": ("memory", {"accelerators": ()}, "ok", "40.0 GiB", ""),
-    "main memory in use": ("memory", {"accelerators": (), "memory": MEMORY.model_copy(update={"available": GIB})},
+    "main memory in use": ("memory", {"accelerators": (), "memory": replace(MEMORY, available=GIB)},
                            "warning", "1.0 GiB are free now", "ps aux"),
     "not shared": ("disk", {"folder_problem": "No such file", "free_bytes": None}, "failed", "cannot write next to",
                    "--output"),
@@ -110,7 +111,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                     "the probe failed (hang): no report", "replica.ranks=1"),
     "probe not tried": ("estimate", {"probe": None, "probe_skipped": "the batch does not fit"}, "warning",
                         "not probed: the batch does not fit", "aiperf doctor"),
-    "too slow": ("estimate", {"probe": PROBE.model_copy(update={"images": 1})}, "warning", "has time for 0 epochs",
+    "too slow": ("estimate", {"probe": replace(PROBE, images=1)}, "warning", "has time for 0 epochs",
                  "--duration "),
 }  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_faults_are_named_with_a_remedy(case: str) -> None:
 
 
 def test_the_time_of_an_epoch_is_worked_out_by_hand() -> None:
-    slow = examined(1, probe=PROBE.model_copy(update={"seconds": 20.0}))
+    slow = examined(1, probe=replace(PROBE, seconds=20.0))
     found = only("estimate", examined(0), slow, **{"run.duration": "1h"}).found
     # At 3,225.6 images a second 1,281,167 + 50,000 / 3 take 402.4 s; the slow one twice that.
     assert found.startswith("replicas 0-1: about 402 to 805 s an epoch, by 18 steps; the slowest (replica 1, 1,612.8 ")

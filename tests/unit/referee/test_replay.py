@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from math import nextafter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.records.bodies import EpochCompleted, TrialStarted
 from aiperf.records.cursor import parse_cursor

@@ -12,6 +12,8 @@ import itertools
 import logging
 from collections.abc import AsyncIterator
 
+from msgspec.structs import replace
+
 from aiperf.errors import AiperfError
 from aiperf.facts import BuiltFacts
 from aiperf.wire.messages import Job, Phase, TrainerPhase
@@ -146,7 +148,7 @@ class Standby:
         return WarmRanks(job, plan, trainer, context)
 
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
-        expected = ranks.job.model_copy(update={"trial": job.trial, "claim": job.claim, "digest": job.digest})
+        expected = replace(ranks.job, trial=job.trial, claim=job.claim, digest=job.digest)
         return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
 
     def learn(self, ranks: WarmRanks) -> None:

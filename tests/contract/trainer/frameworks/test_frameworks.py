@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
@@ -196,7 +197,7 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: TrainRequest, tmp_path: Path) -> None:
     # With the usual learning rate this network diverges, and rounding grows with it.
-    request, checkpoint = whole_request.model_copy(update={"learning_rate": 1e-3}), str(tmp_path / "checkpoint.npz")
+    request, checkpoint = replace(whole_request, learning_rate=1e-3), str(tmp_path / "checkpoint.npz")
     _, wanted = run(trains_on, request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
     begin = Begin(trial=1, checkpoint_path=checkpoint, restore=1, checkpoint_interval_s=1e9)
     (resumed,) = run(trains_on, request, begin).epochs
@@ -206,7 +207,7 @@ def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: TrainRequest) -> None:
-    request = whole_request.model_copy(update={"learning_rate": 3e38})
+    request = replace(whole_request, learning_rate=3e38)
     with pytest.raises(TrialFailedError, match=r"nan: the loss is (nan|inf) in epoch 1"):
         run(trains_on, request, Begin(trial=1))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
 import os
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aiperf.errors import RecordDamagedError, StorageError
 from aiperf.records import files as history
@@ -273,13 +273,13 @@ def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None
 def test_a_file_without_a_chain_may_not_gain_one_in_the_middle(paths: RunPaths) -> None:
     old = [encode_record(_record(n))[:-1] for n in range(2)]
     link = hashlib.sha256(old[1]).hexdigest()
-    new = encode_record(dataclasses.replace(_record(2), previous=link))[:-1]
+    new = encode_record(replace(_record(2), previous=link))[:-1]
     assert list(broken_links(old, "0" * 64)) == []
     assert [number for number, _, _ in broken_links([*old, new], "0" * 64)] == [3]
 
 
 def test_progress_with_a_link_is_scanned_as_well() -> None:
-    line = encode_record(dataclasses.replace(_record(7), previous="a" * 64))[:-1]
+    line = encode_record(replace(_record(7), previous="a" * 64))[:-1]
     found = scanned(line)
     assert found is not None
     assert found[1] == (1, (1, 7, 0))
@@ -288,7 +288,7 @@ def test_progress_with_a_link_is_scanned_as_well() -> None:
 
 
 def test_a_link_and_a_version_go_together() -> None:
-    line = encode_record(dataclasses.replace(_record(7), previous="a" * 64))
+    line = encode_record(replace(_record(7), previous="a" * 64))
     with pytest.raises(RecordDamagedError, match="has a link"):
         decode_record(_with_checksum(line.replace(b'{"version":2', b'{"version":1')))
     with pytest.raises(RecordDamagedError, match="has no link"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.records.bodies import JobIssued, RunEnded, RunReleased
 from aiperf.records.files import HistoryReader

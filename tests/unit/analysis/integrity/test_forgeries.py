@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.records.bodies import (
     EpochCompleted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.config.settings import load_config
 from aiperf.errors import ConfigError
@@ -53,7 +54,7 @@ def test_what_another_replica_still_trains_may_come_back() -> None:
     assert not work.complete
     work.lost(0, jobs[0])
     again = take(work, 5)
-    assert again == jobs[0].model_copy(update={"trial": again.trial, "resumes": jobs[0].trial})
+    assert again == replace(jobs[0], trial=again.trial, resumes=jobs[0].trial)
 
 
 def test_a_model_that_fails_again_and_again_is_given_up_and_one_that_cannot_train_at_once() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.errors import TrialFailedError
 from aiperf.wire.messages import (
@@ -98,7 +99,7 @@ def test_warm_ranks_are_taken_by_the_job_that_they_are_for_and_dropped_for_anoth
         warm, fresh = RehearsedTrainer(), RehearsedTrainer()
         standby = Standby(replica_with(run, warm, fresh))
         await standby.warm_up(FIRST)
-        other = FIRST.model_copy(update={"seed": 2})
+        other = replace(FIRST, seed=2)
         taken = await standby.take(other)
         assert warm.ended
         assert taken.trainer is fresh
@@ -108,7 +109,7 @@ def test_warm_ranks_are_taken_by_the_job_that_they_are_for_and_dropped_for_anoth
         warm = RehearsedTrainer()
         standby = Standby(replica_with(run, warm))
         await standby.warm_up(FIRST)
-        taken = await standby.take(FIRST.model_copy(update={"claim": 1}))
+        taken = await standby.take(replace(FIRST, claim=1))
         assert taken.trainer is warm, "the number of its primary comes only with the job"
         standby.learn(taken)
         assert standby.lead_s == 0.0, "its clock stood still"

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
@@ -72,7 +73,7 @@ def test_the_socket_of_a_training_takes_one_rank_and_greets_it_with_the_request(
 
 
 def test_an_error_at_the_connection_of_a_rank_fails_its_training(tmp_path: Path) -> None:
-    unsendable = REQUEST.model_copy(update={"data_dir": "\udcff"})
+    unsendable = replace(REQUEST, data_dir="\udcff")
 
     async def scenario() -> None:
         rank_socket = RankSocket(unsendable)

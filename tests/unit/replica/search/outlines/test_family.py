@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture
@@ -113,8 +114,8 @@ def test_an_architecture_is_read_if_its_records_do_not_lead_to_it() -> None:
         trial(2, child, INITIAL, Widen("s2b1_a", 2**70)),
         trial(2, child, INITIAL, AddSkip("relu1", "s2b1_a")),
         trial(2, child, INITIAL, EnlargeKernel("relu1")),
-        replace(trial(2, child, INITIAL), morphs=({"kind": "Widen", "stream": "s2b1_a", "channels": "wide"},)),
-        replace(trial(2, child, INITIAL), morphs=({"kind": "Shrink"},)),
+        structs.replace(trial(2, child, INITIAL), morphs=({"kind": "Widen", "stream": "s2b1_a", "channels": "wide"},)),
+        structs.replace(trial(2, child, INITIAL), morphs=({"kind": "Shrink"},)),
         trial(2, child, INITIAL, *[Deepen("relu1")] * 5),
         trial(2, child, child, Deepen("relu1")),
         trial(2, child, grandchild, Deepen("relu1")),
