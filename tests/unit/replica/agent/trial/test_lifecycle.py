@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.records.bodies import JobIssued, PhaseBegan, TrialBuilt, TrialEnded, TrialStarted
