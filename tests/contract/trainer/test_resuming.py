@@ -59,7 +59,7 @@ def test_other_ranks_resume_with_the_rates_of_an_undisturbed_training(
         request = ranks_request(tmp_path, epochs=last, max_epochs=7, batch_size=128, learning_rate=0.1)
         seen = epochs_of(asyncio.run(train(config_with(starter, framework), size, request, tmp_path, begin=begin)))
         found |= {facts.epoch: facts.learning_rate for facts in seen}
-        begin = begin.model_copy(update={"restore": len(seen)})
+        begin = replace(begin, restore=len(seen))
     assert seen[0].epoch in (2, 3), "it was resumed"
     assert [found[epoch] for epoch in range(1, 7)] == [float(np.float32(0.1 * (1 - e / 7))) for e in range(6)]
 
