@@ -13,6 +13,8 @@ from typing import NoReturn
 from aiperf import __version__
 from aiperf.cli.command import load_command
 from aiperf.cli.lines import say, say_text
+from aiperf.cli.packages import copied, foreign, lost
+from aiperf.cli.program import as_typed
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
@@ -94,9 +96,21 @@ def _run_verb(verb: str, words: list[str]) -> int:
 
 
 def _complain(lines: Sequence[object], code: int) -> int:
-    sys.stderr.write(f"aiperf: {as_message(lines)}\n")
+    sys.stderr.write(f"aiperf: {as_typed(as_message(lines))}\n")
     return code
 
 
+def start() -> int:
+    """Run the verb that was typed, if all that would run are AIPerf's own packages."""
+    if problems := foreign() or copied():
+        return _complain(problems, EXIT_ENVIRONMENT)
+    try:
+        return main()
+    except ImportError as error:
+        if not (problems := lost(error)):
+            raise
+        return _complain(problems, EXIT_ENVIRONMENT)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

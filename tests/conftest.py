@@ -35,6 +35,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # Nor does each of their processes look for plugins of pydantic among all installed distributions.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
+# As in an activated environment: messages name commands as `aiperf`.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
 CLUSTER_NODES = 4
 CLUSTER_CPUS = 16
 

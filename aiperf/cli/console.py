@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from aiperf.cli.program import as_typed
 from aiperf.untrusted.text import for_terminal
 
 WIDTH = 140
@@ -22,7 +23,7 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every text of a table, a title and a line comes here."""
-        return super().render_str(for_terminal(text), **{**options, "markup": False, "emoji": False})
+        return super().render_str(as_typed(for_terminal(text)), **{**options, "markup": False, "emoji": False})
 
 
 def open_console() -> PlainConsole:

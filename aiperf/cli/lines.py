@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from aiperf.cli.program import as_typed
 from aiperf.untrusted.text import for_json, for_terminal
 
 
 def say(*lines: object, stream: TextIO | None = None) -> None:
     """Write lines to standard output, or to another stream."""
     out = stream or sys.stdout
-    out.write("".join(f"{for_terminal(line)}\n" for line in lines))
+    out.write("".join(f"{as_typed(for_terminal(line))}\n" for line in lines))
     out.flush()
 
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 
-from aiperf.cli.lines import say, say_json
+from aiperf.cli.lines import say, say_json, warn
 from aiperf.clock import Clock
 from aiperf.errors import EXIT_ENVIRONMENT
 from aiperf.files import why_unwritable
@@ -53,10 +53,10 @@ def _show_failure(paths: RunPaths, shown_bytes: int, code: int) -> int:
     data = paths.run_output.read_bytes()[shown_bytes:] if paths.run_output.exists() else b""
     sys.stderr.write(data.decode(errors="replace"))
     if not data and (why := why_unwritable(paths.root)) is not None:
-        sys.stderr.write(f"aiperf: the run could not start: {why}; then start it: aiperf resume {paths.root}\n")
+        warn(f"aiperf: the run could not start: {why}; then start it: aiperf resume {shlex.quote(str(paths.root))}")
         return EXIT_ENVIRONMENT
     if code < 0:
-        sys.stderr.write(f"aiperf: the run was {describe_exit(code)} at its start\n")
+        warn(f"aiperf: the run was {describe_exit(code)} at its start")
     return code if code > 0 else 1
 
 

@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import aiperf
+from aiperf.cli.packages import PYTHONS
 from tests.support.folders import ROOT
 from tools.environment import PYTORCH, Environment, machine, pytorch, wanted
 
@@ -101,6 +102,7 @@ def test_the_supported_pythons_are_the_same_wherever_they_are_named() -> None:
     first, last = versions[0].split("."), str(int(versions[-1].split(".")[1]) + 1)
     assert f"({first[0]}, {first[1]}) <= v < (3, {last})" in makefile
     assert f"AIPerf needs Python {', '.join(versions[:-1])} or {versions[-1]}" in makefile
+    assert [".".join(map(str, version)) for version in PYTHONS] == [versions[0], versions[-1]]
     for name in ("README.md", "docs/tutorial.md"):
         assert f"Python {versions[0]} to {versions[-1]}" in (ROOT / name).read_text()
 

@@ -15,6 +15,7 @@ CHECKS: Registry[Check] = Registry(
     "check",
     {
         "rules": "primary.doctor.checks.rules:check_rules",
+        "installation": "primary.doctor.checks.installation:check_installation",
         "primary": "primary.doctor.checks.primary:check_primary",
         "nodes": "primary.doctor.checks.nodes:check_nodes",
         "placement": "primary.doctor.checks.placement:check_placement",

@@ -9,14 +9,15 @@ from primary.doctor.node_answers import Evidence
 
 def check_frameworks(evidence: Evidence) -> list[Finding]:
     """Name the framework that trains and all others; what is wrong with it is said by `devices`."""
-    return together("frameworks", [_said(facts, evidence.config.training.framework) for facts in evidence.facts()])
+    training = evidence.config.training
+    idle = f"{training.framework} trains nothing here (see nodes and devices)"
+    if training.trainer != "keras":
+        idle = "none trains: the trainer is simulated"
+    return together("frameworks", [_said(facts, idle) for facts in evidence.facts()])
 
 
-def _said(facts: Examination, chosen: str) -> Said:
+def _said(facts: Examination, idle: str) -> Said:
     own = facts.framework
-    if own is None:
-        trains = f"{chosen} trains"
-    else:
-        trains = f"{own.version} trains: {', '.join(own.devices) or 'no accelerators'}"
+    trains = idle if own is None else f"{own.version} trains: {', '.join(own.devices) or 'no accelerators'}"
     others = "; ".join(facts.frameworks.values()) or "no other is installed, or none was looked for"
     return Said(facts.replica, "ok", f"{trains}; {others}")

@@ -202,3 +202,25 @@ def test_every_rule_that_a_setting_decides_has_a_remedy_of_its_own() -> None:
     decided_by_the_outcome = {"chain", "clock", "epochs", "plausible", "evidence"}
     settings = {rule.name for rule in RULES if rule.group == "setting"}
     assert set(REMEDIES) == settings - decided_by_the_outcome
+
+
+def test_a_framework_that_does_not_train_is_not_said_to_train() -> None:
+    unable = examined(framework=None, unable="TensorFlow is not installed")
+    assert only("frameworks", unable).found.startswith("replica 0: tensorflow trains nothing here (see nodes")
+    simulated = examined(framework=None)
+    assert "none trains" in only("frameworks", simulated, **{"training.trainer": "simulated"}).found
+
+
+def test_the_installation_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of the same names, another checkout, Pythons that nobody has tried."""
+    newer = examined(1, node={**NODE, "python": "3.14.1"})
+    (python,) = findings("installation", examined(0, node={**NODE, "python": "3.12.1"}), newer)
+    assert (python.status, python.found) == ("warning", "replica 1: Python 3.14.1; supported are 3.11 to 3.13")
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: {"slurm": ["slurm-tools"]})
+    (tmp_path / "aiperf").mkdir()
+    (tmp_path / "aiperf" / "__init__.py").touch()
+    (tmp_path / "setup.cfg").touch()
+    monkeypatch.chdir(tmp_path)
+    shared, checkout = findings("installation", examined())
+    assert (shared.status, "of the distribution slurm-tools" in shared.found) == ("warning", True)
+    assert (checkout.status, "the code that runs is that of" in checkout.found) == ("warning", True)
