@@ -12,6 +12,7 @@ from aiperf.run_directory.claim import find_holder
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import STALE_MS
 from analysis.output.page.links import Links
+from analysis.report.state import OVER
 from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
 
@@ -63,7 +64,7 @@ class View:
                 facts = file.stat()
                 sizes.append((file.name, facts.st_size, facts.st_mtime_ns))
         status = self.answer.status if self.answer is not None else None
-        passed = None if status is not None and status.state == "ended" else now_ms // LONGEST_MS
+        passed = None if status is not None and status.state in OVER else now_ms // LONGEST_MS
         return sizes, find_holder(self.paths.claims, now_ms), passed
 
     def _files(self, now_ms: int) -> tuple[Path, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aiperf.cli.units import si
+from aiperf.cli.units import count, si
 from aiperf.config.duration import format_duration
+from analysis.report.state import IN_PROGRESS
 from analysis.results.status import RunStatus, models_text
 from dashboard.work import Answer
 
@@ -24,11 +25,13 @@ def sentence_of(answer: Answer | None) -> str:
     status = answer.status
     passed = f"{format_duration(round(status.elapsed_s))} of {format_duration(round(status.duration_s))}"
     quality = models_text(status) if status.models is not None else f"error {status.error:.4f}"
-    words = [passed, f"{status.trials} trials", quality, _score(status)]
+    words = [passed, count(status.trials, "trial"), quality, _score(status)]
     if status.state == "starting":
         words = ["waiting for its replicas"]
     if status.state == "silent":
         words.append(f"its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}")
+    if status.simulated:
+        words.append("simulated: nothing is trained")
     if status.state == "interrupted":
         words.append(f"resume it with: {status.next}")
     return "; ".join(words)
@@ -37,4 +40,4 @@ def sentence_of(answer: Answer | None) -> str:
 def _score(status: RunStatus) -> str:
     if status.score_ops is None:
         return "no score"
-    return si(status.score_ops, "OPS") + (" so far" if status.ended is None else "")
+    return si(status.score_ops, "OPS") + (" so far" if status.state in IN_PROGRESS else "")

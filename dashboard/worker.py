@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError
 from aiperf.run_directory.paths import RunPaths, open_run
-from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
-from analysis.results.status import find_state, run_status, status_at_a_glance
+from analysis.report.state import read_now
+from analysis.results.status import run_status, status_at_a_glance
 from dashboard.work import Answer, Task
 
 NICENESS = 5
@@ -57,22 +57,15 @@ def _look(paths: RunPaths, task: Task) -> Iterator[Answer]:
         yield Answer(status=glance, more=task.links is not None)
         if task.links is None:
             return
-    data = _read(paths, now_ms)
-    report = build_report(data, so_far=True)
-    status = run_status(paths, data, report, now_ms)
+    data, state, holder = read_now(paths, now_ms)
+    report = build_report(data, state)
+    status = run_status(data, report, holder, now_ms)
     yield Answer(status=status, more=task.links is not None)
     if task.links is None:
         return
     from analysis.output.page.view import report_page  # noqa: PLC0415  # not needed for a list of runs
 
     yield Answer(status=status, page=report_page(data, report, task.links))
-
-
-def _read(paths: RunPaths, now_ms: int) -> RunData:
-    """A run up to now if it is in progress, else up to its last record."""
-    data = read_run(paths, now_ms=now_ms)
-    over = data.ended == "unfinished" and find_state(paths, data, now_ms)[0] in ("interrupted", "ended")
-    return read_run(paths) if over else data
 
 
 def _scripts() -> Answer:

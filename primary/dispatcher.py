@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 
+ASKED_TOGETHER = 16
+"""Replicas that are asked about at a time when they have not come."""
+
 LATE_S = 5.0
 """A primary that ticks later than this was suspended or stopped, or waited for its storage."""
 
@@ -192,9 +195,15 @@ class Dispatcher:
         try:
             await wait_awake(self._all_answered, limit_s)
         except TimeoutError:
-            late = len(self._servers) - len(milestones.answered)
-            self._context.announce(f"{late} replica(s) not ready within {limit_s:.0f} s; starting without them")
+            await self._note_absent(limit_s)
         return await self.claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
+
+    async def _note_absent(self, limit_s: float) -> None:
+        """Record which replicas are not there, and why, as far as that is known in a moment."""
+        late = [server for server in self._servers if server.is_awaited]
+        self._context.announce(f"{len(late)} of {len(self._servers)} replicas not ready within {limit_s:.0f} s")
+        turn = asyncio.Semaphore(ASKED_TOGETHER)
+        await asyncio.gather(*(server.note_absence(limit_s, turn) for server in late))
 
     async def _all_answered(self) -> None:
         milestones = self._milestones
@@ -239,7 +248,9 @@ class Dispatcher:
         now_ms = self._context.clock.utc_ms()
         end_ms = self._upkeep.release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
-        detail = lost_replicas(lost, len(self._servers))
+        absent = [view.replica for view in self._view.replicas if view.state == "starting"]
+        details = (named(lost, len(self._servers), "lost"), named(absent, len(self._servers), "not there"))
+        detail = "; ".join(filter(None, details))
         if self._context.reserve is not None:
             self._context.reserve.release()
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
@@ -260,8 +271,9 @@ class Dispatcher:
         await asyncio.gather(*(server.conclude() for server in self._servers))
 
 
-def lost_replicas(lost: Sequence[int], replicas: int) -> str:
-    """The lost replicas by number: "1 of 2 replicas lost: replica 0"; empty if there are none."""
-    if not lost:
+def named(some: Sequence[int], replicas: int, what: str) -> str:
+    """Replicas by number: "1 of 2 replicas lost: replica 0"; empty if there are none."""
+    if not some:
         return ""
-    return f"{len(lost)} of {replicas} replicas lost: replica{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"
+    numbers = ", ".join(map(str, some))
+    return f"{len(some)} of {replicas} replicas {what}: replica{'s' if len(some) > 1 else ''} {numbers}"

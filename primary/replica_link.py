@@ -131,6 +131,12 @@ class ReplicaLink:
                     yield cast(JobEvent, message)
         await self._process.wait()
 
+    async def describe_absence(self, what: str) -> str:
+        """The same with what is known of a replica that has not come: its job, its last lines."""
+        known = await self._process.explain()
+        last = last_lines(self._spec.log)
+        return f"{what}{f': {known}' if known else ''}{f'; end of {self._spec.log}: {last}' if last else ''}"
+
     async def cancel(self, grace_s: float) -> Exit:
         """End the replica by force."""
         return await self._process.cancel(grace_s)

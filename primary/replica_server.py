@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -31,6 +33,9 @@ from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
 from primary.witness import Witness
 
 log = logging.getLogger(__name__)
+
+ASKED_S = 15.0
+"""Longest that a release waits for the reason why a replica has not come."""
 
 KILL_GRACE_S = 5.0
 IDLE_LOOK_S = 1.0
@@ -254,6 +259,21 @@ class ReplicaServer:
             self._jobs.lose()
         return loss
 
+    @property
+    def is_awaited(self) -> bool:
+        """True if the replica has neither come nor been lost."""
+        return self._view.state == "starting"
+
+    async def note_absence(self, limit_s: float, turn: asyncio.Semaphore) -> None:
+        """Record that the replica was not ready in time, and why. It may still come."""
+        reason = f"not ready within {limit_s:.0f} s"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASKED_S), turn:
+                reason = await self._link.describe_absence(reason) if self._link is not None else reason
+        if self._view.state == "starting" and not self._milestones.stopping.is_set():
+            self._record_loss(reason)
+            self._context.announce(f"replica {self._replica} is {reason}; the run starts without it")
+
     def _worked_s(self) -> float:
         since_s = self._working_since_s
         return 0.0 if since_s is None else self._context.clock.monotonic_s() - since_s
@@ -324,7 +344,10 @@ class ReplicaServer:
             self._view.state = "finished"
         else:
             self._view.state = "lost"
-            reason = reason.encode(errors="backslashreplace").decode()  # names of files may be anything
-            self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))
-            self._context.announce(f"replica {self._replica} LOST: {reason}")
+            self._context.announce(f"replica {self._replica} LOST: {self._record_loss(reason)}")
         self._milestones.answer(self._replica)
+
+    def _record_loss(self, reason: str) -> str:
+        reason = reason.encode(errors="backslashreplace").decode()  # names of files may be anything
+        self._context.writer.append(ReplicaLost(replica=self._replica, reason=reason[:MAX_REASON_LENGTH]))
+        return reason

@@ -113,6 +113,8 @@ def _signature_lines(signature: SignatureResult | None) -> list[str]:
 def _verdict(compliance: Compliance, good: bool) -> str:
     if not compliance.recomputed and compliance.valid:
         return "unverified"
+    if compliance.report.verdict == "running":
+        return "running: the run has no verdict yet"
     return compliance.report.verdict if good else "invalid"
 
 

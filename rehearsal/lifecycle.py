@@ -111,7 +111,12 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     _allow_files(rehearsal.config.run.replicas + OTHER_FILES)
     paths = RunPaths(root)
     paths.create()
-    facts = Rehearsed(machine=rehearsal.machine.machine.name, search=rehearsal.search, report_s=rehearsal.report_s)
+    described = rehearsal.machine
+    facts = Rehearsed(
+        machine=described.machine.name, search=rehearsal.search, report_s=rehearsal.report_s,
+        source=described.machine.source or None, accelerator=described.node.accelerator,
+        operations_per_s=described.step.operations_per_s,
+    )  # fmt: skip
     write_manifest(paths, rehearsal.config, facts)
     with volatile(), _few_collections(), _logged(paths.primary_log):
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())

@@ -14,6 +14,7 @@ MEANINGS = {
     "FAILED": "it ended with an error",
     "NODE_FAIL": "a node failed",
     "OUT_OF_MEMORY": "it ran out of memory",
+    "PENDING": "it waits in the queue",
     "PREEMPTED": "it was preempted by another job",
     "REQUEUED": "it was put back into the queue",
     "REQUEUE_HOLD": "it was put back into the queue and is held",

@@ -57,6 +57,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def of_asked(present: int, asked: int | None) -> str:
+    """A number, and the number that was asked for if it is another: 4 of 8."""
+    return f"{present:,}" if asked is None or present == asked else f"{present:,} of {asked:,}"
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A plain number; a dash for None."""
     return "-" if value is None else f"{value:.{digits}f}"

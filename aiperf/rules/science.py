@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from aiperf.config.settings import RunConfig
@@ -200,16 +200,27 @@ def check(facts: ScienceFacts) -> tuple[Checked, ...]:
     return tuple(rule.check(facts) for rule in RULES)
 
 
-def status(checked: tuple[Checked, ...], rehearsed: bool = False) -> Status:
-    """The status of a run.
+def as_planned(facts: ScienceFacts) -> ScienceFacts:
+    """The facts of a run as if the rest of it went well: only its settings can break rules."""
+    return replace(
+        facts, ended="completed", images_trained=max(1, facts.images_trained), released=max(1, facts.released),
+        damages=(), implausible=(), sizes=facts.sizes or (facts.config.science.size,),
+        workloads=tuple(
+            replace(item, reached=item.instances, fingerprints=item.fingerprints or ("of its data",))
+            for item in facts.workloads
+        ),
+    )  # fmt: skip
 
-    FAILED if it is interrupted, damaged or empty; else SIMULATED if it is a rehearsal in virtual
-    time; else UNOFFICIAL if any rule is not met, a target that was not reached included; else
-    PASSED.
+
+def status(checked: tuple[Checked, ...], simulated: bool = False) -> Status:
+    """The status of a run that is over.
+
+    FAILED if it is interrupted, damaged or empty; else SIMULATED if nothing was trained; else
+    UNOFFICIAL if any rule is not met, a target that was not reached included; else PASSED.
     """
     missed = [item for item in checked if not item.passed]
     if any(item.group == "integrity" for item in missed):
         return "FAILED"
-    if rehearsed:
+    if simulated:
         return "SIMULATED"
     return "UNOFFICIAL" if missed else "PASSED"

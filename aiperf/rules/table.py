@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
+from aiperf.cli.units import of_asked
 from aiperf.config.datasets import IMAGENET, REGISTERED
 from aiperf.config.settings import RunConfig
 from aiperf.rules.asynchrony import groups_in_words
@@ -44,13 +45,14 @@ PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 RESNET50_OPERATIONS = 23_053_460_364
 """Operations to train ResNet-50 on one image of 224 x 224 x 3 (spec, section 4)."""
 
-Status = Literal["PASSED", "FAILED", "UNOFFICIAL", "SIMULATED"]
+Status = Literal["PASSED", "FAILED", "UNOFFICIAL", "SIMULATED", "RUNNING"]
 
 VERDICTS: dict[Status, str] = {
     "PASSED": "official",
     "UNOFFICIAL": "unofficial",
     "FAILED": "invalid",
     "SIMULATED": "simulated",
+    "RUNNING": "running",
 }
 """The verdict of each status: its word in the ranking."""
 
@@ -152,7 +154,8 @@ class AnyFacts(Protocol):
 
 # fmt: off
 ARRANGEMENT: Rule[AnyFacts] = Rule("arrangement", "a primary and at least one replica", "integrity",
-    lambda f: f"a primary and {f.released} replica(s) at the start", lambda f: f.released > 0)
+    lambda f: f"a primary and {of_asked(f.released, f.config.run.replicas)} replicas at the start",
+    lambda f: f.released > 0)
 RECORDS: Rule[AnyFacts] = Rule("records", "every record intact", "integrity",
     lambda f: "; ".join(f.damages) or "intact", lambda f: not f.damages)
 CHAIN: Rule[AnyFacts] = Rule("chain", "each record carries the hash of the one before", "setting",
@@ -312,6 +315,22 @@ RULES: tuple[Rule[RunFacts], ...] = (
 """Every rule."""
 
 
+def as_planned(facts: RunFacts) -> RunFacts:
+    """The facts of a run as if the rest of it went well: only its settings can break rules."""
+    config = facts.config
+    return replace(
+        facts, ended="deadline", duration_s=config.run.duration, error=0.0, images_trained=max(1, facts.images_trained),
+        released=max(1, facts.released), damages=(), implausible=(), unevidenced=(),
+        initial_operations=facts.initial_operations or RESNET50_OPERATIONS,
+        fingerprints=facts.fingerprints or (config.fingerprint,),
+    )  # fmt: skip
+
+
+def broken_settings(checked: tuple[Checked, ...]) -> tuple[Checked, ...]:
+    """The rules that the settings do not meet, whatever the outcome."""
+    return tuple(item for item in checked if not item.passed and item.group == "setting")
+
+
 def check(facts: RunFacts) -> tuple[Checked, ...]:
     """Check every rule, in order."""
     return tuple(rule.check(facts) for rule in RULES)
@@ -322,16 +341,16 @@ def violations(facts: RunFacts) -> tuple[Checked, ...]:
     return tuple(item for item in check(facts) if not item.passed)
 
 
-def status(checked: tuple[Checked, ...], rehearsed: bool = False) -> Status:
-    """The status of a run.
+def status(checked: tuple[Checked, ...], simulated: bool = False) -> Status:
+    """The status of a run that is over.
 
-    FAILED if it is interrupted, damaged or empty; else SIMULATED if it is a rehearsal; else
+    FAILED if it is interrupted, damaged or empty; else SIMULATED if nothing was trained; else
     UNOFFICIAL if a setting leaves the rules; else FAILED if its outcome misses them; else PASSED.
     """
     groups = {item.group for item in checked if not item.passed}
     if "integrity" in groups:
         return "FAILED"
-    if rehearsed:
+    if simulated:
         return "SIMULATED"
     if "setting" in groups:
         return "UNOFFICIAL"

@@ -36,6 +36,12 @@ class Rehearsed(BaseModel):
     """`modelled`: architectures were drawn at random, and only the cost of proposals counted."""
     report_s: float = Field(0.0, ge=0, le=3600)
     """Least seconds between reports of progress in an epoch; 0: as configured."""
+    source: Line | None = None
+    """Where the figures of the machine come from, if its file says so; None in earlier versions."""
+    accelerator: Line | None = None
+    """Name of the imitated device."""
+    operations_per_s: float | None = Field(None, gt=0, le=1e30)
+    """Of one device in training."""
 
 
 class Manifest(BaseModel):

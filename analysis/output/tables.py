@@ -14,9 +14,10 @@ from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
 from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
-from analysis.output.page.vocabulary import TRIAL_STATES, known
+from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, known
 from analysis.report.model import Report
 from analysis.report.roofline.parts import RooflinePart
+from analysis.report.state import IN_PROGRESS
 from analysis.report.trials import most_accurate
 
 MOST_ROWS = 100
@@ -73,13 +74,18 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """Notices, damage, every rule that is not met, then the stable final line."""
+    """What was assumed, notices, damage, every rule that is not met, then the stable final line."""
+    if report.assumed is not None:
+        yield f"nothing was trained: {assumptions(report.assumed)}"
+    if report.state in IN_PROGRESS:
+        yield f"{report.state}: this is the run so far; it has no verdict before its end"
     for notice in report.notices:
         yield f"notice: {notice}"
     for damage in report.damages:
         yield f"damaged record: {damage}"
     for violation in report.violations:
-        yield f"rule not met: {violation.rule}: found {violation.found}; required {violation.required}"
+        broken = "rule that its settings break" if report.state in IN_PROGRESS else "rule not met"
+        yield f"{broken}: {violation.rule}: found {violation.found}; required {violation.required}"
     yield report.final_line
 
 

@@ -14,7 +14,7 @@ from aiperf.config.settings import deviations_from_defaults
 from aiperf.records.entries import ReplicaLedger, when
 from aiperf.rules import science
 from aiperf.rules.score import operations_per_second, regulated
-from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, check, status
+from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
@@ -26,6 +26,7 @@ from analysis.report.hybrid.build import hybrid_part
 from analysis.report.hyperparameters import by_value
 from analysis.report.intervals.spans import Spans
 from analysis.report.model import (
+    AssumedPart,
     DeviationPart,
     FailurePart,
     ReplicaPart,
@@ -35,7 +36,7 @@ from analysis.report.model import (
     TrialPart,
     ViolationPart,
 )
-from analysis.report.phases import all_spans, busy_fraction, phase_totals
+from analysis.report.phases import all_spans, busy_fraction, entry_of, phase_totals, replica_numbers
 from analysis.report.physics import Evidence, findings_of, physics_part
 from analysis.report.rates.peak import peak_ops
 from analysis.report.rates.work_intervals import sustained_ops, work_intervals
@@ -43,25 +44,28 @@ from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
 from analysis.report.science.facts import science_facts
+from analysis.report.state import IN_PROGRESS, State, is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_parts
 
 
-def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] = ()) -> Report:
+def build_report(data: RunData, state: State | None = None, micro: Sequence[MicroRow] = ()) -> Report:
     """Compute the report of a run from its records.
 
-    A FAILED run has no score. `so_far`: one that has not ended has its score up to now all the
-    same, for those who watch it. `micro`: results of the micro suite that are not the run's own.
+    A FAILED run has no score; one in progress has its score so far. `state`: as `find_state` says
+    (default: as the records alone say). `micro`: results of the micro suite that are not the run's
+    own.
     """
+    state = state or recorded_state(data)
     # Errors of classification belong to AutoML; workloads have qualities of their own.
     classified = None if data.is_science else data.work.columns
     several = len(data.ledger.trials) > MANY_TRIALS and not data.is_science
     told, (physics, rates) = do_both(partial(_told, data), partial(_examined, data), several)
-    trials, replicas = told.trials, told.replicas
+    trials, replicas = told.trials, tuple(_in_state(part, state) for part in told.replicas)
     total = sum(trial.operations for trial in trials)
     error = 1.0 if classified is None else classified.best_error(data.end_ms)
-    verdict = _verdict(data, trials, error, physics)
-    scored = verdict["status"] != "FAILED" or (so_far and data.ended == "unfinished")
+    verdict = _verdict(data, state, trials, error, physics)
+    scored = verdict["status"] != "FAILED"
     score = operations_per_second(total, data.duration_ms) if scored else None
     roofline = roofline_part(data, score, micro)
     trials = _with_shares(trials, roofline)
@@ -69,14 +73,16 @@ def build_report(data: RunData, so_far: bool = False, micro: Sequence[MicroRow] 
         score_ops=score,
         error=error,
         ranks=sum(replica.ranks or 0 for replica in replicas),
+        took_part=sum(bool(replica.ranks) for replica in replicas) if data.start_ms is not None else None,
         operations_total=total,
         **_images(trials),
         timeline=told.timeline,
         replica_details=replicas,
-        failures=_failures(data, trials),
+        failures=_failures(data, state, trials),
         phases_s=_sum_of_phases(replicas),
         energy=energy(data, data.telemetry, classified, total),
         physics=physics,
+        assumed=_assumed(data, physics),
         roofline=roofline,
         hybrid=hybrid_part(data),
         **verdict,
@@ -141,16 +147,27 @@ def _with_shares(trials: tuple[TrialPart, ...], roofline: RooflinePart) -> tuple
                  for trial, share in found)  # fmt: skip
 
 
-def _verdict(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> dict[str, Any]:
-    """Status and verdict, every rule of the run's suite, and those that are not met."""
-    rehearsed = data.manifest.rehearsed is not None
+def _verdict(
+    data: RunData, state: State, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart
+) -> dict[str, Any]:
+    """State, status and verdict, every rule of the run's suite, and those that are not met.
+
+    Of a run in progress, only rules that its settings break.
+    """
+    in_progress, simulated = state in IN_PROGRESS, is_simulated(data)
     if data.is_science:
-        checked = science.check(science_facts(data, trials, physics))
-        version, found = science.SCIENCE_RULES_VERSION, science.status(checked, rehearsed)
+        of_science = science_facts(data, trials, physics)
+        checked = science.check(science.as_planned(of_science) if in_progress else of_science)
+        version, found = science.SCIENCE_RULES_VERSION, science.status(checked, simulated)
     else:
-        checked = check(_facts(data, trials, error, physics))
-        version, found = RULES_VERSION, status(checked, rehearsed)
+        facts = _facts(data, trials, error, physics)
+        checked = check(as_planned(facts) if in_progress else facts)
+        version, found = RULES_VERSION, status(checked, simulated)
+    if in_progress:
+        checked, found = broken_settings(checked), "RUNNING"
     return {
+        "state": state,
+        "simulated": simulated,
         "rules_version": version,
         "status": found,
         "verdict": VERDICTS[found],
@@ -202,11 +219,30 @@ def _replicas(data: RunData, trials: tuple[TrialPart, ...], phases: dict[int, Sp
     own: dict[int, list[TrialPart]] = defaultdict(list)
     for trial in trials:
         own[trial.replica].append(trial)
-    return tuple(_replica(data, data.ledger.replicas[number], own[number], found) for number, found in phases.items())
+    return tuple(_replica(data, entry_of(data, number), own[number], found) for number, found in phases.items())
+
+
+def _in_state(part: ReplicaPart, state: State) -> ReplicaPart:
+    """A replica of a run in this state: what is absent at first may come."""
+    if part.state == "absent" and part.reason is None and state == "starting":
+        return part.model_copy(update={"state": "starting"})
+    return part
+
+
+def _state_of_replica(data: RunData, entry: ReplicaLedger) -> str:
+    if not entry.arrivals and not entry.losses and not entry.writers:
+        return "absent"
+    return "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
 
 
 def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: Spans) -> ReplicaPart:
-    state = "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
+    state, operations, phases_s = (
+        _state_of_replica(data, entry),
+        sum(trial.operations for trial in own),
+        phase_totals(found),
+    )
+    working_s = phases_s.get("train", 0.0) + phases_s.get("evaluate", 0.0)
+    node = data.system.get(str(entry.replica))
     return ReplicaPart(
         replica=entry.replica,
         state=state,
@@ -215,9 +251,11 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: S
         # The record's name for ranks.
         ranks=entry.ready.accelerators if entry.ready else 0,
         trials=len(own),
-        operations=sum(trial.operations for trial in own),
+        operations=operations,
         busy_fraction=busy_fraction(found, data.duration_ms / 1000),
-        phases_s=phase_totals(found),
+        phases_s=phases_s,
+        node=node.host if node is not None else None,
+        working_ops=operations / working_s if working_s else None,
     )
 
 
@@ -228,8 +266,8 @@ def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:
     return dict(totals)
 
 
-def _failures(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[FailurePart, ...]:
-    """Trials that failed or were lost and replicas that were lost, in order of time."""
+def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tuple[FailurePart, ...]:
+    """Trials that failed or were lost, replicas that were lost or never came; in order of time."""
     found = [
         FailurePart(
             t_s=trial.ended_s, what=f"trial {trial.id} on replica {trial.replica} {trial.state}",
@@ -238,11 +276,16 @@ def _failures(data: RunData, trials: tuple[TrialPart, ...]) -> tuple[FailurePart
         for trial in trials
         if trial.state in ("failed", "lost")
     ]  # fmt: skip
-    for _, entry in sorted(data.ledger.replicas.items()):
+    for number in replica_numbers(data):
+        entry = entry_of(data, number)
         for loss in sorted(entry.losses, key=when):
             t_s = (loss.time_ms - data.start_ms) / 1000 if data.start_ms is not None else None
-            what = f"replica {entry.replica} lost"
+            came = any(arrival.time_ms <= loss.time_ms for arrival in entry.arrivals)
+            what = f"replica {number} {'lost' if came else 'did not come'}"
             found.append(FailurePart(t_s=t_s, what=what, reason=loss.body.reason, lost_operations=0))
+        if not entry.losses and _state_of_replica(data, entry) == "absent" and state != "starting":
+            what = f"replica {number} did not come"
+            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0))
     return tuple(sorted(found, key=lambda part: (part.t_s is None, part.t_s or 0.0)))
 
 
@@ -256,6 +299,23 @@ def _versions(data: RunData) -> dict[str, str | None]:
         "git_dirty": None if manifest.git_dirty is None else str(manifest.git_dirty).lower(),
         "source_hash": manifest.source_hash,
     }
+
+
+def _assumed(data: RunData, physics: PhysicsPart) -> AssumedPart | None:
+    """What stands in for training; None if the run trained."""
+    rehearsed = data.manifest.rehearsed
+    if rehearsed is None:
+        return AssumedPart(machine=None) if is_simulated(data) else None
+    peaks = {device.name: device.peak_ops for device in physics.devices}
+    peak, rate = peaks.get(rehearsed.accelerator or ""), rehearsed.operations_per_s
+    return AssumedPart(
+        machine=rehearsed.machine,
+        source=rehearsed.source,
+        accelerator=rehearsed.accelerator,
+        operations_per_s=rate,
+        share_of_peak=rate / peak if rate and peak else None,
+        search=rehearsed.search,
+    )
 
 
 def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: PhysicsPart) -> RunFacts:

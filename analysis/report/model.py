@@ -9,6 +9,7 @@ from aiperf.rules.table import RULES_VERSION, Status
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
+from analysis.report.state import State
 from analysis.report.workloads import WorkloadPart
 
 
@@ -189,9 +190,11 @@ class ReplicaPart(Part):
     replica: int
     """Number of the replica, from 0."""
     state: str
-    """finished, lost, or working (in a run that has not ended)."""
+    """finished, lost, absent (no record knows it), or, in a run that has not ended, starting or
+    working.
+    """
     reason: str | None
-    """The cause of a loss; else null."""
+    """The cause of a loss, or of never coming; else null."""
     accelerators: int
     """Devices that the replica computes on; 0 if it computes on CPUs."""
     ranks: int | None = None
@@ -209,6 +212,27 @@ class ReplicaPart(Part):
     """Seconds by phase (search, start, build, train, evaluate, checkpoint, idle, or down: no
     process of it lived) from the start of the run to its end.
     """
+    node: str | None = None
+    """Name of its node; null if it is not known."""
+    working_ops: float | None = None
+    """`operations` / seconds of training and evaluation; null without any."""
+
+
+class AssumedPart(Part):
+    """What stands in for training in a run that trained nothing."""
+
+    machine: str | None
+    """Name in the machine file of a rehearsal in virtual time; null: the simulated trainer."""
+    source: str | None = None
+    """Where the figures of the machine come from, as its file says."""
+    accelerator: str | None = None
+    """Name of the imitated device."""
+    operations_per_s: float | None = None
+    """Of one device in training; null if it was not recorded."""
+    share_of_peak: float | None = None
+    """`operations_per_s` / peak of the device; null if that is unknown."""
+    search: str | None = None
+    """real, or modelled: architectures were drawn at random."""
 
 
 class Report(Part):
@@ -221,13 +245,23 @@ class Report(Part):
     name: str
     """Name of the run (`run.name`)."""
     status: Status
-    """PASSED (official), UNOFFICIAL (a setting leaves the rules), or FAILED (invalid)."""
+    """PASSED (official), UNOFFICIAL (a setting leaves the rules), SIMULATED (nothing was trained),
+    FAILED (invalid), or RUNNING (in progress: no verdict yet).
+    """
     verdict: str
-    """official, unofficial or invalid: the status in the words of the ranking."""
+    """official, unofficial, simulated, invalid or running: the status in the ranking's words."""
+    state: State | None = None
+    """starting, running, silent (its primary gives no sign of life), interrupted (can be resumed),
+    ended, or failed (over without reaching its end); null in reports of earlier versions.
+    """
+    simulated: bool = False
+    """True if nothing was trained: a rehearsal, or the simulated trainer."""
+    assumed: AssumedPart | None = None
+    """What stands in for training; null if the run trained."""
     violations: tuple[ViolationPart, ...]
-    """The rules that are not met."""
+    """The rules that are not met; of a run in progress, those that its settings break."""
     rules: tuple[RulePart, ...]
-    """Every rule."""
+    """Every rule; of a run in progress, only those that its settings break."""
     ended: str
     """deadline, completed, interrupted, no_replicas, or unfinished (still running, or its primary
     was killed; the last record is then taken as the end).
@@ -255,6 +289,10 @@ class Report(Part):
     """Seconds from start to end, stalls and failures included: the denominator of the score."""
     replicas: int
     """Replicas that the configuration asks for."""
+    took_part: int | None = None
+    """Replicas that were ready at least once; null if the run never started, and in reports of
+    earlier versions.
+    """
     accelerators: int
     """Devices of all nodes, by their own description; 0 if there are none. A device that several
     replicas share counts once.
@@ -275,7 +313,7 @@ class Report(Part):
     workloads: tuple[WorkloadPart, ...] = ()
     """Scientific workloads, in the order of the configuration; none in a run of AutoML."""
     replica_details: tuple[ReplicaPart, ...]
-    """Every replica that was started, by number."""
+    """Every replica that the configuration asks for, by number."""
     hyperparameters: tuple[HyperparameterPart, ...]
     """Every value that the tuner tried of every hyperparameter."""
     failures: tuple[FailurePart, ...]
@@ -317,9 +355,19 @@ class Report(Part):
         return bool(self.configuration.get("run", {}).get("suite") == "science")
 
     @property
+    def present(self) -> int:
+        """Replicas that took part."""
+        return self.replicas if self.took_part is None else self.took_part
+
+    @property
     def ops_per_accelerator(self) -> float | None:
         """Score divided by the accelerators; None without either."""
         return self.score_ops / self.accelerators if self.score_ops is not None and self.accelerators else None
+
+    def _scored(self, score: float | None) -> str:
+        if score is None:
+            return "none" if self.status == "RUNNING" else "invalid"
+        return f"{score:.6e}"
 
     @property
     def final_line(self) -> str:
@@ -331,13 +379,9 @@ class Report(Part):
                 f"status={self.status}"
             )
         return (
-            f"AIPerf: score={_scored(self.score_ops)} regulated={_scored(self.regulated_score_ops)} "
-            f"error={self.error:.6f} duration={self.duration_s:.3f} replicas={self.replicas} status={self.status}"
+            f"AIPerf: score={self._scored(self.score_ops)} regulated={self._scored(self.regulated_score_ops)} "
+            f"error={self.error:.6f} duration={self.duration_s:.3f} replicas={self.present} status={self.status}"
         )
-
-
-def _scored(score: float | None) -> str:
-    return "invalid" if score is None else f"{score:.6e}"
 
 
 def schema() -> str:

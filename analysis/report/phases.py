@@ -79,6 +79,16 @@ def _death(data: RunData, entry: ReplicaLedger, writer: str, arrived_ms: int) ->
     return min(moments, default=None)
 
 
+def replica_numbers(data: RunData) -> list[int]:
+    """Every replica that the configuration asks for or a record names, whether it came or not."""
+    return sorted({*range(data.manifest.config.run.replicas), *data.ledger.replicas})
+
+
+def entry_of(data: RunData, number: int) -> ReplicaLedger:
+    """The records of a replica; none of one that no record names."""
+    return data.ledger.replicas.get(number) or ReplicaLedger(number)
+
+
 def phase_totals(found: Spans) -> dict[str, float]:
     """Seconds by phase."""
     return {phase: own.total_s() for phase, own in found.by_phase()}
@@ -106,7 +116,7 @@ class PhaseSummary:
 
 def all_spans(data: RunData) -> dict[int, Spans]:
     """The phases of every replica. Their summary is kept for the charts."""
-    found = {number: spans(data, entry) for number, entry in sorted(data.ledger.replicas.items())}
+    found = {number: spans(data, entry_of(data, number)) for number in replica_numbers(data)}
     data.computed["phases"] = _summary(found, data.duration_ms / 1000)
     return found
 

@@ -51,7 +51,7 @@ class Compliance:
     @property
     def valid(self) -> bool:
         """True if the result may be published, officially or not."""
-        return self.report.verdict != "invalid" and not self.differences
+        return self.report.verdict not in ("invalid", "running") and not self.differences
 
     @property
     def official(self) -> bool:

@@ -9,10 +9,9 @@ import pandas as pd
 
 from aiperf.run_directory.paths import open_run
 from analysis.output.frames import csv_tables
-from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.results.source import opened_run
+from analysis.results.source import opened_run, read_result_data
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,6 @@ def load_run(path: str | Path) -> LoadedRun:
     Raises RunDirectoryError if the path holds neither.
     """
     with opened_run(Path(path)) as folder:
-        data = read_run(open_run(folder))
-    report = build_report(data)
+        data, state = read_result_data(open_run(folder), unpacked=folder != Path(path))
+    report = build_report(data, state)
     return LoadedRun(report, csv_tables(data, report))

@@ -42,7 +42,8 @@ STATUSES = {
     "official": "Official",
     "unofficial": "Unofficial",
     "invalid": "Invalid",
-    "simulated": "Simulated: rehearsals, in which nothing was trained",
+    "running": "Running: no result yet",
+    "simulated": "Simulated: nothing was trained",
     "unverified": "Unverified: a report without its records proves nothing; rank its run directory or archive",
 }
 """Headings of the parts of a ranking, in order."""
@@ -88,6 +89,8 @@ class Row:
     """Name of the run directory, archive or file."""
     page: str | None = None
     """Path of the report's page, if there is one."""
+    replicas_asked: int | None = None
+    """Replicas that the configuration asks for; `replicas` took part."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def _system(result: RunResult) -> str:
     if result.status not in ("official", "unofficial"):
         return str(result.origin)
     devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
-    size = (report.replicas, report.accelerators, report.ranks)
+    size = (report.present, report.accelerators, report.ranks)
     parts = [result.status, system_name(result), *size, devices, report.configuration]
     return json.dumps(parts, sort_keys=True)
 
@@ -211,7 +214,8 @@ def _row(result: RunResult, order: Order) -> Row:
     return Row(
         rank=None,
         system=system_name(result, hardware),
-        replicas=report.replicas,
+        replicas=report.present,
+        replicas_asked=report.replicas,
         accelerators=report.accelerators,
         ranks=report.ranks,
         score_ops=report.score_ops,

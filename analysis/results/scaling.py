@@ -56,7 +56,7 @@ def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
     usable = [result for result in results if result.scored.score_ops]
     measure = "accelerators" if all(result.report.accelerators for result in usable) else "ranks"
     usable = [result for result in usable if getattr(result.report, measure)]
-    usable.sort(key=lambda result: (getattr(result.report, measure), result.report.replicas))
+    usable.sort(key=lambda result: (getattr(result.report, measure), result.report.present))
     smallest = usable[0].scored if usable else None
     rows = []
     for result in [*usable, *(result for result in results if result not in usable)]:
@@ -65,7 +65,7 @@ def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
             ideal = (smallest.score_ops or 0.0) / getattr(smallest, measure) * getattr(report, measure)
         rows.append(
             ScalingRow(
-                report.replicas, report.accelerators, report.ranks, report.score_ops, report.regulated_score_ops,
+                report.present, report.accelerators, report.ranks, report.score_ops, report.regulated_score_ops,
                 report.error, ideal, report.score_ops / ideal if ideal and report.score_ops else None,
                 result.status, str(result.origin), _differences(smallest, report),
             )

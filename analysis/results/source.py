@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.records.damage import Damage
 from aiperf.rules.science import SCIENCE_RULES_VERSION
@@ -19,9 +20,10 @@ from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.untrusted.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.text import cut
-from analysis.reading.run_data import read_run
+from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
+from analysis.report.state import State, read_now
 from analysis.results.archive import is_archive, open_archive
 from analysis.results.identity import run_identity
 
@@ -54,8 +56,8 @@ class RunResult:
 
     @property
     def scored(self) -> Report:
-        """The report, without a score if the run is invalid."""
-        if self.report.verdict != "invalid" and not self.contradictions:
+        """The report, without a score if the run is invalid or has no verdict yet."""
+        if self.report.verdict not in ("invalid", "running") and not self.contradictions:
             return self.report
         return self.report.model_copy(update={"score_ops": None, "regulated_score_ops": None})
 
@@ -73,10 +75,15 @@ def read_result(path: Path, repeat: Repeat | None = None) -> RunResult:
         return RunResult(path, read_report_file(path), recomputed=False)
     with opened_run(path) as folder:
         paths = open_run(folder)
-        data = read_run(paths)
-        report = build_report(data)
+        data, state = read_result_data(paths, unpacked=folder != path)
+        report = build_report(data, state)
         found = tuple(repeat(paths)) if repeat is not None and report.verdict == "official" else ()
         return RunResult(path, report, True, data.damages, run_identity(paths), found)
+
+
+def read_result_data(paths: RunPaths, unpacked: bool) -> tuple[RunData, State | None]:
+    """A run and its state, of which an unpacked archive has only what the records say."""
+    return (read_run(paths), None) if unpacked else read_now(paths, SystemClock().utc_ms())[:2]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from operator import itemgetter
 from typing import Literal
 
@@ -16,9 +15,8 @@ from aiperf.run_directory.snapshot import Snapshot, read_snapshot
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
 from analysis.report.model import Report
+from analysis.report.state import IN_PROGRESS, State, next_command, seconds_left
 from analysis.report.workloads import WorkloadPart
-
-State = Literal["starting", "running", "silent", "interrupted", "ended"]
 
 
 class ReplicaStatus(Part):
@@ -27,7 +25,7 @@ class ReplicaStatus(Part):
     replica: int
     """Number of the replica, from 0."""
     state: str
-    """working, lost, or, when the run is over, finished or interrupted."""
+    """starting, working, lost, absent (never came); of a run that is over finished, interrupted."""
     phase: str | None
     """Its latest phase: search, start, build, train, evaluate, checkpoint or idle."""
     trial: int | None
@@ -79,8 +77,11 @@ class RunStatus(Part):
     """Name of the run."""
     state: State
     """starting: waits for its replicas; running; silent: its primary on another node gives no sign
-    of life; interrupted: can be resumed in the time that is left; ended.
+    of life; interrupted: can be resumed in the time that is left; ended: reached its deadline or
+    completed its work; failed: over without that.
     """
+    simulated: bool = False
+    """True if nothing is trained: a rehearsal, or the simulated trainer."""
     ended: str | None
     """The recorded end: deadline, interrupted or no_replicas; null without one."""
     models: int | None = None
@@ -115,40 +116,13 @@ def models_text(status: RunStatus) -> str:
     return f"{reached}; best {best}" if best else reached
 
 
-def find_state(paths: RunPaths, data: RunData, now_ms: int) -> tuple[State, SeenHolder | None]:
-    """The state of a run, and the primary that claims it."""
-    holder, unfinished = find_holder(paths.claims, now_ms), data.ended == "unfinished"
-    if unfinished and holder is not None and holder.alive:
-        return ("starting" if data.start_ms is None else "running"), holder
-    if data.ended in ("deadline", "completed") or seconds_left(data, now_ms) == 0:
-        return "ended", holder
-    if unfinished and holder is not None and not holder.here:
-        return "silent", holder
-    if unfinished and holder is None and not paths.history_files("primary"):
-        return "starting", holder  # its directory was made a moment ago
-    return "interrupted", holder
-
-
-def seconds_left(data: RunData, now_ms: int) -> float | None:
-    """Seconds to the deadline, at least 0; None if the run was never released."""
-    if data.start_ms is None or data.ledger.released is None:
-        return None
-    planned_ms = min(data.ledger.released.body.duration_ms, round(data.manifest.config.run.duration * 1000))
-    return max(0.0, (data.start_ms + planned_ms - now_ms) / 1000)
-
-
-def next_command(state: State, paths: RunPaths) -> str:
-    """The command that a user in front of this run needs next."""
-    verb = {"interrupted": "resume", "silent": "resume", "ended": "report"}.get(state, "status")
-    return f"aiperf {verb} {shlex.quote(str(paths.root))}"
-
-
-def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> RunStatus:
-    """The status of a run; `report` is its report so far."""
-    state, holder = find_state(paths, data, now_ms)
+def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms: int) -> RunStatus:
+    """The status of a run by its report; `holder` is the primary that claims it."""
+    state = report.state or "ended"
     return RunStatus(
         name=report.name,
         state=state,
+        simulated=report.simulated,
         ended=None if data.ended == "unfinished" else data.ended,
         primary=str(holder) if holder is not None else None,
         elapsed_s=report.duration_s,
@@ -162,7 +136,7 @@ def run_status(paths: RunPaths, data: RunData, report: Report, now_ms: int) -> R
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         replicas=_replicas(data, report, state),
-        next=next_command(state, paths),
+        next=next_command(state, data.paths),
     )
 
 
@@ -210,7 +184,7 @@ def _workload(part: WorkloadPart) -> WorkloadStatus:
 
 
 def _rows(snapshot: Snapshot) -> tuple[ReplicaStatus, ...]:
-    names = tuple(ReplicaStatus.model_fields)[:-2]  # there is none of a scientific suite
+    names = tuple(ReplicaStatus.model_fields)[:8]  # a snapshot has no more
     return tuple(ReplicaStatus(**dict(zip(names, row, strict=True))) for row in snapshot.replicas)
 
 
@@ -226,7 +200,7 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
         trial = latest.get(replica.replica)
         part, model, own = of_models.get(replica.replica, (None, None, None))
         current = trial or own
-        over = replica.state == "working" and state in ("interrupted", "ended")
+        over = replica.state == "working" and state not in IN_PROGRESS
         result.append(
             ReplicaStatus(
                 replica=replica.replica,

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text
-from aiperf.cli.units import interval, number, si
+from aiperf.cli.units import interval, number, of_asked, si
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
@@ -30,7 +30,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "nodes": lambda row: number(row.nodes, 0),
     "processor": lambda row: row.processor or "-",
     "accelerator": lambda row: f"{row.accelerators} x {row.accelerator or 'unknown'}" if row.accelerators else "-",
-    "replicas": lambda row: str(row.replicas),
+    "replicas": lambda row: of_asked(row.replicas, row.replicas_asked),
     "score": lambda row: si(row.score_ops, "OPS"),
     "regulated": lambda row: si(row.regulated_score_ops, "OPS"),
     "95 % interval": lambda row: interval(row.interval_low, row.interval_high, "OPS"),

@@ -19,18 +19,11 @@ from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
 from analysis.output.tables import make_table, print_line, print_report
-from analysis.reading.run_data import RunData, read_run
+from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
-from analysis.results.status import (
-    RunStatus,
-    find_state,
-    models_text,
-    next_command,
-    run_status,
-    seconds_left,
-    status_at_a_glance,
-)
+from analysis.report.state import IN_PROGRESS, OVER, State, next_command, read_now, seconds_left
+from analysis.results.status import RunStatus, models_text, run_status, status_at_a_glance
 from analysis.results.verify import notes_of, verify
 
 PATIENCE_S = 10.0
@@ -56,8 +49,8 @@ def _report(arguments: argparse.Namespace) -> int:
         raise UsageError("--micro needs --output: the report in the run directory is made from the run alone")
     micro = () if arguments.micro is None else read_rows(arguments.micro)
     with no_garbage_collection():
-        data = read_run(paths)
-        report = build_report(data, micro=micro)
+        data, state, _ = read_now(paths, SystemClock().utc_ms())
+        report = build_report(data, state, micro=micro)
     # Tables take memory that processes that read can do without.
     from analysis.output.artifacts import write_numbers, write_report  # noqa: PLC0415
 
@@ -75,21 +68,19 @@ def _report(arguments: argparse.Namespace) -> int:
         # Standard output is for the document alone.
         warn(report.final_line)
     else:
-        print_report(report, page, [] if problem is not None else _next_lines(paths, data, page))
+        print_report(report, page, [] if problem is not None else _next_lines(paths, data, state, page))
     if problem is not None:
         raise problem
     return EXIT_DONE
 
 
-def _next_lines(paths: RunPaths, data: RunData, page: Path | None) -> list[str]:
+def _next_lines(paths: RunPaths, data: RunData, state: State, page: Path | None) -> list[str]:
     """Suggestions for whoever has read the report, for standard error."""
-    now_ms = SystemClock().utc_ms()
-    state, _ = find_state(paths, data, now_ms)
-    left_s = seconds_left(data, now_ms)
+    left_s = seconds_left(data, SystemClock().utc_ms())
     left = "" if left_s is None else f", for the {format_duration(left_s)} that are left"
     command = next_command(state, paths)
     first = {
-        "ended": f"check it against every rule: aiperf check {shlex.quote(str(paths.root))}",
+        **dict.fromkeys(OVER, f"check it against every rule: aiperf check {shlex.quote(str(paths.root))}"),
         "interrupted": f"resume the run{left}: {command}",
         "silent": f"resume the run if its primary is dead{left}: {command}",
     }.get(state, f"watch the run: {command}")
@@ -111,16 +102,16 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _status_by_records(paths: RunPaths, now_ms: int) -> RunStatus:
-    data = read_run(paths, now_ms=now_ms)
-    if data.ended == "unfinished" and find_state(paths, data, now_ms)[0] in ("interrupted", "ended"):
-        data = read_run(paths)  # it ended with its last record
-    return run_status(paths, data, build_report(data, so_far=True), now_ms)
+    data, state, holder = read_now(paths, now_ms)
+    return run_status(data, build_report(data, state), holder, now_ms)
 
 
 def _status_line(status: RunStatus) -> str:
     """The whole run in one line, with the command to type if it does not run."""
-    score = "score invalid" if status.score_ops is None else si(status.score_ops, "OPS")
-    so_far = " so far" if status.ended is None and status.score_ops is not None else ""
+    score = si(status.score_ops, "OPS")
+    if status.score_ops is None:
+        score = "no score yet" if status.state in IN_PROGRESS else "score invalid"
+    so_far = " so far" if status.state in IN_PROGRESS and status.score_ops is not None else ""
     passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
     quality = f"error {status.error:.4f}"
     if status.models is not None:
@@ -131,14 +122,22 @@ def _status_line(status: RunStatus) -> str:
         case "starting":
             return f"run {status.name!r}: waiting for its replicas"
         case "running":
-            return f"run {status.name!r}: running; {passed}; {results}"
+            state = "running" + _simulated(status)
         case "silent":
             state = f"running, but its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}"
         case "interrupted":
             state = f"interrupted{_reason(status)}{dead}; resume it with: {status.next}"
+        case "failed" if status.ended != "no_replicas":
+            state = f"failed: interrupted{dead}; its deadline has passed"
+        case "failed":
+            state = "failed: no replica was left"
         case _:
-            state = f"ended: {status.ended}" if status.ended else f"interrupted{dead}; its deadline has passed"
+            state = f"ended: {status.ended}"
     return f"run {status.name!r}: {state}; {passed}; {results}"
+
+
+def _simulated(status: RunStatus) -> str:
+    return " (simulated: nothing is trained)" if status.simulated else ""
 
 
 def _reason(status: RunStatus) -> str:

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from aiperf.cli.command import Command, write_output
 from aiperf.cli.lines import say, warn
+from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
 from analysis.output.trackers import TRACKERS
-from analysis.reading.run_data import RunData, read_run
+from analysis.reading.run_data import RunData
 from analysis.report.build import build_report
 from analysis.report.model import Report
+from analysis.report.state import read_now
 from analysis.results.archive import write_archive
 from analysis.results.signatures import sign, statement_of
 
@@ -31,8 +33,8 @@ def _configure_export(parser: argparse.ArgumentParser) -> None:
 
 def _export(arguments: argparse.Namespace) -> int:
     paths = open_run(arguments.run)
-    data = read_run(paths)
-    report = build_report(data)
+    data, state, _ = read_now(paths, SystemClock().utc_ms())
+    report = build_report(data, state)
     places = {name: place for name in TRACKERS if (place := getattr(arguments, name)) is not None}
     for name, place in places.items():
         say(TRACKERS.load(name)(data, report, place))
@@ -60,7 +62,9 @@ def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report:
 
 
 def _warnings(report: Report) -> list[str]:
-    """The lines of an export whose result is invalid: at most the first five reasons."""
+    """Why the result is invalid, in at most five reasons, or not there yet."""
+    if report.verdict == "running":
+        return ["the run is in progress: what is exported has no verdict yet; export it again when it has ended"]
     if report.verdict != "invalid":
         return []
     reasons = [*map(str, report.damages), *(f"{item.rule}: {item.found[:200]}" for item in report.violations)]

@@ -127,7 +127,8 @@ def wrong_ends(output: Path) -> list[str]:
         found.append(f"not closed exactly once: trials {still_open}")
     ends = [body["reason"] for body in bodies(output, "primary-*.jsonl") if body["type"] == "run_ended"]
     own = next((reason for reason in ("deadline", "completed") if reason in ends), None)
-    due = ("UNOFFICIAL", own) if own is not None else ("FAILED", report["ended"])
+    passes = "SIMULATED" if report["simulated"] else "UNOFFICIAL"
+    due = (passes, own) if own is not None else ("FAILED", report["ended"])
     if (report["status"], report["ended"]) != due:
         found.append(f"status {report['status']}, ended {report['ended']}: {report.get('notices')}")
     return found

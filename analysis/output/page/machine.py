@@ -9,7 +9,7 @@ from os.path import commonprefix
 
 from pydantic import ValidationError
 
-from aiperf.cli.units import GIB
+from aiperf.cli.units import GIB, of_asked
 from aiperf.frameworks.installed import TITLES
 from analysis.output.systems import chosen_framework
 from analysis.reading.nodes import NodeFacts
@@ -102,14 +102,14 @@ def _models(names: Sequence[str | None]) -> str:
 
 def replicas_of(report: Report) -> str:
     """Replicas and the devices of each: 2 CPU replicas, or 64 replicas with 8 accelerators each."""
-    each = {part.accelerators for part in report.replica_details}
-    plural = "" if report.replicas == 1 else "s"
+    each = {part.accelerators for part in report.replica_details if part.ranks != 0}
+    plural, who = "" if report.replicas == 1 else "s", of_asked(report.present, report.replicas)
     if not report.accelerators:
-        return f"{report.replicas:,}{' CPU' if report.system else ''} replica{plural}"
+        return f"{who}{' CPU' if report.system else ''} replica{plural}"
     if len(each) == 1 and (own := max(each)):
         number = f"{own} accelerator{'' if own == 1 else 's'}"
-        return f"{report.replicas:,} replica{plural} with {number}{'' if report.replicas == 1 else ' each'}"
-    return f"{report.replicas:,} replica{plural} on {report.accelerators:,} accelerators"
+        return f"{who} replica{plural} with {number}{'' if report.present == 1 else ' each'}"
+    return f"{who} replica{plural} on {report.accelerators:,} accelerators"
 
 
 def _node(facts: NodeFacts) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from aiperf.cli.units import count, percent, si
+from aiperf.cli.units import count, of_asked, percent, si
 from analysis.output.page.machine import Machine
-from analysis.report.model import Report, TrialPart
+from analysis.report.model import AssumedPart, Report, TrialPart
+from analysis.report.state import IN_PROGRESS
 
 TRIAL_STATES = {
     "completed": "completed",
@@ -84,20 +85,66 @@ def _reached(report: Report) -> str:
     return f"{reached} of {count(models, 'model')} of {count(len(report.workloads), 'workload')} reached the target"
 
 
+def is_in_progress(report: Report) -> bool:
+    """True if the run has not ended: it has no verdict yet."""
+    return report.state in IN_PROGRESS
+
+
+def badge(report: Report) -> str:
+    """The state of a run that may still go on, else its verdict."""
+    return str(report.state) if is_in_progress(report) or report.state == "interrupted" else report.verdict
+
+
+def why_heading(report: Report) -> str:
+    """What the list of rules that are not met says of the run."""
+    if is_in_progress(report):
+        return "It cannot be official"
+    if report.verdict != "invalid":
+        return "Rules not met"
+    return "As it stands it is invalid" if report.state == "interrupted" else "Why invalid"
+
+
+def end_of(report: Report) -> str:
+    """How the run ended, or that it goes on."""
+    if is_in_progress(report):
+        return {"starting": "is starting", "silent": "gives no sign of life"}.get(str(report.state), "is running")
+    return ENDS.get(report.ended, report.ended)
+
+
+def assumptions(part: AssumedPart) -> str:
+    """What stands in for training, in sentences."""
+    if part.machine is None:
+        return "The simulated trainer makes up times and accuracies; only the search and the records are real."
+    source = f" ({part.source})" if part.source else ""
+    rate = ""
+    if part.operations_per_s is not None:
+        peak = "" if part.share_of_peak is None else f", {percent(part.share_of_peak)} of its peak"
+        rate = f", each {part.accelerator} at {si(part.operations_per_s, 'OPS', 3)}{peak}"
+    search = "The search was real" if part.search == "real" else "Architectures were drawn at random"
+    return (
+        f"The machine is assumed: {part.machine}{source}{rate}. {search}; times are virtual, and versions of software "
+        "are those of the computer that rehearsed."
+    )
+
+
 def sentence(report: Report, machine: Machine) -> str:
     """The result in one sentence."""
     who = count(report.replicas, "replica")
+    if report.present != report.replicas:
+        who = f"{of_asked(report.present, report.replicas)} replicas"
     if machine.nodes:
         who += f" on {count(machine.nodes, 'node')}"
     if report.started is None:
-        return f"{who} never started."
+        return f"{who} {'not released yet' if is_in_progress(report) else 'never started'}."
+    so_far = " so far" if is_in_progress(report) else ""
     if report.is_science:
-        return f"{who} worked for {readable_duration(report.duration_s)}; {_reached(report)}."
+        return f"{who} worked for {readable_duration(report.duration_s)}{so_far}; {_reached(report)}."
     evaluated = evaluated_architectures(report.trials)
     if report.score_ops is None:
         done = f"{who} worked for {readable_duration(report.duration_s)}, but the run has no score"
     else:
-        done = f"{who} reached {si(report.score_ops, 'OPS', 3)} in {readable_duration(report.duration_s)}"
+        verb = "would reach" if report.simulated else "reached"
+        done = f"{who} {verb} {si(report.score_ops, 'OPS', 3)} in {readable_duration(report.duration_s)}{so_far}"
     if not evaluated:
         return f"{done}; no epoch was completed."
     best = "the only architecture" if evaluated == 1 else f"the best of {count(evaluated, 'architecture')}"

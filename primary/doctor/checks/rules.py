@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.rules.table import RESNET50_OPERATIONS, RULES, RunFacts, check
+from aiperf.rules.table import RULES, RunFacts, as_planned, broken_settings, check
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
 
@@ -30,7 +30,7 @@ REMEDIES = {
 
 def check_rules(evidence: Evidence) -> list[Finding]:
     """The rules that the settings decide, as if the run went well."""
-    left = [item for item in check(_planned(evidence)) if not item.passed and item.group == "setting"]
+    left = broken_settings(check(_planned(evidence)))
     if not left:
         return [Finding("rules", "ok", f"nothing keeps the run from being official ({len(RULES)} rules)")]
     return [
@@ -48,14 +48,16 @@ def _planned(evidence: Evidence) -> RunFacts:
     """The outcome that the configuration aims at."""
     config, facts = evidence.config, list(evidence.facts())
     operations = {item.initial_operations for item in facts} - {None}
-    return RunFacts(
-        config=config,
-        ended="deadline",
-        duration_s=config.run.duration,
-        error=0.0,
-        images_trained=1,
-        precisions=tuple(sorted({item.precision for item in facts})),
-        released=config.run.replicas,
-        initial_operations=min(filter(None, operations), default=RESNET50_OPERATIONS),
-        fingerprints=tuple({item.fingerprint for item in facts} or {config.fingerprint}),
+    return as_planned(
+        RunFacts(
+            config=config,
+            ended="unfinished",
+            duration_s=0.0,
+            error=1.0,
+            images_trained=0,
+            precisions=tuple(sorted({item.precision for item in facts})),
+            released=config.run.replicas,
+            initial_operations=min(filter(None, operations), default=None),
+            fingerprints=tuple({item.fingerprint for item in facts}),
+        )
     )

@@ -79,7 +79,7 @@ def look(root: Path) -> None:
     data = read_run(paths)
     report = build_report(data)
     report.model_dump_json()
-    run_status(paths, data, report, T0_MS + 10**6).model_dump_json()
+    run_status(data, report, None, T0_MS + 10**6).model_dump_json()
     assert all(len(str(damage)) < 2048 for damage in report.damages)
     assert all(len(problem) < 2048 for problem in verify(paths))
 

@@ -187,7 +187,7 @@ class Outcome:
     def flaws(self) -> list[str]:
         """What is not as in a run without faults."""
         found = [f"exit code {self.code}: {self.stderr[-500:]}"] if self.code else []
-        found += [f"status {self.status}"] if self.status != "UNOFFICIAL" else []
+        found += [f"status {self.status}"] if self.status not in ("UNOFFICIAL", "SIMULATED") else []
         found += [f"ended {self.ended!r}"] if self.ended != "deadline" else []
         found += [f"lost {self.lost}"] if self.lost else []
         found += [f"doubled {self.doubled}"] if self.doubled else []

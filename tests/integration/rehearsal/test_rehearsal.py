@@ -263,3 +263,19 @@ def test_a_bug_is_found_within_a_hundred_seeds(
                 yield seed
 
     assert next(bad_seeds(), None) is not None
+
+
+def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(tmp_path: Path) -> None:
+    settings = {"run.dataset": "digits", "run.replicas": 3, "run.duration": 60, "run.start_timeout": 25,
+                "training.trainer": "simulated"}  # fmt: skip
+    one_by_one = MachineFile.model_validate(
+        {"step": {"operations_per_s": 1e11}, "start": {"replica_s": 20.0, "together": 1}}
+    )
+    conduct(tmp_path / "run", Rehearsal(load_config(overrides=settings), one_by_one))
+    found = build_report(read_run(RunPaths(tmp_path / "run")))
+    assert (found.status, found.replicas, found.took_part) == ("SIMULATED", 3, 3), "the late ones joined"
+    late = [failure for failure in found.failures if failure.what.endswith("did not come")]
+    assert [failure.what for failure in late] == ["replica 1 did not come", "replica 2 did not come"]
+    assert all(failure.reason.startswith("not ready within 25 s") for failure in late)
+    assert [round(part.phases_s.get("down", 0.0)) for part in found.replica_details] == [0, 15, 35]
+    assert found.damages == ()

@@ -28,7 +28,7 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     found = report(output)
     last = result.stdout.splitlines()[-1]
     assert last.startswith(f"AIPerf: score={found['score_ops']:.6e} regulated=")
-    assert last.endswith("duration=8.000 replicas=2 status=UNOFFICIAL")
+    assert last.endswith("duration=8.000 replicas=2 status=SIMULATED")
     assert "rule not met: trainer: found simulated; required keras (real training)" in result.stdout
     assert (found["ended"], found["replicas"], found["ranks"]) == ("deadline", 2, 2)
     assert {trial["state"] for trial in found["trials"]} <= {"completed", "stopped", "early_stop"}

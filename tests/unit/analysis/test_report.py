@@ -144,8 +144,8 @@ def test_the_final_line_is_stable(tmp_path: Path) -> None:
 def test_a_failed_run_has_no_score(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
     run.at(60).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
-    for so_far in (False, True):
-        failed = build_report(read_run(run.paths), so_far)
+    for state in (None, "interrupted", "failed"):
+        failed = build_report(read_run(run.paths), state)
         assert (failed.status, failed.score_ops, failed.regulated_score_ops) == ("FAILED", None, None)
         assert failed.ops_per_accelerator is None
         assert failed.operations_total == EPOCH
@@ -158,7 +158,7 @@ def test_only_those_who_watch_a_run_see_its_score_so_far(tmp_path: Path) -> None
     run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1, correct=324)
     data = read_run(run.paths)
     assert build_report(data).score_ops is None
-    assert build_report(data, so_far=True).score_ops == EPOCH / 30
+    assert build_report(data, "running").score_ops == EPOCH / 30
 
 
 def test_phases_fill_the_time_of_a_replica(tmp_path: Path) -> None:

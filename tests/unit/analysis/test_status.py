@@ -21,7 +21,8 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.output.frames import csv_tables
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results.status import RunStatus, next_command, run_status
+from analysis.report.state import next_command, read_now
+from analysis.results.status import RunStatus, run_status
 from analysis.verbs.run import STATUS, _status_line
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
 
@@ -33,8 +34,8 @@ def in_progress(root: Path) -> HandMadeRun:
 
 def status_of(run: HandMadeRun, at_s: float) -> RunStatus:
     now_ms = T0_MS + round(at_s * 1000)
-    data = read_run(run.paths, now_ms=now_ms)
-    return run_status(run.paths, data, build_report(data, so_far=True), now_ms)
+    data, state, holder = read_now(run.paths, now_ms)
+    return run_status(data, build_report(data, state), holder, now_ms)
 
 
 def claimed_by_a_dead_process(run: HandMadeRun) -> int:
@@ -75,7 +76,7 @@ def test_a_run_whose_primary_died_here_is_interrupted_and_says_how_to_resume(tmp
     died = f"interrupted: its primary (process {pid} on {socket.gethostname()}) died; resume it with: aiperf resume "
     assert died in line
     late = status_of(run, 100)
-    assert (late.state, late.left_s, late.next) == ("ended", 0.0, f"aiperf report '{tmp_path}/a run'")
+    assert (late.state, late.left_s, late.next) == ("failed", 0.0, f"aiperf report '{tmp_path}/a run'")
     assert "its deadline has passed" in _status_line(late)
 
 
@@ -106,8 +107,8 @@ def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     paths.create()
     write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
-    data = read_run(paths, now_ms=T0_MS)
-    assert run_status(paths, data, build_report(data, so_far=True), T0_MS).state == "starting"
+    data, state, holder = read_now(paths, T0_MS)
+    assert run_status(data, build_report(data, state), holder, T0_MS).state == "starting"
 
 
 def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_run_and_its_archive_are_replayed(run: RunPaths, capsys: pytest.Captur
     capsys.readouterr()
     for origin in (run.root, tmp_path / "run.tar.gz"):
         code, found = checked(capsys, origin, "--replay", 2)
-        assert (code, found["verdict"], found["replayed"]) == (EXIT_DONE, "unofficial", {"checked": 2, "equal": 2})
+        assert (code, found["verdict"], found["replayed"]) == (EXIT_DONE, "simulated", {"checked": 2, "equal": 2})
         assert (found["differences"], found["damages"], found["official"]) == ([], [], False)
     assert checked(capsys, run.root, "--replay", 0)[1]["replayed"] == {"checked": 0, "equal": 0}
 

@@ -115,7 +115,7 @@ def test_a_comparison_puts_workloads_of_one_framework_and_size_side_by_side(tmp_
 def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) -> None:
     run = run_of_four(tmp_path)
     data = read_run(run.paths)
-    status = run_status(run.paths, data, build_report(data), T0_MS + 70_000)
+    status = run_status(data, build_report(data), None, T0_MS + 70_000)
     assert (status.trials, status.models, status.reached, status.ended) == (5, 4, 3, "completed")
     assert (status.state, status.next) == ("ended", f"aiperf report {run.paths.root}")
     assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(4, 1), (2, 1), (5, 3)]
