@@ -26,9 +26,10 @@ from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.hybrid.group import broadcast_bytes, open_ranks
+from replica.trainer.hybrid.group import open_ranks
 from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
@@ -106,13 +107,12 @@ class Rank:
         framework.configure(settings.cpu_threads, collective.local_rank)
         if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
+        check_rank_has_accelerator(collective.local_rank, framework.accelerators())
         sample_further_node(settings.telemetry, self._rank, collective.local_rank)
 
         def receive() -> bytes:
             """The next message to rank 0, on every rank."""
-            return broadcast_bytes(
-                collective, self._channel.receive_line() if isinstance(self._channel, Channel) else b""
-            )
+            return collective.broadcast(self._channel.receive_line() if isinstance(self._channel, Channel) else b"")
 
         request = decode_train_request(receive())
         self._channel.phase("build")
@@ -145,9 +145,21 @@ def _ready(
 
 def kind_of(error: Exception, framework: Framework | None) -> str:
     """The kind of an unexpected failure, as the framework knows it."""
-    if isinstance(error, MemoryError):
-        return "out_of_memory"
-    return (framework.kind_of(error) if framework is not None else None) or "error"
+    known = framework.kind_of(error) if framework is not None else None
+    return known or ("out_of_memory" if is_out_of_memory(error) else "error")
+
+
+def check_rank_has_accelerator(local_rank: int, accelerators: int) -> None:
+    """Raise TrialFailedError ("unfit") if there are more ranks on this node than accelerators.
+
+    Neither NCCL nor RCCL joins ranks that share one.
+    """
+    if 0 < accelerators <= local_rank:
+        raise TrialFailedError(
+            UNFIT,
+            f"rank {local_rank} of this node has no accelerator of its own, there are {accelerators}: "
+            f"give each rank one (replica.ranks), or leave replica.ranks out",
+        )
 
 
 def sample_further_node(settings: TelemetrySettings | None, rank: int, local_rank: int) -> None:

@@ -19,7 +19,6 @@ from replica.trainer.data import open_source
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.choice import training_of
-from replica.trainer.hybrid.group import is_leader, of_all_groups
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.best_weights import BestWeights
@@ -53,7 +52,7 @@ class ReadyTraining:
         self.built = BuiltFacts(
             architecture=found,
             compute=built.compute_types(self._model),
-            devices=of_all_groups(collective, built.gather_texts(collective, framework.device(collective.local_rank))),
+            devices=collective.gather(framework.device(collective.local_rank)),
             framework=framework.name(),
             source_hash=source_hash(),
             environment=framework_variables(),
@@ -69,7 +68,7 @@ class ReadyTraining:
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""
-        first = is_leader(self._collective)
+        first = self._collective.is_leader
         if begin.inherited is not None and first:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiperf.errors import TrialFailedError
+from replica.trainer.collectives.contract import Collective
 
 
-class AloneCollective:
+class AloneCollective(Collective):
     """The only rank. Raises TrialFailedError ("ranks") if there should be more."""
 
     rank = 0
@@ -22,6 +23,10 @@ class AloneCollective:
     def broadcast(self, data: bytes) -> bytes:
         """Give back what was passed."""
         return data
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        """The only text."""
+        return (text,)
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """No-op: there is no other rank."""

@@ -1,46 +1,60 @@
 """The contract between the ranks of one training.
 
-Every rank calls the same methods in the same order.
+Every rank calls the same methods in the same order. Bytes and texts travel over the host: a rank
+that waits for them computes nothing, holds nothing on an accelerator, and waits without a limit.
+Tensors travel as the framework's library has them travel, within its limits of time.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 
-class Collective(Protocol):
+class Collective(ABC):
     """The ranks of one training.
 
     All methods raise TrialFailedError ("rank_lost") when another rank is gone.
     """
 
-    @property
-    def rank(self) -> int:
-        """Number of this rank, from 0."""
+    rank: int
+    """Number of this rank, from 0; in a hybrid training, inside of its group."""
+    size: int
+    """Number of ranks, or of those of the group: tensors travel between these."""
+    local_rank: int
+    """Number of this rank on its node, from 0, which selects its accelerator."""
+    groups: int = 1
+    """Groups that train together: 1 unless the training is hybrid."""
 
     @property
-    def size(self) -> int:
-        """Number of ranks."""
+    def is_leader(self) -> bool:
+        """True on rank 0 of all groups: it alone talks to the agent, and writes files."""
+        return self.rank == 0
 
-    @property
-    def local_rank(self) -> int:
-        """Number of this rank on its node, from 0, which selects its accelerator."""
-
+    @abstractmethod
     def broadcast(self, data: bytes) -> bytes:
-        """Give every rank the bytes that rank 0 passed."""
+        """Give every rank, of all groups, the bytes that the leader passed."""
 
+    @abstractmethod
+    def gather(self, text: str) -> tuple[str, ...]:
+        """The texts of all ranks, by group and rank, on the leader; else those of the group."""
+
+    @abstractmethod
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
 
+    @abstractmethod
     def average_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the mean over ranks."""
 
+    @abstractmethod
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over ranks as one grouped all-reduce; inside a graph if the framework has graphs.
 
         `name` is the same on every rank.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Leave the other ranks."""

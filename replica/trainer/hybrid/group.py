@@ -22,7 +22,7 @@ from replica.trainer.settings import RankSettings
 _TEXTS = TypeAdapter(tuple[str, ...])
 
 
-class GroupCollective:
+class GroupCollective(Collective):
     """The collective of a group (`Collective`): what the framework uses for as many ranks.
 
     `rank` and `size` are those inside the group; `local_rank` counts the ranks of all groups on the
@@ -32,30 +32,33 @@ class GroupCollective:
     def __init__(self, post: MpiPost, layout: Layout, inner: Collective) -> None:
         self.post = post
         self.layout = layout
-        self._inner = inner
+        self.inner = inner
+        """The ranks of this group alone."""
         self.rank = inner.rank
         self.size = inner.size
         self.local_rank = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+        self.groups = layout.groups
         self.group = layout.group_of(post.rank)
         self.exchange: Exchange | None = None
         """The exchange with the servers, once the training has begun."""
 
     @property
     def is_leader(self) -> bool:
-        """True on rank 0 of all: it alone talks to the agent, and writes files."""
+        """True on rank 0 of all groups."""
         return self.post.rank == 0
 
-    def broadcast_bytes(self, data: bytes) -> bytes:
+    def broadcast(self, data: bytes) -> bytes:
         """Give every rank of every group the bytes that rank 0 of all passed."""
         if self.is_leader:
             for root in self.layout.roots[1:]:
                 self.post.send_text(data, root, Tag.BEGIN)
         elif self.rank == 0:
             data = self.post.take_text(wait_for(self.post, 0, Tag.BEGIN))
-        return self._inner.broadcast(data)
+        return self.inner.broadcast(data)
 
-    def gather(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def gather(self, text: str) -> tuple[str, ...]:
         """The texts of all groups, by group, on rank 0 of all; on others those of the own group."""
+        texts = self.inner.gather(text)
         if self.rank == 0 and not self.is_leader:
             self.post.send_text(_TEXTS.dump_json(texts), 0, Tag.GATHERED)
         elif self.is_leader:
@@ -63,28 +66,24 @@ class GroupCollective:
                 texts += _TEXTS.validate_json(self.post.take_text(wait_for(self.post, root, Tag.GATHERED)))
         return texts
 
-    def broadcast(self, data: bytes) -> bytes:
-        """Give every rank of the group the bytes that its root passed."""
-        return self._inner.broadcast(data)
-
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank of the group the values of its root."""
-        self._inner.broadcast_variables(variables)
+        self.inner.broadcast_variables(variables)
 
     def average_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank of the group their mean."""
-        self._inner.average_variables(variables)
+        self.inner.average_variables(variables)
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over the ranks of the group."""
-        return self._inner.sum_tensors(tensors, name)
+        return self.inner.sum_tensors(tensors, name)
 
     def close(self) -> None:
         """Leave the group and, with all other ranks, the job, when rank 0 is at its end.
 
         MPI waits for all ranks without a pause: groups that are early must not do that yet.
         """
-        self._inner.close()
+        self.inner.close()
         if self.is_leader:
             end_ranks(self.post, range(1, self.layout.ranks))
         else:
@@ -104,23 +103,3 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
         raise TrialFailedError("ranks", f"{layout.ranks} ranks were asked for, the starter has started {post.size}")
     part = post.part(layout.group_of(post.rank))
     return GroupCollective(post, layout, framework.open_collective(layout.size, part))
-
-
-def is_leader(collective: Collective) -> bool:
-    """True on the rank that talks to the agent, and writes files: rank 0 of all groups."""
-    return collective.is_leader if isinstance(collective, GroupCollective) else collective.rank == 0
-
-
-def groups_of(collective: Collective) -> int:
-    """Groups that train together: 1 unless the training is hybrid."""
-    return collective.layout.groups if isinstance(collective, GroupCollective) else 1
-
-
-def broadcast_bytes(collective: Collective, data: bytes) -> bytes:
-    """Give every rank, of all groups, what the rank that leads has passed."""
-    return collective.broadcast_bytes(data) if isinstance(collective, GroupCollective) else collective.broadcast(data)
-
-
-def of_all_groups(collective: Collective, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """On the rank that leads, the texts of all groups; all ranks call it together."""
-    return collective.gather(texts) if isinstance(collective, GroupCollective) else texts

@@ -45,7 +45,7 @@ class LeadingTraining(GroupTraining):
             self._await_others(1, report)
             return False
         state = self._state()
-        checkpoints = Checkpoints(begin, state or self._steps, self._group, self._clock)
+        checkpoints = Checkpoints(begin, state or self._steps, self._group.inner, self._clock)
         try:
             qualities = checkpoints.resume(kept)
             self._start(state.restored if state is not None else (), len(qualities))

@@ -63,7 +63,7 @@ class GroupTraining(Training):
         self._servers = Servers(group.post, ranks, trained.shapes) if group.rank == 0 else None
         """None on ranks other than the root."""
         terms = Terms(group.group, trained.shapes, inputs.rate, self._images.train_images, hybrid.warm_up)
-        self._exchange = Exchange(group, self._servers, terms, clock)
+        self._exchange = Exchange(group.inner, self._servers, terms, clock)
         self._latest: Any = None
         """The results of the last step."""
         self._counted = 0
@@ -81,11 +81,9 @@ class GroupTraining(Training):
             self._servers.set_up(self._recipe, values, restored)
         if self._group.group == 0:
             self._pull()  # before another group can update
-        done = self._exchange.epochs = int.from_bytes(
-            self._group.broadcast_bytes(epochs.to_bytes(8, "little")), "little"
-        )
+        done = self._exchange.epochs = int.from_bytes(self._group.broadcast(epochs.to_bytes(8, "little")), "little")
         sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.is_leader else b""
-        received, start = self._group.broadcast_bytes(sent), 0
+        received, start = self._group.broadcast(sent), 0
         for weight in statistics:
             own = copied(weight)
             weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))
@@ -93,7 +91,7 @@ class GroupTraining(Training):
         self._group.exchange = self._exchange
         if self._group.group > 0:
             self._pull()
-        self._group.gather(())
+        self._group.gather("")
         return done
 
     def _pull(self, averaged: bool = False) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 
 from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture, Node
@@ -40,7 +39,6 @@ from aiperf.network.layers import (
     Upsample,
     ZeroPad,
 )
-from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.roi_align import RoiAligned
 from replica.trainer.model.uses import Uses, uses_of
 
@@ -52,9 +50,6 @@ WITH_KERNEL = (
     keras.layers.DepthwiseConv2D,
     keras.layers.Dense,
 )
-
-TEXT_BYTES = 64
-"""Bytes of a rank's text that are gathered."""
 
 
 def _plain_activation(layer: Any) -> None:
@@ -203,15 +198,3 @@ def compute_types(model: Any) -> dict[str, int]:
     """Number of convolutions and dense layers by the type that they compute in."""
     found = Counter(str(layer.compute_dtype) for layer in model.layers if isinstance(layer, WITH_KERNEL))
     return dict(sorted(found.items()))
-
-
-def gather_texts(collective: Collective, text: str) -> tuple[str, ...]:
-    """The text of every rank, by rank, cut to `TEXT_BYTES`; all ranks call it together."""
-    own = np.zeros((collective.size, TEXT_BYTES), np.float32)
-    data = text.encode()[:TEXT_BYTES]
-    own[collective.rank, : len(data)] = np.frombuffer(data, np.uint8)
-    # Numbers up to 255 are exact in float32; the mean over ranks holds each rank's row once.
-    rows = keras.Variable(own, dtype="float32", trainable=False)
-    collective.average_variables([rows])
-    found = np.rint(np.asarray(keras.ops.convert_to_numpy(rows)) * collective.size).astype(np.uint8)
-    return tuple(row.tobytes().rstrip(b"\0").decode(errors="replace") for row in found)

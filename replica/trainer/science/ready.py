@@ -13,7 +13,6 @@ from replica.trainer.data import open_source
 from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.choice import training_of
-from replica.trainer.hybrid.group import of_all_groups
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built
 from replica.trainer.model.optimisers import build_scheduled
@@ -44,7 +43,7 @@ class ReadyScience:
         self.built = BuiltFacts(
             architecture=next(iter(size.networks.values()))().hash,
             compute=built.compute_types(task.network),
-            devices=of_all_groups(collective, built.gather_texts(collective, framework.device(collective.local_rank))),
+            devices=collective.gather(framework.device(collective.local_rank)),
             framework=framework.name(),
             source_hash=source_hash(),
             environment=framework_variables(),

@@ -44,6 +44,8 @@ except TrialFailedError as error:
 own = open_collective(ranks)
 sent = bytes([own.rank + 1]) * 1000 if own.rank == 0 else b""
 received = own.broadcast(sent)
+empty = own.broadcast(b"")
+texts = own.gather("é" * own.rank)
 shared = [keras.Variable([float(own.rank), 5.0]), keras.Variable(float(own.rank + 7))]
 own.broadcast_variables(shared)
 averaged = [keras.Variable([float(own.rank), 1.0]), keras.Variable(2.0 * own.rank)]
@@ -62,7 +64,8 @@ def plain(values):
 
 found = {
     "rank": own.rank, "size": own.size, "local_rank": own.local_rank, "refused": refused,
-    "received": [len(received), received[0]],
+    "received": [len(received), received[0], len(empty)],
+    "texts": texts,
     "shared": plain(shared),
     "averaged": plain(averaged),
     "summed": plain(add()),
@@ -88,7 +91,76 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
     for rank, own in enumerate(found):
         assert (own["rank"], own["size"], own["local_rank"]) == (rank, ranks, rank)
         assert own["refused"] == "ranks"
-        assert own["received"] == [1000, 1]
+        assert own["received"] == [1000, 1, 0]
+        assert own["texts"] == ["é" * rank for rank in range(ranks)]
         assert own["shared"] == [[0.0, 5.0], 7.0]
         assert own["averaged"] == [[mean, 1.0], 2 * mean]
         assert own["summed"] == [[ranks, ranks * mean], 2 * ranks]
+
+
+WAITING = """
+import sys, time
+from datetime import timedelta
+from torch import distributed, tensor
+from replica.trainer.frameworks.torch.collective import TorchCollective
+
+together = TorchCollective(2, limit=timedelta(seconds=2))
+assert not distributed.is_initialized(), "ranks that are warm hold no communicator"
+assert len(together.gather("warm")) == 2
+if together.rank == 0:
+    time.sleep(5)
+assert together.broadcast(b"begin" if together.rank == 0 else b"") == b"begin"
+assert together.sum_tensors([tensor([1.0])], "sums")[0].item() == 2
+together.close()
+"""
+
+
+def test_ranks_that_wait_longer_than_the_limit_of_an_exchange_train_on(tmp_path: Path) -> None:
+    need_frameworks("torch")
+    program = tmp_path / "rank.py"
+    program.write_text(WAITING)
+    words = STARTERS.load("processes")(RankRequest((sys.executable, str(program)), 2))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **meeting_point(())}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+FULL = """
+import sys, torch
+from torch import distributed
+from aiperf.errors import TrialFailedError
+from replica.trainer.__main__ import kind_of
+from replica.trainer.frameworks.torch.collective import TorchCollective
+from replica.trainer.frameworks.torch.framework import Torch
+
+def raising(error):
+    def all_reduce(tensor):
+        raise error
+    return all_reduce
+
+alone = TorchCollective(1)
+alone.sum_tensors([torch.ones(1)], "sums")
+distributed.all_reduce = raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 98 MiB."))
+try:
+    alone.sum_tensors([torch.ones(1)], "sums")
+except torch.OutOfMemoryError as error:
+    assert kind_of(error, Torch()) == "out_of_memory"
+else:
+    raise AssertionError
+distributed.all_reduce = raising(RuntimeError("Connection closed by peer"))
+try:
+    alone.sum_tensors([torch.ones(1)], "sums")
+except TrialFailedError as error:
+    assert error.kind == "rank_lost"
+else:
+    raise AssertionError
+alone.close()
+"""
+
+
+def test_memory_that_is_short_in_an_exchange_is_no_lost_rank() -> None:
+    need_frameworks("torch")
+    numbers = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, **numbers, **meeting_point(())}
+    done = subprocess.run([sys.executable, "-c", FULL], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

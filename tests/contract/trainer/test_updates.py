@@ -65,7 +65,7 @@ def updated_by_a_server(
     assert variable.numpy() == 1.0, "a step that warms up changes nothing"
     with serving(1, 1, [()]) as (servers,):
         servers.set_up(Recipe(optimiser="sgd", momentum=0.0), [np.ones((), np.float32)])
-        group.exchange = Exchange(group, servers, Terms(0, ((),), lambda epochs: 0.5, 4), SystemClock())
+        group.exchange = Exchange(group.inner, servers, Terms(0, ((),), lambda epochs: 0.5, 4), SystemClock())
         group.exchange.pull()
         sums, applied = update.apply(*given)
     return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import distributed  # the store of keys has no public name
+from jax.errors import JaxRuntimeError
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
+from replica.trainer.collectives.host import StoreCollective
 from replica.trainer.collectives.rank import place_of
+from replica.trainer.failures import others_may_die
 
 AXIS = "ranks"
 
-
-@contextmanager
-def _others_may_die() -> Iterator[None]:
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        raise TrialFailedError("rank_lost", f"another rank is gone: {str(error).strip()[:300]}") from None
+NO_LIMIT_MS = 1000 * 86_400_000
+"""How long a rank waits for a message: the service itself notices ranks that are gone."""
 
 
-class JaxCollective:
+class JaxCollective(StoreCollective):
     """The ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`.
@@ -37,15 +34,24 @@ class JaxCollective:
 
     def __init__(self, ranks: int) -> None:
         place = place_of(ranks)
+        super().__init__(place.rank, place.size, place.local_rank)
         gpus = len(find_accelerators())
-        with _others_may_die():
+        with others_may_die(JaxRuntimeError):
             jax.distributed.initialize(
                 place.meeting_point, place.size, place.rank,
                 local_device_ids=[place.local_rank % gpus] if gpus else None,
             )  # fmt: skip
-        self.rank = place.rank
-        self.size = place.size
-        self.local_rank = place.local_rank
+        self._store: Any = distributed.global_state.client
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set the value of a new key."""
+        with others_may_die(JaxRuntimeError):
+            self._store.key_value_set_bytes(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Wait for a key without a limit; its value."""
+        with others_may_die(JaxRuntimeError):
+            return bytes(self._store.blocking_key_value_get_bytes(key, NO_LIMIT_MS))
 
     @cached_property
     def _mesh(self) -> Mesh:
@@ -83,7 +89,7 @@ class JaxCollective:
         )  # fmt: skip
 
         def call(shared: Any, own: Any) -> Any:
-            with _others_may_die():
+            with others_may_die(JaxRuntimeError):
                 found = compiled(jax.tree.map(self._shared, shared), jax.tree.map(self._rows, own))
             return jax.tree.map(lambda value: value.addressable_data(0), found)
 
@@ -101,17 +107,9 @@ class JaxCollective:
         parts = jnp.split(total, ends)
         return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    def broadcast(self, data: bytes) -> bytes:
-        """Give every rank the bytes that rank 0 passed: first their number, then the bytes."""
-        with _others_may_die():
-            length = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
-            own = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(length, np.uint8)
-            received = multihost_utils.broadcast_one_to_all(own) if length else own
-        return np.asarray(received).astype(np.uint8).tobytes()
-
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
-        with _others_may_die():
+        with others_may_die(JaxRuntimeError):
             values = multihost_utils.broadcast_one_to_all([np.asarray(variable.value) for variable in variables])
         for variable, value in zip(variables, values, strict=True):
             variable.assign(np.asarray(value))

@@ -12,11 +12,11 @@ from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
-OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "bad_alloc")
 LOST_RANK = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "coordination service")
 
 
@@ -69,9 +69,9 @@ class Jax:
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind by the text of XLA's status; the host's memory has C++'s own error."""
-        text = str(error).lower()
-        if any(words in text for words in OUT_OF_MEMORY):
+        if is_out_of_memory(error):
             return "out_of_memory"
+        text = str(error).lower()
         if isinstance(error, jax.errors.JaxRuntimeError) and any(words in text for words in LOST_RANK):
             return "rank_lost"
         return None

@@ -10,13 +10,13 @@ import tensorflow as tf
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
 KINDS = {
-    "ResourceExhaustedError": "out_of_memory",
     "DataLossError": "data",
     "HorovodInternalError": "rank_lost",
 }
@@ -80,10 +80,12 @@ class TensorFlow:
         return TensorFlowTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the exception's name.
+        """The kind by the exception's name, or by its text if memory is short.
 
         TensorFlow passes Horovod's errors on as UnknownError.
         """
+        if is_out_of_memory(error):
+            return "out_of_memory"
         name = type(error).__name__
         if name == "UnknownError" and "horovod" in str(error).lower():
             return "rank_lost"

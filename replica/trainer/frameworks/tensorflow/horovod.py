@@ -6,8 +6,7 @@ Only plain tensors travel: Horovod's object broadcasts would unpickle what they 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -16,17 +15,16 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from aiperf.errors import TrialFailedError
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.failures import others_may_die
+
+HOST = "/device:CPU:0"
+
+LOST = (HorovodInternalError, tf.errors.UnknownError)
+"""What Horovod raises, by itself and through TensorFlow, when another rank is gone."""
 
 
-@contextmanager
-def _others_may_die() -> Iterator[None]:
-    try:
-        yield
-    except (HorovodInternalError, tf.errors.UnknownError) as error:
-        raise TrialFailedError("rank_lost", f"another rank is gone: {str(error).strip()[:300]}") from None
-
-
-class HorovodCollective:
+class HorovodCollective(Collective):
     """The ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
@@ -38,7 +36,7 @@ class HorovodCollective:
             # Horovod itself crashes if it is asked to use what it does not have.
             reason = "Horovod was built without MPI: install Open MPI, then build it again (make horovod)"
             raise TrialFailedError("start", reason)
-        with _others_may_die():
+        with others_may_die(*LOST):
             hvd.init(comm=communicator)
         if hvd.size() != ranks:
             raise TrialFailedError("ranks", f"{ranks} ranks were asked for, Horovod found {hvd.size()}")
@@ -47,16 +45,27 @@ class HorovodCollective:
         self.local_rank: int = hvd.local_rank()
 
     def broadcast(self, data: bytes) -> bytes:
-        """Give every rank the bytes that rank 0 passed: first their number, then the bytes."""
-        with _others_may_die():
+        """Give every rank the bytes that rank 0 passed: first their number, then the bytes.
+
+        Tensors of the CPU travel by MPI or Gloo, whatever carries those of accelerators.
+        """
+        with others_may_die(*LOST), tf.device(HOST):
             length = int(hvd.broadcast(tf.constant(len(data), tf.int64), root_rank=0, name="length"))
             own = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(length, np.uint8)
             received = hvd.broadcast(tf.constant(own), root_rank=0, name="bytes")
-        return bytes(received.numpy().tobytes())
+            return bytes(received.numpy().tobytes())
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        """The texts of all ranks, by rank: first their numbers of bytes, then the bytes."""
+        own = np.frombuffer(text.encode(), np.uint8)
+        with others_may_die(*LOST), tf.device(HOST):
+            lengths = hvd.allgather(tf.constant([len(own)], tf.int64), name="text-lengths").numpy()
+            joined = hvd.allgather(tf.constant(own), name="texts").numpy()
+        return tuple(part.tobytes().decode() for part in np.split(joined, np.cumsum(lengths)[:-1]))
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
-        with _others_may_die():
+        with others_may_die(*LOST):
             for number, variable in enumerate(variables):
                 value = tf.convert_to_tensor(variable)
                 variable.assign(hvd.broadcast(value, root_rank=0, name=f"variable-{number}"))
@@ -65,7 +74,7 @@ class HorovodCollective:
         """Give every rank the mean over ranks."""
         if not variables:
             return
-        with _others_may_die():
+        with others_may_die(*LOST):
             values = [tf.convert_to_tensor(variable) for variable in variables]
             means = hvd.grouped_allreduce(values, op=hvd.Average, name="averages")
             for variable, mean in zip(variables, means, strict=True):

@@ -5,66 +5,78 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed
 
-from aiperf.errors import TrialFailedError
+from replica.trainer.collectives.host import StoreCollective
 from replica.trainer.collectives.rank import LOOPBACK, place_of
+from replica.trainer.failures import others_may_die
 
 LIBRARIES = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "npu": "hccl", "mlu": "cncl"}
 """Library by PyTorch's kind of device; on AMD's, which are "cuda", the one named nccl is RCCL."""
 
-
-@contextmanager
-def _others_may_die() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise TrialFailedError("rank_lost", f"another rank is gone: {str(error).strip()[:300]}") from None
+MEETING_LIMIT, NO_LIMIT = timedelta(minutes=5), timedelta(days=1000)
+"""How long ranks wait for each other to start, and for a message after that."""
 
 
-class TorchCollective:
+class TorchCollective(StoreCollective):
     """The ranks that one starter has started together.
 
-    Raises TrialFailedError ("ranks") if they are not as many as `ranks`.
+    Raises TrialFailedError ("ranks") if they are not as many as `ranks`. `limit`: of PyTorch's
+    library for one exchange of tensors; None: its own.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, limit: timedelta | None = None) -> None:
         place = place_of(ranks)
+        super().__init__(place.rank, place.size, place.local_rank)
         kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
         assert kind is not None
         if kind.type != "cpu":
             torch.accelerator.set_device_index(place.local_rank % torch.accelerator.device_count())
         if place.address == LOOPBACK:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        with _others_may_die():
-            distributed.init_process_group(
-                LIBRARIES.get(kind.type, "gloo"), init_method=f"tcp://{place.meeting_point}", rank=place.rank,
-                world_size=place.size,
-            )  # fmt: skip
-        self._device = kind
-        self.rank = place.rank
-        self.size = place.size
-        self.local_rank = place.local_rank
+        self._library = LIBRARIES.get(kind.type, "gloo")
+        self._limit = limit
+        with others_may_die(RuntimeError):
+            self._store = distributed.TCPStore(
+                place.address, place.port, place.size, is_master=place.rank == 0, timeout=MEETING_LIMIT
+            )
 
-    def broadcast(self, data: bytes) -> bytes:
-        """Give every rank the bytes that rank 0 passed: first their number, then the bytes."""
-        length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        with _others_may_die():
-            distributed.broadcast(length, 0)
-            own = torch.frombuffer(bytearray(data), dtype=torch.uint8) if self.rank == 0 and data else torch.zeros(0)
-            received = torch.zeros(int(length), dtype=torch.uint8, device=self._device)
-            if self.rank == 0 and data:
-                received.copy_(own)
-            if len(received):
-                distributed.broadcast(received, 0)
-        return bytes(received.cpu().numpy().tobytes())
+    def put(self, key: str, value: bytes) -> None:
+        """Set the value of a new key."""
+        with others_may_die(RuntimeError):
+            self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Wait for a key without a limit; its value."""
+        with others_may_die(RuntimeError):
+            self._store.wait([key], NO_LIMIT)
+            return bytes(self._store.get(key))
+
+    @contextmanager
+    def _joined(self) -> Iterator[None]:
+        """A block that exchanges tensors.
+
+        The ranks join each other at the first one: a group holds memory of its accelerators (NCCL
+        0.5 to 1 GB), and ranks that are warm leave that to the training before theirs.
+        """
+        with others_may_die(RuntimeError):
+            if not distributed.is_initialized():
+                distributed.init_process_group(
+                    self._library,
+                    store=distributed.PrefixStore("group", self._store),
+                    rank=self.rank,
+                    world_size=self.size,
+                    timeout=self._limit,
+                )
+            yield
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank the values that rank 0 has."""
-        with _others_may_die(), torch.no_grad():
+        with self._joined(), torch.no_grad():
             for variable in variables:
                 value = variable.value.detach().contiguous()
                 distributed.broadcast(value, 0)
@@ -82,11 +94,12 @@ class TorchCollective:
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over ranks as one all-reduce."""
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-        with _others_may_die():
+        with self._joined():
             distributed.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def close(self) -> None:
         """Leave the other ranks."""
-        distributed.destroy_process_group()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()

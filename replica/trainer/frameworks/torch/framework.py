@@ -11,13 +11,13 @@ from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.frameworks.torch.memory import keep_freed_memory
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
 
 
 class Torch:
@@ -80,9 +80,9 @@ class Torch:
 
     def kind_of(self, error: Exception) -> str | None:
         """The kind by the exception's type, or by its text: most are RuntimeErrors."""
-        text = str(error).lower()
-        if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in OUT_OF_MEMORY):
+        if is_out_of_memory(error):
             return "out_of_memory"
+        text = str(error).lower()
         if isinstance(error, RuntimeError) and any(words in text for words in LOST_RANK):
             return "rank_lost"
         return None

@@ -46,10 +46,11 @@ class TorchSteps(KerasState):
         self._descent.set_rate(rate)
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        """Let libraries choose their algorithms by a step on a blank image."""
+        """Let libraries choose their algorithms on a blank image; no rank needs another."""
         before = self.state()
-        self.train(*blank(1))
-        self.evaluate(*blank(1))
+        images, labels = blank(1)
+        self._own_gradients(self._tensor(images), self._tensor(labels), self._scale())
+        self._own_scores(images, labels)
         self.restore(before)
 
     def _tensor(self, values: Any) -> Any:
@@ -91,14 +92,17 @@ class TorchSteps(KerasState):
 
     def evaluate(self, images: Any, labels: Any) -> Any:
         """Sums over all ranks: loss, metrics, images."""
-        own = torch.zeros(len(self._scores) + 1, device=self._device)
-        if len(images):
-            with torch.no_grad():
-                outputs = self._network(self._tensor(images), training=False)
-                truth = self._tensor(labels)
-                sums = [score(truth, outputs).float().sum() for score in self._scores]
-            own = torch.stack([*sums, self._count(images)])
-        return self._collective.sum_tensors([own], "scores")[0]
+        return self._collective.sum_tensors([self._own_scores(images, labels)], "scores")[0]
+
+    def _own_scores(self, images: Any, labels: Any) -> Any:
+        """Sums of this rank."""
+        if not len(images):
+            return torch.zeros(len(self._scores) + 1, device=self._device)
+        with torch.no_grad():
+            outputs = self._network(self._tensor(images), training=False)
+            truth = self._tensor(labels)
+            sums = [score(truth, outputs).float().sum() for score in self._scores]
+        return torch.stack([*sums, self._count(images)])
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; a row for each of them."""

@@ -1,0 +1,66 @@
+"""Kinds of failures by the texts of libraries, which raise most of them as plain runtime errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiperf.errors import TrialFailedError
+
+OUT_OF_MEMORY = (
+    "out of memory",
+    "out_of_memory",
+    "outofmemory",
+    "oom when allocating",
+    "resource_exhausted",
+    "resourceexhausted",
+    "resource exhausted",
+    "bad_alloc",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to allocate",
+    # SYCL's (Intel), cuBLAS's, cuDNN's before and since version 9, MIOpen's.
+    "out_of_device_memory",
+    "out_of_host_memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "device_allocation_failed",
+    "miopenstatusallocfailed",
+    # No convolution's workspace fits any more: PyTorch's words with and without the frontend of
+    # cuDNN, XLA's, TensorFlow's.
+    "unable to find an engine",
+    "unable to find a valid cudnn algorithm",
+    "no valid cudnn algorithm",
+    "failed to determine best cudnn convolution algorithm",
+    "no algorithm worked",
+    # TensorFlow found no room for an input on the device.
+    "dst tensor is not initialized",
+)
+"""In lower case. They are asked for first: what exchanges tensors runs out of memory, too."""
+
+SHARED_DEVICE = ("duplicate gpu detected",)
+"""Of NCCL and RCCL."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for an exception that says that memory is short, of the host or of an accelerator."""
+    text = f"{type(error).__name__}: {error}".lower()
+    return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+
+
+@contextmanager
+def others_may_die(*kinds: type[BaseException]) -> Iterator[None]:
+    """Take exceptions of these kinds for the loss of another rank, unless their text knows better.
+
+    Raises TrialFailedError ("rank_lost"), ("unfit") if ranks share an accelerator, and what lacks
+    memory as it is.
+    """
+    try:
+        yield
+    except kinds as error:
+        text = str(error).strip()
+        if isinstance(error, TrialFailedError) or is_out_of_memory(error):
+            raise
+        if any(words in text.lower() for words in SHARED_DEVICE):
+            raise TrialFailedError("unfit", f"ranks share an accelerator: {text[:300]}") from None
+        raise TrialFailedError("rank_lost", f"another rank is gone: {text[:300]}") from None

@@ -1,0 +1,85 @@
+"""Kinds of failures by the real texts of libraries, and ranks without an accelerator."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.errors import TrialFailedError
+from replica.trainer.__main__ import check_rank_has_accelerator, kind_of
+from replica.trainer.failures import is_out_of_memory, others_may_die
+
+SHORT = [
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB.",
+    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+    "HIP out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 63.98 GiB",
+    "HIP error: hipErrorOutOfMemory",
+    "XPU out of memory. Tried to allocate 20.00 GiB (GPU 0; 48.00 GiB total capacity)",
+    "NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 29.50 GiB total capacity)",
+    "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "GET was unable to find an engine to execute this computation",
+    "FIND was unable to find an engine to execute this computation",
+    "Unable to find a valid cuDNN algorithm to run convolution",
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "1125899906842624 bytes. Error code 12 (Cannot allocate memory)",
+    "NCCL error in: NCCLUtils.hpp:268, unhandled cuda error, NCCL version 2.21.5\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for 1.00GiB (1073741824B) on device ordinal 0",
+    "INTERNAL: Failed to allocate 4194304 bytes for new constant",
+    "UNKNOWN: Failed to determine best cudnn convolution algorithm for: %cudnn-conv = (f32[32,64,56,56])",
+    "OOM when allocating tensor with shape[256,64,112,112] and type float on /job:localhost by allocator GPU_0_bfc",
+    "No algorithm worked!  Error messages:\n  Profiling failure on CUDNN engine 1: RESOURCE_EXHAUSTED",
+    "Failed copying input tensor from CPU:0 to GPU:0 in order to run Conv2D: Dst tensor is not initialized.",
+    "std::bad_alloc",
+]
+
+LOST = [
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:525] Read error [127.0.0.1]:5: Connection reset by peer",
+    "NCCL communicator was aborted on rank 1. Watchdog caught collective operation timeout",
+    "Connection closed by peer [10.0.0.2]:41234",
+]
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_short_memory_is_known_by_the_texts_of_every_library(text: str) -> None:
+    error = RuntimeError(text)
+    assert kind_of(error, None) == "out_of_memory"
+    with pytest.raises(RuntimeError) as raised, others_may_die(RuntimeError):
+        raise error
+    assert raised.value is error, "within an exchange of tensors it is no lost rank"
+
+
+def test_short_memory_is_known_by_the_type_of_an_error() -> None:
+    class ResourceExhaustedError(Exception):
+        """Named like TensorFlow's."""
+
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(ResourceExhaustedError("failed"))
+    assert is_out_of_memory(type("OutOfMemoryError", (RuntimeError,), {})())
+    assert not is_out_of_memory(OSError(28, "No space left on device"))
+
+
+@pytest.mark.parametrize("text", LOST)
+def test_another_rank_is_lost_by_any_other_error_of_an_exchange(text: str) -> None:
+    assert kind_of(RuntimeError(text), None) == "error"
+    with pytest.raises(TrialFailedError, match="another rank is gone") as raised, others_may_die(RuntimeError):
+        raise RuntimeError(text)
+    assert raised.value.kind == "rank_lost"
+    with pytest.raises(KeyError), others_may_die(RuntimeError):
+        raise KeyError(text)
+
+
+def test_ranks_on_one_accelerator_do_not_fit_this_machine() -> None:
+    text = "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3000"
+    with pytest.raises(TrialFailedError, match="ranks share an accelerator") as raised, others_may_die(RuntimeError):
+        raise RuntimeError(text)
+    assert raised.value.kind == "unfit"
+    with pytest.raises(
+        TrialFailedError, match=r"rank 2 of this node has no accelerator.*there are 2: .*replica\.ranks"
+    ):
+        check_rank_has_accelerator(2, 2)
+    check_rank_has_accelerator(1, 2)
+    check_rank_has_accelerator(5, 0)
