@@ -18,6 +18,21 @@ ACTIVATION_BYTES: Mapping[str, int] = {"float32": 4, "mixed_bfloat16": 2, "mixed
 WEIGHT_BYTES = 4
 """Weights, gradients and momentum are float32 also in mixed precision."""
 
+USABLE_SHARE = 0.85
+"""Of an accelerator's memory: allocators round up and leave gaps."""
+
+RESERVED_BYTES = 2 * 10**9
+"""Of an accelerator: a context, workspaces of its libraries, and the next trial's warm ranks."""
+
+
+def usable_memory(total_bytes: int, sharers: int = 1) -> int:
+    """Bytes of an accelerator's memory that one of `sharers` replicas may plan its trainings with.
+
+    At least half of its part, on accelerators so small that the reserve would be most of it.
+    """
+    own = total_bytes // sharers
+    return max(int(USABLE_SHARE * own) - RESERVED_BYTES, own // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Size:

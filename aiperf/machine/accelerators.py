@@ -67,6 +67,11 @@ def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Ac
     return own or (tuple(found)[replica % len(found)],) if found else ()
 
 
+def sharers_of(accelerators: int, replica: int, share: int) -> int:
+    """The most of `share` replicas on a node that have an accelerator of this replica's, too."""
+    return -(-(share - replica % share % accelerators) // accelerators) if 0 < accelerators < share else 1
+
+
 def best_precision(accelerators: Sequence[Accelerator], cpu_flags: frozenset[str] | None = None) -> Precision:
     """The fastest arithmetic that all accelerators have and the rules allow (16 bits or more)."""
     if accelerators:

@@ -14,6 +14,9 @@ from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, HybridTraining, 
 CANCELLED = "cancelled"
 """Kind of the failure of a trial that was cancelled; its replica is not to blame."""
 
+CROWDED = "crowded"
+"""Kind of failure: memory was short while the next trial's ranks were warm or warming up."""
+
 UNFIT = "unfit"
 """Kind of the failure of a trial whose machine is not set up for any: its replica ends."""
 

@@ -10,12 +10,13 @@ from aiperf.config.placement import GPUS_DIVIDED
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.host import this_host
-from aiperf.machine.accelerators import best_precision, find_accelerators, share_of, visible_devices
+from aiperf.machine.accelerators import best_precision, find_accelerators, share_of, sharers_of, visible_devices
 from aiperf.machine.node import divided_among, shared_cpus
 from aiperf.machine.vendors import Accelerator
 from replica.agent.trial.hybrid import servers_of
 from replica.agent.trial.trainer_process import RankSetup
 from replica.search.planner import Memory
+from search_space.limits import usable_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,15 @@ def own_accelerators(arguments: argparse.Namespace) -> tuple[Accelerator, ...]:
 def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare:
     """The replica's share of the node's accelerators, CPUs and memory."""
     own = own_accelerators(arguments)
+    divided = divided_among(GPUS_DIVIDED) > 1
+    sharers = 1 if divided else sharers_of(len(find_accelerators()), arguments.replica, arguments.share)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
     ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
     memory: int | None = min(
-        (gpu.memory_bytes for gpu in own), default=this_host().memory().limit * nodes // arguments.share // ranks
+        (usable_memory(gpu.memory_bytes, sharers) for gpu in own),
+        default=this_host().memory().limit * nodes // arguments.share // ranks,
     )
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on

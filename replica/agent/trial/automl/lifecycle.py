@@ -76,6 +76,8 @@ class Trial:
             ranks = await self._standby.take(self._job)
             try:
                 await self._train(ranks)
+            except TrialFailedError as error:
+                raise await self._standby.blamed_for(error) or error from None
             finally:
                 await ranks.drop()
         if self._early is None:
@@ -134,8 +136,12 @@ class Trial:
         except (AiperfError, OSError) as error:
             log.warning("no candidate for round %d yet: %s", round_number, error)
 
+    def warms_up_the_next(self) -> bool:
+        """True if ranks may warm up next to this trial: not if others like them crowded it out."""
+        return self._config.replica.warm_up and not (self._standby.crowded and self._job.resumes is not None)
+
     def _ends_soon(self) -> bool:
-        if not self._config.replica.warm_up:
+        if not self.warms_up_the_next():
             return False
         left_s = self._forecast.seconds_left(self._clock.monotonic_s())
         return left_s is not None and left_s <= self._standby.lead_s

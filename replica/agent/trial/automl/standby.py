@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts
-from aiperf.wire.messages import Job, Phase, TrainerPhase
+from aiperf.wire.messages import CROWDED, Job, Phase, TrainerPhase
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.requests import TrialTraining, train_request
 from replica.agent.trial.trainer import Trainer
@@ -99,6 +99,8 @@ class Standby:
         self._coming: asyncio.Task[WarmRanks] | None = None
         """A task of its own: if its caller is cancelled, the ranks must not be forgotten."""
         self._lead_s = FIRST_LEAD_S
+        self.crowded = False
+        """True once a training has run out of memory next to ranks that were warm or warming up."""
         self._numbers = itertools.count(1)
 
     @property
@@ -150,6 +152,19 @@ class Standby:
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
         expected = replace(ranks.job, trial=job.trial, claim=job.claim, digest=job.digest)
         return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
+
+    async def blamed_for(self, error: TrialFailedError) -> TrialFailedError | None:
+        """The failure to report if warm ranks may have taken the memory that a training lacks.
+
+        They are ended. The tuner must not learn from it that the batch does not fit: the primary
+        gives the training out once more, and then no ranks warm up next to it.
+        """
+        if error.kind != "out_of_memory" or self._coming is None:
+            return None
+        self.crowded = True
+        await self.drop()
+        reason = f"out of memory next to the ranks of the next trial, without which it is tried again: {error.reason}"
+        return TrialFailedError(CROWDED, reason)
 
     def learn(self, ranks: WarmRanks) -> None:
         """Expect the next warm-up to take as long as this one."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from aiperf.config.sections.base import Precision
-from aiperf.machine.accelerators import best_precision, invisible_reason, share_of
+from aiperf.machine.accelerators import best_precision, invisible_reason, share_of, sharers_of
 from aiperf.machine.vendors import Accelerator
 from aiperf.machine.vendors.nvidia import Nvidia
+from search_space.limits import usable_memory
 from tests.support.driver import FakeDriver
 
 
@@ -32,6 +35,19 @@ def test_replicas_of_a_node_share_its_accelerators() -> None:
     assert [a.word for a in visible(node, "3,1")] == ["3", "1"]
     slices = ["MIG-a", "MIG-b", "MIG-c"]
     assert [a.word for a in visible(node[:2], ",".join(slices))] == slices, "slices may claim_above the GPUs"
+
+
+def test_replicas_that_share_an_accelerator_are_counted_and_share_its_memory() -> None:
+    for cards, share in itertools.product((1, 2, 3, 8), (1, 2, 3, 5, 8)):
+        node = [gpu(n) for n in range(cards)]
+        owners = [{each.index for each in share_of(node, replica, share)} for replica in range(share)]
+        for replica in range(share):
+            shared = [sum(card in own for own in owners) for card in owners[replica]]
+            assert sharers_of(cards, replica, share) == max(shared), (cards, share, replica)
+    assert sharers_of(0, 0, 4) == 1
+    assert usable_memory(80 * 10**9) == 66 * 10**9
+    assert usable_memory(80 * 10**9, 2) == 32 * 10**9
+    assert usable_memory(4 * 10**9) == 2 * 10**9, "half of a small one, rather than nearly nothing"
 
 
 def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from aiperf.wire.messages import (
     TrainerPhase,
     TrainRequest,
 )
+from primary.work.resumable import RESUMABLE
+from replica.agent.trial.automl.lifecycle import Trial
 from replica.agent.trial.automl.standby import Standby
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.trainer import Trainer
@@ -131,3 +133,56 @@ def test_ranks_whose_warm_up_failed_are_not_taken(run: HandMadeRun, caplog: pyte
         await taken.drop()
 
     asyncio.run(scenario())
+
+
+class FullTrainer(RehearsedTrainer):
+    """Ranks that run out of memory as they train, after something else has happened."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    async def begin(self, message: Begin) -> None:
+        pass
+
+    def rename_log(self, log: Path) -> None:
+        pass
+
+    async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
+        await self._meanwhile()
+        raise TrialFailedError("out_of_memory", "tried to allocate 2 GiB")
+        yield
+
+
+@pytest.mark.parametrize(("ahead", "kind"), [(True, "crowded"), (False, "out_of_memory")])
+def test_memory_that_is_short_next_to_warm_ranks_is_believed_only_without_them(
+    run: HandMadeRun, ahead: bool, kind: str
+) -> None:
+    async def scenario() -> None:
+        warm = RehearsedTrainer()
+
+        async def meanwhile() -> None:
+            if ahead:
+                await standby.warm_up(replace(FIRST, trial=0, round=2))
+
+        full = FullTrainer(meanwhile)
+        context = replica_with(run, full, warm)
+        standby = Standby(context)
+        with pytest.raises(TrialFailedError, match="tried to allocate 2 GiB") as raised:
+            await Trial(context, FIRST, standby).run()
+        assert raised.value.kind == kind
+        assert (full.ended, warm.ended, standby.crowded) == (True, ahead, ahead)
+
+    asyncio.run(scenario())
+    assert ("crowded" in RESUMABLE, "out_of_memory" in RESUMABLE) == (True, False)
+
+
+@pytest.mark.parametrize(("crowded", "resumes", "warms"), [(True, 7, False), (False, 7, True), (True, None, True)])
+def test_no_ranks_warm_up_next_to_a_training_that_they_have_crowded_out(
+    run: HandMadeRun, crowded: bool, resumes: int | None, warms: bool
+) -> None:
+    context = replica_with(run)
+    standby = Standby(context)
+    standby.crowded = crowded
+    trial = Trial(context, replace(FIRST, resumes=resumes), standby)
+    assert trial.warms_up_the_next() == warms
