@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiperf.config.sections.base import Precision
+from aiperf.errors import TrialFailedError
 from aiperf.host import this_host
 from aiperf.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
+from aiperf.wire.messages import UNFIT
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
@@ -44,6 +46,23 @@ def visible_devices(own: Sequence[Accelerator]) -> dict[str, str]:
     """The environment in which ranks see only these accelerators."""
     vendor = vendor_of_node() if own else None
     return vendor.choice(own) if vendor is not None else {}
+
+
+def own_accelerator(local_rank: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment in which a rank sees the accelerator that is its own alone.
+
+    Of the slices of a GPU CUDA shows a process one. Nothing on a node without a known driver.
+    Raises TrialFailedError ("unfit") if there are fewer than ranks: libraries join no two ranks on
+    one accelerator.
+    """
+    shown = find_accelerators(environment)
+    if shown and local_rank >= len(shown):
+        raise TrialFailedError(
+            UNFIT,
+            f"rank {local_rank} of this node has no accelerator of its own, there are {len(shown)}: "
+            f"lower replica.ranks, or leave it out",
+        )
+    return visible_devices(shown[local_rank : local_rank + 1])
 
 
 def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:

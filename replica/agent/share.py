@@ -52,9 +52,17 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
     cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
     setup = RankSetup(
-        config, ranks, cpus, hosts, {**visible_devices(own), **slots_of_nodes(hosts, ranks, servers_of(config))}
+        config, ranks, cpus, hosts, {**_visible(own, nodes), **slots_of_nodes(hosts, ranks, servers_of(config))}
     )
     return NodeShare(own, Memory(memory, precision), setup)
+
+
+def _visible(own: tuple[Accelerator, ...], nodes: int) -> dict[str, str]:
+    """The environment of ranks: on several nodes, only if the replica has not all of its first one.
+
+    The names of one node's accelerators may mean nothing on another.
+    """
+    return {} if nodes > 1 and len(own) == len(find_accelerators()) else visible_devices(own)
 
 
 def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:

@@ -17,7 +17,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.frameworks.training_imports import import_lean
-from aiperf.machine.accelerators import invisible_reason
+from aiperf.machine.accelerators import invisible_reason, own_accelerator
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.run_directory.paths import RunPaths
@@ -26,6 +26,7 @@ from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.collectives.rank import local_rank_of
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
@@ -101,13 +102,16 @@ class Rank:
             return False
         self._channel.phase("start")
         # Frameworks take seconds to import: only after the agent knows that something happens.
+        local_rank = local_rank_of() if settings.ranks + settings.servers > 1 else 0
+        own = own_accelerator(local_rank)
+        os.environ.update(own)  # frameworks read it as they are imported
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
         collective = open_ranks(framework, settings, self._clock)
         # Before anything looks at a device: frameworks read their settings when they first do.
-        framework.configure(settings.cpu_threads, collective.local_rank)
+        framework.configure(settings.cpu_threads, 0 if own else local_rank)
         if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
-        check_rank_has_accelerator(collective.local_rank, framework.accelerators())
+        check_rank_has_accelerator(0 if own else local_rank, framework.accelerators())
         sample_further_node(settings.telemetry, self._rank, collective.local_rank)
 
         def receive() -> bytes:
@@ -150,9 +154,9 @@ def kind_of(error: Exception, framework: Framework | None) -> str:
 
 
 def check_rank_has_accelerator(local_rank: int, accelerators: int) -> None:
-    """Raise TrialFailedError ("unfit") if there are more ranks on this node than accelerators.
+    """Raise TrialFailedError ("unfit") if a framework has fewer accelerators than there are ranks.
 
-    Neither NCCL nor RCCL joins ranks that share one.
+    `own_accelerator` says so first for those whose driver AIPerf can ask.
     """
     if 0 < accelerators <= local_rank:
         raise TrialFailedError(

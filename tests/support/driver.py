@@ -19,8 +19,10 @@ class FakeDriver:
 
     name = "Fake H200"
 
-    def __init__(self, gpus: int = 1) -> None:
+    def __init__(self, gpus: int = 1, slices: tuple[int, ...] = ()) -> None:
+        """`slices`: the memory of each slice of a GPU, in GiB; without any, GPUs are whole."""
         self._gpus = gpus
+        self._slices = slices
 
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Put the answers in place of the library's; `patch` is `setattr`, or a test's own."""
@@ -35,6 +37,24 @@ class FakeDriver:
         for name, answer in answers.items():
             patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
         patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
+        if not self._slices:
+            patch(pynvml, "nvmlDeviceGetMigMode", self._not_supported)
+            return
+        patch(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"{index}")
+        patch(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [1, 1])
+        patch(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda gpu: 7)
+        patch(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", self._slice)
+        patch(pynvml, "nvmlDeviceGetUUID", lambda part: f"MIG-{part}")
+        patch(pynvml, "nvmlDeviceGetMemoryInfo", self._memory)
+
+    def _slice(self, gpu: str, place: int) -> str:
+        if place >= len(self._slices):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return f"{gpu}-{place}"
+
+    def _memory(self, part: str) -> object:
+        gibibytes = self._slices[int(part.split("-")[1])] if "-" in part else 80
+        return type("M", (), {"used": 2**30, "total": gibibytes * 2**30})
 
     @staticmethod
     def remove(patch: Callable[[object, str, object], None]) -> None:

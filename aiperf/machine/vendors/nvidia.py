@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from aiperf.config.sections.base import Precision
 from aiperf.machine.vendors.contract import Accelerator, Fields, words
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""NVML's order. CUDA's own begins with the fastest GPU, so that numbers would name others."""
+
 UUID_PREFIXES = ("GPU-", "MIG-")
 
 BFLOAT16_CAPABILITY = (8, 0)
@@ -30,34 +34,35 @@ class Nvidia:
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All that the driver lists."""
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError:
-            return ()
-        try:
-            driver = _text(pynvml.nvmlSystemGetDriverVersion())
-            return tuple(_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount()))
-        except pynvml.NVMLError:
-            return ()
-        finally:
-            pynvml.nvmlShutdown()
+        """All that the driver lists; of a GPU that is cut into slices (MIG), the slices."""
+        with _opened() as opened:
+            if not opened:
+                return ()
+            try:
+                driver = _text(pynvml.nvmlSystemGetDriverVersion())
+                whole = [_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
+            except pynvml.NVMLError:
+                return ()
+            return tuple(part for gpu in whole for part in (_slices(gpu) or (gpu,)))
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
         """Those that CUDA_VISIBLE_DEVICES allows, which NVML ignores.
 
         As CUDA reads it, the first word that names no GPU ends the list, such as "-1" or
-        "NoDevFiles". Numbers are matched; UUIDs of GPUs and of MIG slices are only counted.
+        "NoDevFiles". A number stands for a GPU, or for the first of its slices, of which CUDA shows
+        a process one. UUIDs that the driver does not list here are only counted.
         """
         allowed = environment.get(VISIBLE)
         if allowed is None:
             return tuple(found)
-        by_index = {str(accelerator.index): accelerator for accelerator in found}
+        by_word = {str(each.index): each for each in reversed(found)} | {
+            each.known_as: each for each in found if each.known_as
+        }
         result: list[Accelerator] = []
         for word in words(allowed):
-            if word in by_index:
-                result.append(by_index[word])
+            if word in by_word:
+                result.append(by_word[word])
             elif word.startswith(UUID_PREFIXES) and found:
                 result.append(replace(found[len(result) % len(found)], known_as=word))
             else:
@@ -66,8 +71,8 @@ class Nvidia:
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
-        """CUDA_VISIBLE_DEVICES."""
-        return {VISIBLE: ",".join(gpu.word for gpu in own)}
+        """CUDA_VISIBLE_DEVICES, with numbers in the driver's order."""
+        return {VISIBLE: ",".join(gpu.word for gpu in own), **ORDER}
 
     @classmethod
     def installed(cls, root: Path) -> int:
@@ -78,16 +83,41 @@ class Nvidia:
     @classmethod
     def sample(cls) -> list[Fields]:
         """Every GPU of the node."""
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError:
-            return []
-        try:
-            return [_sample(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        except pynvml.NVMLError:
-            return []
-        finally:
-            pynvml.nvmlShutdown()
+        with _opened() as opened, contextlib.suppress(pynvml.NVMLError):
+            return [_sample(index) for index in range(pynvml.nvmlDeviceGetCount())] if opened else []
+        return []
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[bool]:
+    """NVML, ready to be asked; False if there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _slices(gpu: Accelerator) -> tuple[Accelerator, ...]:
+    """The slices of a GPU by MIG, with their own memory; none if it is whole or has no MIG."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return ()
+        places = range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))
+    except pynvml.NVMLError:
+        return ()
+    found = []
+    for place in places:
+        with contextlib.suppress(pynvml.NVMLError):  # not every place has a slice
+            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(part).total)
+            found.append(replace(gpu, memory_bytes=memory, known_as=_text(pynvml.nvmlDeviceGetUUID(part))))
+    return tuple(found)
 
 
 def _describe(index: int, driver: str) -> Accelerator:

@@ -40,6 +40,11 @@ class Place:
         return f"{self.address}:{self.port}"
 
 
+def local_rank_of(environment: Mapping[str, str] = os.environ) -> int:
+    """The number on its node that a starter has given this process; 0 if none has."""
+    return next((int(environment.get(local, "0")) for rank, _, local in _NAMES if rank in environment), 0)
+
+
 def place_of(ranks: int, environment: Mapping[str, str] = os.environ) -> Place:
     """This process's place.
 

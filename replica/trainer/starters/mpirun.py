@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 
+from replica.trainer.settings import framework_variables
 from replica.trainer.starters.contract import RankRequest
 
 HOROVOD = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
+
+OF_A_NODE = ("_VISIBLE_DEVICES", "_AFFINITY_MASK", "_DEVICE_SELECTOR")
+"""Ends of the variables that choose devices, which may name those of this node alone."""
 
 YIELD = ("--mca", "mpi_yield_when_idle", "1")
 """Waiting ranks poll.
@@ -31,10 +35,17 @@ def _slots(request: RankRequest, hosts: int) -> list[int]:
 
 
 def start_with_mpirun(request: RankRequest) -> list[str]:
-    """Start one rank a slot, unbound: the trainer sets the threads of a rank, not MPI."""
+    """Start one rank a slot, unbound: the trainer sets the threads of a rank, not MPI.
+
+    `mpirun` itself hands few variables to other nodes; ranks that differ in those of a framework or
+    its libraries would compute or talk in different ways.
+    """
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
-    variables = ["PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", *request.environment]
+    names = dict.fromkeys(["PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", *request.environment])
+    names |= dict.fromkeys(
+        name for name in framework_variables() if name not in HOROVOD and not name.endswith(OF_A_NODE)
+    )
     return [
         "mpirun",
         *(("--allow-run-as-root",) if os.geteuid() == 0 else ()),
@@ -47,6 +58,6 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
         "--mca", "btl", "self,vader,tcp" if not request.hosts else "self,tcp",
         *(("--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface) if interface else ()),
         *(word for name, value in HOROVOD.items() for word in ("-x", f"{name}={value}")),
-        *(word for name in variables if name in os.environ or name in request.environment for word in ("-x", name)),
+        *(word for name in names if name in os.environ or name in request.environment for word in ("-x", name)),
         *request.command,
     ]  # fmt: skip

@@ -81,3 +81,20 @@ def test_a_rank_that_was_killed_is_found_in_what_mpirun_says() -> None:
     said = """mpirun noticed that process rank 2 with PID 0 on node some-host.org exited on signal 9 (Killed)."""
     assert lost_rank(f"a\n{said}\n---") == "rank 2 ended with signal 9 (Killed)"
     assert lost_rank("Process name: [[1,1],0] Exit code: 1") is None
+
+
+def test_mpirun_hands_the_variables_of_frameworks_to_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {
+        "NCCL_IB_HCA": "mlx5", "XLA_FLAGS": "--x", "UCX_TLS": "rc", "TRITON_CACHE_DIR": "/c", "MIOPEN_DEBUG_X": "1",
+        "HSA_X": "1", "TF_NUM": "1", "HIP_FORCE": "1",
+    }  # fmt: skip
+    others = {"CUDA_VISIBLE_DEVICES": "GPU-1", "HOROVOD_CONTROLLER": "gloo", "NCCL_TOKEN": "x", "EDITOR": "ed"}
+    for name, value in {**own, **others}.items():
+        monkeypatch.setenv(name, value)
+    words = start("mpirun", RankRequest(("x",), ranks=2, hosts=("a", "b"), environment={"ROCR_VISIBLE_DEVICES": "1"}))
+    handed = [words[number + 1] for number, word in enumerate(words) if word == "-x"]
+    assert set(own) <= set(handed)
+    assert not set(others) & set(handed), "devices of this node, what is set anyway, secrets, and all else"
+    assert "HOROVOD_CONTROLLER=mpi" in handed
+    assert "ROCR_VISIBLE_DEVICES" in handed, "the replica's own choice"
+    assert len(handed) == len(set(handed))

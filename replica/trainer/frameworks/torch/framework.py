@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from typing import Any
 
@@ -20,6 +21,21 @@ from workloads.contract import Workload
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
 
 
+def _accelerator() -> str | None:
+    """PyTorch's word for the kind of accelerator that it has; None without one."""
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return None if kind is None else str(kind.type)
+
+
+def check_device(computes_on: str) -> None:
+    """Raise TrialFailedError ("unfit") if variables lie elsewhere than where the report says."""
+    kind = _accelerator()
+    if kind is not None and computes_on != kind:
+        raise TrialFailedError(
+            UNFIT, f"Keras keeps its variables on {computes_on!r}, not on this node's {kind!r}: set KERAS_TORCH_DEVICE"
+        )
+
+
 class Torch:
     """The framework that `FRAMEWORKS` has by the name "torch"."""
 
@@ -36,6 +52,9 @@ class Torch:
 
         NVIDIA's and AMD's libraries try all their convolutions once for each shape.
         """
+        if (kind := _accelerator()) is not None:
+            # Keras itself knows CUDA's and Intel's, and would compute on the CPU next to others.
+            os.environ.setdefault("KERAS_TORCH_DEVICE", kind)
         torch.set_num_threads(cpu_threads)
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
@@ -70,12 +89,14 @@ class Torch:
         """The steps, computed layer by layer."""
         from replica.trainer.frameworks.torch.steps import TorchSteps  # noqa: PLC0415  (loads Keras)
 
+        check_device(model.trainable_variables[0].value.device.type)
         return TorchSteps(model, optimiser, workload, collective, request)
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
         """The steps of a scientific task."""
         from replica.trainer.frameworks.torch.task_steps import TorchTaskSteps  # noqa: PLC0415  (loads Keras)
 
+        check_device(task.network.trainable_variables[0].value.device.type)
         return TorchTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:

@@ -7,7 +7,16 @@ import itertools
 import pytest
 
 from aiperf.config.sections.base import Precision
-from aiperf.machine.accelerators import best_precision, invisible_reason, share_of, sharers_of
+from aiperf.errors import TrialFailedError
+from aiperf.machine.accelerators import (
+    best_precision,
+    find_accelerators,
+    invisible_reason,
+    own_accelerator,
+    share_of,
+    sharers_of,
+    visible_devices,
+)
 from aiperf.machine.vendors import Accelerator
 from aiperf.machine.vendors.nvidia import Nvidia
 from search_space.limits import usable_memory
@@ -48,6 +57,35 @@ def test_replicas_that_share_an_accelerator_are_counted_and_share_its_memory() -
     assert usable_memory(80 * 10**9) == 66 * 10**9
     assert usable_memory(80 * 10**9, 2) == 32 * 10**9
     assert usable_memory(4 * 10**9) == 2 * 10**9, "half of a small one, rather than nearly nothing"
+
+
+def test_slices_of_a_gpu_are_accelerators_with_their_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=2, slices=(40, 20)).install(monkeypatch.setattr)
+    found = find_accelerators({})
+    assert [(each.word, each.memory_bytes >> 30) for each in found] == [
+        ("MIG-0-0", 40), ("MIG-0-1", 20), ("MIG-1-0", 40), ("MIG-1-1", 20)
+    ]  # fmt: skip
+    (own,) = find_accelerators({"CUDA_VISIBLE_DEVICES": "MIG-1-1"})
+    assert (own.index, own.memory_bytes >> 30) == (1, 20)
+    (first,) = find_accelerators({"CUDA_VISIBLE_DEVICES": "1"})
+    assert first.word == "MIG-1-0", "CUDA shows the first slice"
+    assert visible_devices(found[1:3])["CUDA_VISIBLE_DEVICES"] == "MIG-0-1,MIG-1-0"
+
+
+def test_a_rank_takes_its_own_accelerator_and_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=2, slices=(40, 20)).install(monkeypatch.setattr)
+    two = {"CUDA_VISIBLE_DEVICES": "MIG-0-1,MIG-1-0"}
+    assert [own_accelerator(rank, two)["CUDA_VISIBLE_DEVICES"] for rank in (0, 1)] == ["MIG-0-1", "MIG-1-0"]
+    with pytest.raises(
+        TrialFailedError, match=r"rank 2 of this node has no accelerator.*there are 2: .*replica\.ranks"
+    ):
+        own_accelerator(2, two)
+    FakeDriver(gpus=4).install(monkeypatch.setattr)
+    chosen = {"CUDA_VISIBLE_DEVICES": "3,1"}
+    assert own_accelerator(1, chosen) == {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert own_accelerator(0, {"CUDA_VISIBLE_DEVICES": ""}) == {}, "all are hidden"
+    FakeDriver.remove(monkeypatch.setattr)
+    assert own_accelerator(5, {}) == {}
 
 
 def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:
