@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aiperf.errors import UncountedLayerError, UsageError
+from aiperf.errors import AiperfError, UncountedLayerError, UsageError
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import Operations, count
+from aiperf.network.science import SCIENCE_1
+from benchmarks import keras_applications as benchmark
 from replica.measure.counting.keras_operations import count_model
+from replica.measure.counting.profilers import tensorflow_forward
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.model_files import load_keras_file
 from search_space.resnet import resnet
@@ -138,6 +141,120 @@ def test_nested_models_count_like_flat_ones() -> None:
 
     inner = small(*block())
     assert count_model(small(inner, inner)).operations == count_model(small(*block(), *block())).operations
+
+
+def backbone(size: tuple[int | None, int | None, int], frozen: bool, depth: int = 1) -> Any:
+    """Two convolutions with a normalisation on 8 x 8 images, then a dense layer."""
+    first, second = (keras.layers.Conv2D(8, 3, padding="same") for _ in range(2))
+    between = (keras.layers.BatchNormalization(), keras.layers.ReLU())
+    inner = small(first, *between, second, keras.layers.GlobalAveragePooling2D(), size=size)
+    for _ in range(depth - 1):
+        outer = keras.Input(size)
+        inner = keras.Model(outer, inner(outer, training=False))
+    inner.trainable = not frozen
+    image = keras.Input((8, 8, 4))
+    return keras.Model(image, keras.layers.Dense(10, activation="softmax")(inner(image, training=False)))
+
+
+CONV1, CONV2, CONV_WEIGHTS = 2 * 9 * 4 * 8 * 64, 2 * 9 * 8 * 8 * 64, 2 * 9 * 8
+HEAD = 4 * 8 * 10 + 2 * 9 * 10
+"""Backward operations of the backbone's head, by the rule of a dense layer."""
+
+
+@pytest.mark.parametrize("size", [(8, 8, 4), (None, None, 4)], ids=["fixed", "free"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_nested_models_have_the_shapes_of_their_calls_and_count_what_trains(
+    size: tuple[int | None, int | None, int], depth: int
+) -> None:
+    trained, frozen = (count_model(backbone(size, frozen, depth)) for frozen in (False, True))
+    forward = CONV1 + CONV2 + 7 * 512 + 512 + 512 + 4 * 8 + 2 * 80 + 13 * 10
+    backward = CONV1 + CONV_WEIGHTS * 4 + 36 + 2 * CONV2 + CONV_WEIGHTS * 8 + HEAD
+    assert trained.operations == Operations(forward, backward)
+    assert frozen.operations == Operations(forward, HEAD)
+
+
+def test_one_model_called_at_two_sizes_counts_each() -> None:
+    inner = small(keras.layers.ReLU(), size=(None, None, 3))
+    one, other = keras.Input((4, 4, 3)), keras.Input((6, 2, 3))
+    model = keras.Model([one, other], [inner(one), inner(other)])
+    assert count_model(model).operations.forward == 4 * 4 * 3 + 6 * 2 * 3
+
+
+def test_a_frozen_layer_passes_gradients_to_those_before_it_that_train() -> None:
+    convolutions = [keras.layers.Conv2D(4, 3, padding="same", use_bias=False) for _ in range(4)]
+    own, weights = 2 * 9 * 16 * 64, 2 * 9 * 16
+    for frozen, wanted in (
+        ((0,), [0, own + weights, 2 * own + weights, 2 * own + weights]),  # as before the images
+        ((1,), [own + weights, own, 2 * own + weights, 2 * own + weights]),
+        ((3,), [own + weights, 2 * own + weights, 2 * own + weights, own]),
+        ((0, 1, 2, 3), [0, 0, 0, 0]),
+    ):
+        for number, layer in enumerate(convolutions):
+            layer.trainable = number not in frozen
+        found = [
+            layer.operations.backward for layer in count_model(small(*convolutions)).layers if layer.kind == "conv"
+        ]
+        assert found == wanted, frozen
+
+
+def test_frozen_normalisation_has_no_update_and_a_file_keeps_what_is_frozen(tmp_path: Path) -> None:
+    model = small(keras.layers.BatchNormalization(trainable=False), keras.layers.Conv2D(4, 3))
+    assert [layer.operations.backward for layer in count_model(model).layers[1:2]] == [0]
+    still = small(keras.layers.BatchNormalization(center=False, scale=False))
+    assert count_model(still).operations.backward == 36
+    model.save(tmp_path / "frozen.keras")
+    assert count_model(load_keras_file(tmp_path / "frozen.keras")).operations == count_model(model).operations
+
+
+def test_adapters_quantised_layers_and_layers_that_train_in_part_are_refused_by_name() -> None:
+    dense = [keras.layers.Dense(4, name=name) for name in ("plain", "lora", "int8", "bias", "weights")]
+    activation = keras.layers.Dense(4, activation=keras.layers.ReLU(max_value=6), name="six")
+    model = keras.Sequential([keras.Input((8,)), *dense, activation])
+    dense[1].enable_lora(2)
+    dense[2].quantize("int8")
+    dense[3].bias.trainable = False
+    dense[4].kernel.trainable = False
+    with pytest.raises(UncountedLayerError) as error:
+        count_model(model)
+    assert error.value.layers == (
+        "lora (Dense: with a LoRA adapter)",
+        "int8 (Dense: quantised to int8)",
+        "bias (Dense: trains without its bias)",
+        "weights (Dense: trains without its kernel)",
+        "six (Dense: activation 'ReLU')",
+    )
+
+
+@pytest.mark.parametrize("structure", [list, dict])
+def test_models_of_several_inputs_and_outputs_are_profiled(structure: type) -> None:
+    names = ("second", "first")
+    images = [keras.Input((8, 8, channels), name=name) for name, channels in zip(names, (3, 1), strict=True)]
+    joined = keras.layers.Concatenate()([keras.layers.Conv2D(4, 3)(image) for image in images])
+    model = keras.Model(images if structure is list else dict(zip(names, images, strict=True)),
+                        [joined, keras.layers.Flatten()(joined)])  # fmt: skip
+    counted = count_model(model).operations.forward
+    assert tensorflow_forward(model) == counted + 4 * 36 * 2  # and the additions of the biases
+
+
+def test_a_model_that_cannot_be_profiled_is_named_with_the_reason() -> None:
+    def fail(inputs: Any) -> Any:
+        raise TypeError("only symbols are taken")
+
+    model = small(keras.layers.Lambda(fail, output_shape=(8, 8, 4)))
+    with pytest.raises(AiperfError, match=r"profiler cannot count 'sequential.*': .*only symbols"):
+        tensorflow_forward(model)
+
+
+@pytest.mark.parametrize("name", ["Xception"])
+def test_the_applications_of_keras_count_as_the_profiler_does(name: str) -> None:
+    size = benchmark.SIZES.get(name, 32)
+    model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
+    counted = count_model(model, SCIENCE_1)
+    assert abs(tensorflow_forward(model) / counted.operations.forward - 1) < 0.02
+    model.trainable = False
+    frozen = count_model(model, SCIENCE_1)
+    assert frozen.operations == Operations(counted.operations.forward, 0)
+    assert frozen.parameters == counted.parameters == model.count_params()
 
 
 def test_all_layers_that_the_rules_do_not_cover_are_listed_at_once() -> None:

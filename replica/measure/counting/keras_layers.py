@@ -77,6 +77,23 @@ def _require(condition: bool, reason: str) -> None:
         raise NotCountedError(reason)
 
 
+def check_weights(layer: Any, trained: frozenset[int]) -> bool:
+    """True if the weights of a layer train, or if it has none; False if it is frozen.
+
+    `trained` are the ids of the variables that the model trains. Raises NotCountedError for weights
+    that the rules do not count: adapters, quantised ones, and layers that train in part.
+    """
+    _require(not getattr(layer, "lora_enabled", False), "with a LoRA adapter")
+    quantised = getattr(layer, "quantization_mode", None)
+    _require(quantised is None, f"quantised to {quantised}")
+    train = [id(weight) in trained for weight in getattr(layer, "_trainable_variables", ())]
+    if any(train) and not all(train):
+        frozen = [weight.name for weight, trains in zip(layer._trainable_variables, train, strict=True) if not trains]
+        raise NotCountedError(f"trains without its {' and '.join(frozen)}")
+    # Batch normalisation without scale and offset has moving statistics alone.
+    return any(train) or (not train and bool(layer.trainable)) or not layer.weights
+
+
 _ACTIVATIONS = {
     "relu": "relu",
     "softmax": "softmax",
@@ -89,6 +106,8 @@ _ACTIVATIONS = {
 
 def _fused_activation(call: Call) -> list[CountedPart]:
     name = keras.activations.serialize(call.layer.activation)
+    if isinstance(name, dict):
+        name = name["class_name"]  # a layer as an activation, with settings of its own
     if name == "linear":
         return []
     _require(name in _ACTIVATIONS, f"activation {name!r}")

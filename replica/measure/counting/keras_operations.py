@@ -2,22 +2,47 @@
 
 This is the second way to the number of `aiperf.network.operations.count`: the rules are the same,
 but every shape comes from the model that Keras built. It takes any functional or sequential model
-with fixed image sizes.
+whose inputs have fixed sizes; models nested in it may leave theirs free.
+
+Weights that do not train have no gradient and no update. A gradient passes through a frozen layer
+only if a layer before it trains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from aiperf.errors import UncountedLayerError, UsageError
 from aiperf.network.layers import Shape
-from aiperf.network.operations import AIPERF_1, LayerCount, NetworkCount, RuleSet, sees_only_images
-from replica.measure.counting.keras_layers import READERS, Call, CountedPart, NotCountedError
+from aiperf.network.operations import (
+    AIPERF_1,
+    KERNEL_KINDS,
+    LayerCount,
+    LayerFacts,
+    NetworkCount,
+    Operations,
+    RuleSet,
+    sees_only_images,
+)
+from replica.measure.counting.keras_layers import READERS, Call, CountedPart, NotCountedError, check_weights
+
+
+class _Tensor(NamedTuple):
+    """The facts of a tensor of the model, at one use of the layer that gives it."""
+
+    shape: Shape
+    """Without the batch."""
+    only_images: bool
+    """Only layers that count zero lie between the network's input and it."""
+    trained: bool = False
+    """A layer that trains lies before it, so that gradients pass through it."""
+    frozen: bool = False
+    """A layer with weights that do not train lies before it."""
 
 
 @dataclass
@@ -25,12 +50,26 @@ class _Walk:
     """State of a walk over a model and the models nested in it."""
 
     rule_set: RuleSet
+    trained: frozenset[int]
+    """Ids of the variables that train."""
     layers: list[LayerCount] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    only_images: dict[int, bool] = field(default_factory=dict)
-    """By tensor: whether only layers that count zero lie between the network's input and it."""
+    tensors: dict[int, _Tensor] = field(default_factory=dict)
+    """By tensor; a nested model's tensors have the facts of its latest call."""
     weighed: set[int] = field(default_factory=set)
     """Layers whose parameters are counted: a layer that is used twice has its weights once."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One call of a layer: its name, what it is, and what it reads."""
+
+    layer: Any
+    name: str
+    inputs: Sequence[_Tensor]
+    parts: Sequence[CountedPart]
+    trains: bool
+    """True if its weights train; also if it has none."""
 
 
 def count_model(model: Any, rule_set: RuleSet = AIPERF_1) -> NetworkCount:
@@ -39,14 +78,19 @@ def count_model(model: Any, rule_set: RuleSet = AIPERF_1) -> NetworkCount:
     Raises UncountedLayerError listing every layer that the rules do not cover, and UsageError if
     the model has no graph (a subclassed model, an unbuilt sequential one) or no fixed image size.
     """
-    walk = _Walk(rule_set)
+    graph_of(model)
+    walk = _Walk(rule_set, frozenset(id(variable) for variable in model.trainable_variables))
     _visit(model, walk, prefix="")
     if walk.problems:
         raise UncountedLayerError(walk.problems)
     return NetworkCount(tuple(walk.layers))
 
 
-def _graph(model: Any) -> Any:
+def graph_of(model: Any) -> Any:
+    """The functional model that a model is, or that it holds.
+
+    Raises UsageError for a model without one: a subclassed model, or an unbuilt sequential one.
+    """
     if isinstance(model, keras.Sequential):
         if not model.built or model._functional is None:
             raise UsageError(f"model {model.name!r} is not built: give it an Input of fixed size")
@@ -58,7 +102,7 @@ def _graph(model: Any) -> Any:
 
 def _calls(model: Any) -> Iterator[Any]:
     """Every use of a layer in topological order, from internals of Keras's `Function`."""
-    graph = _graph(model)
+    graph = graph_of(model)
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from graph._nodes_by_depth[depth]
 
@@ -72,55 +116,90 @@ def _visit(model: Any, walk: _Walk, prefix: str) -> None:
             continue
         if prefix and isinstance(layer, keras.layers.InputLayer):
             continue  # the outer model's tensor, which `_enter` has described
-        inputs = [walk.only_images[id(tensor)] for tensor in node.input_tensors]
-        parts = _parts(layer, node, name, walk)
-        _count_parts(layer, name, parts, all(inputs), walk)
-        seen = bool(parts) and all(sees_only_images(kind, [all(inputs)]) for kind, _ in parts)
-        for tensor in node.output_tensors:
-            walk.only_images[id(tensor)] = seen
+        inputs = [walk.tensors[id(tensor)] for tensor in node.input_tensors]
+        shapes = _output_shapes(node, walk)
+        parts, trains = _parts(layer, Call(layer, tuple(tensor.shape for tensor in inputs), shapes[0]), name, walk)
+        _count_parts(_Use(layer, name, inputs, parts, trains), walk)
+        images = all(tensor.only_images for tensor in inputs)
+        weighs = bool(getattr(layer, "weights", ()))
+        for tensor, shape in zip(node.output_tensors, shapes, strict=True):
+            walk.tensors[id(tensor)] = _Tensor(
+                shape,
+                bool(parts) and all(sees_only_images(kind, [images]) for kind, _ in parts),
+                any(tensor.trained for tensor in inputs) or (weighs and trains),
+                any(tensor.frozen for tensor in inputs) or (weighs and not trains),
+            )
 
 
 def _enter(inner: Any, node: Any, walk: _Walk, prefix: str) -> None:
-    graph = _graph(inner)
+    graph = graph_of(inner)
     for outside, inside in zip(node.input_tensors, graph.inputs, strict=True):
-        walk.only_images[id(inside)] = walk.only_images[id(outside)]
+        walk.tensors[id(inside)] = walk.tensors[id(outside)]
     _visit(inner, walk, prefix)
     for outside, inside in zip(node.output_tensors, graph.outputs, strict=True):
-        walk.only_images[id(outside)] = walk.only_images[id(inside)]
+        walk.tensors[id(outside)] = walk.tensors[id(inside)]
 
 
-def _parts(layer: Any, node: Any, name: str, walk: _Walk) -> list[CountedPart]:
+def _output_shapes(node: Any, walk: _Walk) -> list[Shape]:
+    """Shapes of a call's outputs.
+
+    A nested model was built for inputs of its own, which may be of any size: its layers are asked
+    again, for the tensors of this call.
+    """
+    recorded = [tuple(tensor.shape[1:]) for tensor in node.output_tensors]
+    read = {id(tensor): walk.tensors[id(tensor)].shape for tensor in node.input_tensors}
+    if any(tuple(tensor.shape[1:]) != read[id(tensor)] for tensor in node.input_tensors):
+        given = {id(t): keras.KerasTensor((t.shape[0], *read[id(t)]), dtype=t.dtype) for t in node.input_tensors}
+        values, named = node.arguments.fill_in(given)
+        found = keras.tree.flatten(node.operation.compute_output_spec(*values, **named))
+        recorded = [tuple(tensor.shape[1:]) for tensor in found]
+    for tensor, shape in zip(node.output_tensors, recorded, strict=True):
+        if any(size is None for size in shape):
+            raise UsageError(f"tensor {tensor.name!r} has shape {shape}: counting needs a fixed image size")
+    return recorded
+
+
+def _parts(layer: Any, call: Call, name: str, walk: _Walk) -> tuple[list[CountedPart], bool]:
+    """What a call counts, nothing if the rules do not cover it; and whether its weights train."""
     kind = type(layer).__name__
     reader = READERS.get(type(layer))
     if reader is None:
         walk.problems.append(f"{name} ({kind})")
-        return []
+        return [], True
     try:
-        call = Call(layer, tuple(map(_shape, node.input_tensors)), _shape(node.output_tensors[0]))
-        return reader(call)
+        trains = check_weights(layer, walk.trained)
+        return reader(call), trains
     except NotCountedError as error:
         walk.problems.append(f"{name} ({kind}: {error})")
-        return []
+        return [], True
 
 
-def _shape(tensor: Any) -> Shape:
-    shape = tuple(tensor.shape[1:])
-    if any(size is None for size in shape):
-        raise UsageError(f"tensor {tensor.name!r} has shape {shape}: counting needs a fixed image size")
-    return shape
-
-
-def _count_parts(layer: Any, name: str, parts: list[CountedPart], only_images: bool, walk: _Walk) -> None:
-    for index, (kind, facts) in enumerate(parts):
+def _count_parts(use: _Use, walk: _Walk) -> None:
+    layer, name = use.layer, use.name
+    for index, (kind, facts) in enumerate(use.parts):
         if not walk.rule_set.covers(kind, facts.output):
             fused = f": activation {kind!r}" if index else ""
             walk.problems.append(f"{name} ({type(layer).__name__}{fused})")
             continue
-        seen = replace(facts, reads_network_input=index == 0 and only_images)
         parameters = 0
         if index == 0 and id(layer) not in walk.weighed:
             walk.weighed.add(id(layer))
             parameters = layer.count_params()
         label = name if index == 0 else f"{name}_{kind}"
         elements = sum(map(prod, (*facts.inputs, facts.output))) + (0 if index else layer.count_params())
-        walk.layers.append(LayerCount(label, kind, walk.rule_set.count(kind, seen), parameters, elements))
+        operations = _operations(use, index, kind, facts, walk)
+        walk.layers.append(LayerCount(label, kind, operations, parameters, elements))
+
+
+def _operations(use: _Use, index: int, kind: str, facts: LayerFacts, walk: _Walk) -> Operations:
+    trained = any(tensor.trained for tensor in use.inputs)
+    if not use.trains:
+        # No gradient of the weights and no update; that of the input costs one forward pass.
+        forward = walk.rule_set.count(kind, facts).forward
+        return Operations(forward, forward if trained and kind in KERNEL_KINDS else 0)
+    # As before the network's input: nothing trains before these weights, so nothing needs the
+    # gradient of what they read.
+    after_frozen = not trained and any(tensor.frozen for tensor in use.inputs)
+    only_images = all(tensor.only_images for tensor in use.inputs)
+    first = index == 0 and (only_images or after_frozen)
+    return walk.rule_set.count(kind, replace(facts, reads_network_input=first))

@@ -14,6 +14,8 @@ import tensorflow as tf
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.network.operations import AIPERF_1, Operations, RuleSet
 from aiperf.processes import python_module
+from aiperf.untrusted.reading import reason_of, shortened
+from replica.measure.counting.keras_operations import graph_of
 
 XLA_TIMEOUT_S = 900
 
@@ -35,6 +37,7 @@ class Verification:
 def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verification]:
     """Count the model of a file with each profiler. Raises EnvironmentNotReadyError without JAX.
 
+    Raises AiperfError naming the profiler that cannot count the model, and its reason.
     Scientific networks are counted by XLA alone: TensorFlow's profiler has no rule for
     transposed convolutions in three dimensions.
     """
@@ -44,18 +47,27 @@ def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verific
 
 
 def tensorflow_forward(model: Any) -> float:
-    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler."""
+    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler.
+
+    The model may have any structure of inputs and outputs. Raises AiperfError if it cannot be
+    traced.
+    """
     # The profiler needs a graph of constants: it does not know the shapes of variables.
     from tensorflow.python.framework.convert_to_constants import (  # noqa: PLC0415
         convert_variables_to_constants_v2,
     )
 
-    images = tf.TensorSpec((1, *model.input_shape[1:]), tf.float32)
-    function = tf.function(lambda x: model(x, training=False)).get_concrete_function(images)
-    graph = convert_variables_to_constants_v2(function).graph
-    builder = tf.compat.v1.profiler.ProfileOptionBuilder
-    options = builder(builder.float_operation()).with_empty_output().build()
-    return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
+    example = tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec((1, *tensor.shape[1:]), tensor.dtype), graph_of(model).input
+    )
+    try:
+        function = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(example)
+        graph = convert_variables_to_constants_v2(function).graph
+        builder = tf.compat.v1.profiler.ProfileOptionBuilder
+        options = builder(builder.float_operation()).with_empty_output().build()
+        return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
+    except Exception as error:  # of any kind: TensorFlow raises what it comes across
+        raise AiperfError(f"TensorFlow's profiler cannot count {model.name!r}: {reason_of(error)}") from None
 
 
 def xla(path: Path, lowered: bool = False) -> Verification:
@@ -78,6 +90,7 @@ def xla(path: Path, lowered: bool = False) -> Verification:
         check=False,
     )
     if result.returncode != 0:
-        raise AiperfError(f"XLA's cost analysis failed: {result.stderr.strip().splitlines()[-1:]}")
+        said = result.stderr.strip().splitlines() or [f"its process ended with code {result.returncode}"]
+        raise AiperfError(f"XLA cannot count {path}: {shortened(said[-1])}")
     counts = json.loads(result.stdout.splitlines()[-1])
     return Verification("XLA cost analysis", counts["forward"], counts["training"])

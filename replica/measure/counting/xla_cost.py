@@ -3,8 +3,8 @@
 It runs in a process of its own, because it builds the Keras model on the JAX backend: JAX gives
 access to the cost analysis of a compiled program. The programs are compiled for the CPU and
 executed once, on one image. With `lowered`, the programs are only translated for XLA: networks of
-any size are counted in seconds, and the loss is the mean output, since scientific networks have
-outputs of any shape.
+any size are counted in seconds. The loss is the cross-entropy of one vector of probabilities; of
+several outputs, or of another shape, their mean.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ def measure(path: Path, lowered: bool = False) -> dict[str, float]:
     import jax  # noqa: PLC0415
 
     keras = import_lean("keras")
+    from replica.measure.counting.keras_operations import graph_of  # noqa: PLC0415
     from replica.trainer.model.model_files import load_any  # noqa: PLC0415
 
     model = load_any(path)
     trained = [variable.value for variable in model.trainable_variables]
     kept = [variable.value for variable in model.non_trainable_variables]
-    images = jax.numpy.zeros((1, *model.input_shape[1:]))
-    labels = None if lowered else jax.nn.one_hot(jax.numpy.array([0]), model.output_shape[-1])
+    images = jax.tree.map(lambda tensor: jax.numpy.zeros((1, *tensor.shape[1:]), tensor.dtype), graph_of(model).input)
+    outputs = jax.tree.leaves(model.output_shape, is_leaf=lambda shape: isinstance(shape, tuple) and None in shape)
+    classifies = not lowered and len(outputs) == 1 and len(outputs[0]) == 2
+    labels = jax.nn.one_hot(jax.numpy.array([0]), outputs[0][-1]) if classifies else None
     flops = _lowered_flops if lowered else _flops
 
     def forward(weights: Any, state: Any, x: Any) -> Any:
