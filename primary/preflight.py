@@ -10,6 +10,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+from aiperf.cli.packages import to_install
 from aiperf.cli.units import GIB
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
@@ -99,14 +100,11 @@ def package_problems(config: RunConfig) -> list[str]:
     if config.training.trainer == "keras" and (reason := why_not_installed(config.training.framework)) is not None:
         problems.append(reason)
     if config.run.manager == "nni" and importlib.util.find_spec("nni") is None:
-        problems.append(
-            f"--manager nni: NNI is not installed for {sys.executable}; "
-            "install it in the folder of AIPerf's sources: pip install '.[nni]'"
-        )
+        problems.append(f"--manager nni: NNI is not installed for {sys.executable}; install it {to_install('nni')}")
     if config.run.launcher == "ray" and importlib.util.find_spec("ray") is None:
         problems.append(
             f"--launcher ray: Ray is not installed for {sys.executable}; "
-            "install the cluster's version of it: pip install '.[ray]' in the folder of AIPerf's sources"
+            f"install the cluster's version of it {to_install('ray')}"
         )
     return problems
 

@@ -58,6 +58,25 @@ def lost(error: ImportError) -> list[str]:
     return [f"{text}: {REMEDY}" for text in shared()] or [f"{error}: install AIPerf again"]
 
 
+def is_checkout() -> bool:
+    """True if the code lies in AIPerf's sources, False if it was installed by a wheel."""
+    return (OWN / "setup.cfg").is_file() and (OWN / "Makefile").is_file()
+
+
+def to_install(extra: str, on_gpus: str = "") -> str:
+    """What to type to get an extra, or its build for NVIDIA GPUs; ends with the command."""
+    if is_checkout():
+        other = f" (or '.[{on_gpus}]')" if on_gpus else ""
+        return f"in the folder of AIPerf's sources: pip install '.[{extra}]'{other}"
+    # Nothing is published under AIPerf's name, and whoever has a wheel may have no sources.
+    from importlib import metadata  # noqa: PLC0415
+
+    named = [text.partition(";") for text in metadata.requires("aiperf-hpc") or ()]
+    words = [f"'{package.strip()}'" for package, _, marker in named if f'extra == "{extra}"' in marker]
+    other = f" (or {to_install(on_gpus)})" if on_gpus else ""
+    return f"pip install {' '.join(words)}{other}"
+
+
 def copied() -> list[str]:
     """What is wrong if this command is the copy of one of another environment."""
     beside = Path(sys.argv[0]).absolute().parents[1] if os.sep in sys.argv[0] else Path(sys.prefix)

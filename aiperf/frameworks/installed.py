@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from aiperf.cli.packages import to_install
+
 TITLES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 """Names in messages, by `training.framework`."""
 
-EXTRAS = {"tensorflow": "'.[tensorflow]' (or '.[gpu]')", "jax": "'.[jax]' (or '.[jax-cuda]')", "torch": "'.[torch]'"}
-"""What to install from AIPerf's sources; in brackets, on NVIDIA GPUs."""
-
-GPU_EXTRAS = {"tensorflow": "'.[gpu]'", "jax": "'.[jax-cuda]'", "torch": "'.[torch]'"}
-"""What to install on NVIDIA GPUs."""
+GPU_EXTRAS = {"tensorflow": "gpu", "jax": "jax-cuda", "torch": "torch"}
+"""The extras with their builds for NVIDIA GPUs; those for CPUs have the framework's name."""
 
 
 def why_not_installed(framework: str) -> str | None:
@@ -21,7 +20,6 @@ def why_not_installed(framework: str) -> str | None:
     if not missing:
         return None
     title = TITLES[framework] if framework in missing else "Keras"
-    return (
-        f"{title} is not installed for {sys.executable}; "
-        f"install it in the folder of AIPerf's sources: pip install {EXTRAS[framework]}"
-    )
+    on_gpus = GPU_EXTRAS[framework]
+    remedy = to_install(framework, on_gpus if on_gpus != framework else "")
+    return f"{title} is not installed for {sys.executable}; install it {remedy}"

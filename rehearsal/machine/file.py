@@ -188,6 +188,14 @@ _OPTION = re.compile(r", or --set \S+|--set (?=\S+=)")
 """The option that sets a setting of a run: machine files have none."""
 
 
+FOLDER = Path(__file__).with_name("files")
+
+
+def known_machines() -> list[str]:
+    """The names of the machine files that come with AIPerf."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
 def read_machine(path: Path) -> MachineFile:
     """Read a machine file. Raises ConfigError with all problems at once, naming the file."""
     document = read_toml(path)

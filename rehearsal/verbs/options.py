@@ -10,8 +10,9 @@ from aiperf.cli.command import suggest
 from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.settings import RunConfig, config_of, override_layers
 from aiperf.errors import ConfigError
+from aiperf.untrusted.text import shown
 from rehearsal.lifecycle import Rehearsal, SearchKind
-from rehearsal.machine.file import MachineFile, read_machine
+from rehearsal.machine.file import FOLDER, MachineFile, known_machines, read_machine
 from rehearsal.machine.measured import measured
 
 MOST_REAL = 64
@@ -23,7 +24,8 @@ SEARCHES = ("auto", "real", "modelled")
 def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
     """The machine, the search, and the configuration of the run."""
     add_run_options(parser)
-    parser.add_argument("--machine", type=Path, metavar="FILE", help="machine file (docs/scale.md)")
+    parser.add_argument("--machine", type=_find_machine, metavar="FILE|NAME",
+                        help=f"machine file, or one that comes with AIPerf: {', '.join(known_machines())}")  # fmt: skip
     parser.add_argument(
         "--from", type=Path, nargs="+", default=[], dest="measured", metavar="PATH",
         help="finished runs, or files of aiperf profile, whose figures go before those of the machine file",
@@ -61,6 +63,16 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
             layers += override_layers("rehearsal", name, "unguided", problems)
         config = config_of(layers, problems)
     return Rehearsal(config, machine, search)
+
+
+def _find_machine(text: str) -> Path:
+    """A file, or the one of a name that is known."""
+    if Path(text).exists() or Path(text).name != text or Path(text).suffix:
+        return Path(text)
+    if text not in known_machines():
+        known = ", ".join(known_machines())
+        raise argparse.ArgumentTypeError(f"no file and no known machine: {shown(text)}; known are {known}")
+    return FOLDER / f"{text}.toml"
 
 
 def _machine(file: Path | None, paths: Sequence[Path]) -> MachineFile:

@@ -71,7 +71,7 @@ def _ops(band: Band) -> tuple[str, str]:
 PREDICT = Command(
     description="Predict score, regulated score and efficiency of a planned cluster for 1, 2, 4, ... replicas, and "
     "what gives way first, from rehearsals with several seeds.",
-    example="aiperf predict --machine examples/machines/h100-8x8.toml --replicas 64 --duration 2h",
+    example="aiperf predict --machine h100-8x8 --replicas 64 --duration 2h",
     configure=_configure,
     execute=_execute,
 )

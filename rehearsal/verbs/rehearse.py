@@ -62,7 +62,7 @@ def _lines(rehearsal: Rehearsal, outcome: Outcome, took_s: float) -> list[str]:
 REHEARSE = Command(
     description="Rehearse a run in virtual time: the real primary, agents and search; trainings only take their time. "
     "Writes a run directory that every other verb reads, and that is never official.",
-    example="aiperf rehearse --machine examples/machines/h100-8x8.toml --replicas 8 --duration 12h --output runs/plan",
+    example="aiperf rehearse --machine h100-8x8 --replicas 8 --duration 12h --output runs/plan",
     configure=_configure,
     execute=_execute,
     follow_up=lambda arguments: report_words(arguments, arguments.output),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import importlib
 import os
 import re
 import subprocess
@@ -52,6 +53,40 @@ def test_the_version_comes_from_one_place() -> None:
 
 def test_every_package_is_typed_and_installed() -> None:
     assert sorted(path.parent.name for path in ROOT.glob("*/py.typed")) == ROOMS
+
+
+# ---- the wheel and the source distribution
+
+
+def test_the_source_distribution_has_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By setuptools' own reading of MANIFEST.in; packages and some files come by themselves."""
+    monkeypatch.chdir(ROOT)
+    listed = importlib.import_module("setuptools.command.egg_info").FileList()
+    for line in (ROOT / "MANIFEST.in").read_text().splitlines():
+        if line and line[0] != "#":
+            listed.process_template_line(line)
+    shown = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    files = {file for name in shown if (path := Path(name)).exists()
+             for file in (map(str, path.iterdir()) if path.is_symlink() and path.is_dir() else [name])}  # fmt: skip
+    by_themselves = {"LICENSE", "README.md", "aiperf_hpc.py", "pyproject.toml", "setup.cfg"}
+    packaged = {file for file in files if file.split("/")[0] in ROOMS and file.endswith(".py")} | package_data()
+    assert sorted(files - packaged - by_themselves - set(listed.files)) == []
+
+
+def package_data() -> set[str]:
+    found = set[str]()
+    for package, patterns in SETUP["options.package_data"].items():
+        folders = [ROOT / room for room in ROOMS] if package == "*" else [ROOT / package.replace(".", "/")]
+        for folder in folders:
+            found |= {str(path.relative_to(ROOT)) for pattern in patterns.split() for path in folder.glob(pattern)}
+    return found
+
+
+def test_the_wheel_has_every_file_of_the_packages() -> None:
+    """What is not a module is package data: machine files, templates, presets."""
+    shown = subprocess.run(["git", "ls-files", *ROOMS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    data = [name for name in shown.splitlines() if not name.endswith(".py") and (ROOT / name).exists()]
+    assert [name for name in data if name not in package_data()] == []
 
 
 # ---- locks

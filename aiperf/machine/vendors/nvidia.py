@@ -11,6 +11,7 @@ from typing import Any
 
 import pynvml
 
+from aiperf.cli.packages import is_checkout, to_install
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
 from aiperf.machine.vendors.contract import Accelerator, Fields, words
@@ -30,7 +31,7 @@ class Nvidia:
     """`Vendor` of NVIDIA."""
 
     hides = f"{VISIBLE}=''"
-    build = "make run GPU=1, or pip install '.[gpu]'"
+    build = "make run GPU=1, or pip install '.[gpu]'" if is_checkout() else to_install("gpu")
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:

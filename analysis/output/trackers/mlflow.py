@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError
 from analysis.output.trackers.points import Point, Tracked, run_parameters, run_points, trainings
 from analysis.reading.run_data import RunData
@@ -57,9 +58,7 @@ def log_run(data: RunData, report: Report, place: str) -> str:
     try:
         mlflow = importlib.import_module("mlflow")
     except ModuleNotFoundError as error:
-        raise EnvironmentNotReadyError(
-            [f"MLflow is not installed ({error}): pip install '.[mlflow]' in the folder of AIPerf's sources"]
-        ) from error
+        raise EnvironmentNotReadyError([f"MLflow is not installed ({error}): {to_install('mlflow')}"]) from error
     try:
         return _Log(mlflow.MlflowClient(place), place).write(data, report)
     except (mlflow.exceptions.MlflowException, OSError) as error:

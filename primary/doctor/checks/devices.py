@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from aiperf.cli.packages import to_install
 from aiperf.examination import Examination, FrameworkFacts
 from aiperf.frameworks.installed import GPU_EXTRAS, TITLES
 from primary.doctor.findings import Finding, Said, together
 from primary.doctor.node_answers import Evidence
-
-_WHERE = "in the folder of AIPerf's sources"
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:
@@ -25,7 +24,7 @@ def _said(facts: Examination, chosen: str) -> Said:
         return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
         return Said(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
-    return _compared(facts, facts.framework, (f"pip install {GPU_EXTRAS[chosen]} ({_WHERE})", again))
+    return _compared(facts, facts.framework, (to_install(GPU_EXTRAS[chosen]), again))
 
 
 def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str, str]) -> Said:

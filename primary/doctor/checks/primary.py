@@ -24,7 +24,7 @@ def check_primary(evidence: Evidence) -> list[Finding]:
           for text in evidence.launcher_problems),
         *(Finding("primary", "failed", text, "--output DIR (a new or empty one)")
           for text in preflight.output_problems(evidence.output)),
-        *(Finding("primary", "failed", text, text.rpartition("sources: ")[2])
+        *(Finding("primary", "failed", text, text[text.index("pip install") :])
           for text in preflight.package_problems(config)),
         *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from aiperf.cli.packages import to_install
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.network.operations import AIPERF_1, Operations, RuleSet
 from aiperf.processes import python_module
@@ -77,10 +78,7 @@ def xla(path: Path, lowered: bool = False) -> Verification:
     """
     if importlib.util.find_spec("jax") is None:
         raise EnvironmentNotReadyError(
-            [
-                "JAX is not installed, which gives XLA's cost analysis; "
-                "in the folder of AIPerf's sources: pip install '.[verify]'"
-            ]
+            [f"JAX is not installed, which gives XLA's cost analysis; {to_install('verify')}"]
         )
     result = subprocess.run(
         python_module("replica.measure.counting.xla_cost", str(path.absolute()), *(["lowered"] if lowered else [])),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.network.architecture import Architecture
@@ -109,9 +110,6 @@ def _load_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if importlib.util.find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(
-            [
-                "a Keras model needs TensorFlow, which is not installed; "
-                "in the folder of AIPerf's sources: pip install '.[tensorflow]'"
-            ]
+            [f"a Keras model needs TensorFlow, which is not installed; {to_install('tensorflow')}"]
         )
     import_lean("tensorflow")

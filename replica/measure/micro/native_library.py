@@ -6,6 +6,8 @@ import ctypes
 import os
 from pathlib import Path
 
+from aiperf.cli.packages import OWN, is_checkout
+
 VARIABLE = "AIPERF_NATIVE"
 """Names the library on oneDNN if it lies elsewhere; the one on cuDNN lies beside it."""
 
@@ -13,10 +15,23 @@ CUDNN = "libaiperf_micro_cudnn.so"
 
 
 def library() -> Path:
-    """The shared library on oneDNN, built or not."""
+    """The shared library on oneDNN, built or not: named by VARIABLE, or of these sources."""
     named = os.environ.get(VARIABLE)
-    root = Path(__file__).resolve().parents[3]
-    return Path(named) if named else root / "build" / "native" / "libaiperf_micro.so"
+    return Path(named) if named else OWN / "build" / "native" / "libaiperf_micro.so"
+
+
+def why_no_library() -> str:
+    """The reason why there is no library, and what to type; empty if there is one."""
+    if library().is_file():
+        return ""
+    if VARIABLE in os.environ:
+        return f"{library()}, which {VARIABLE} names, is not there; 'make native' builds it in AIPerf's sources"
+    if is_checkout():
+        return f"{library()} is not built; 'make native' builds it, in {OWN}"
+    return (
+        f"there is no library: AIPerf is installed without its sources. 'make native' builds it in a copy of them; "
+        f"then: export {VARIABLE}=SOURCES/build/native/libaiperf_micro.so"
+    )
 
 
 def open_library() -> tuple[ctypes.CDLL, bool]:

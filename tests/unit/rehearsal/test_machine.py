@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf.__main__ import parser_of
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import ConfigError
 from aiperf.network.operations import count
 from rehearsal.machine.curve import Curve
-from rehearsal.machine.file import AllReduceSection, CurveSection, MachineFile, read_machine
+from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
 from rehearsal.machine.pace import all_reduce_s, pace_of
 from search_space.resnet import resnet
-from tests.support.folders import ROOT
 
 RESNET50 = count(resnet(50, 224, 1000))
 
@@ -24,11 +24,24 @@ def machine_of(**sections: object) -> MachineFile:
     return MachineFile.model_validate({"step": {"operations_per_s": 1e13}, **sections})
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "examples" / "machines").glob("*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_example_is_a_machine_file(file: Path) -> None:
     machine = read_machine(file)
     assert machine.machine.source
     assert machine.node.accelerators == 8
+
+
+def test_a_machine_that_comes_with_aiperf_needs_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parser = parser_of("predict")
+    assert parser.parse_args(["--machine", "t4-4x8"]).machine == FOLDER / "t4-4x8.toml"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--machine", "t4"])
+    assert "known are ascend-512x8, h100-8x8, planned-4096x8, t4-4x8" in capsys.readouterr().err
+    (tmp_path / "t4").touch()
+    assert parser.parse_args(["--machine", "t4"]).machine == Path("t4")
 
 
 def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:

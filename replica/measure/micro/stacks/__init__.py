@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from aiperf.registry import Registry
-from replica.measure.micro.native_library import library
+from replica.measure.micro.native_library import why_no_library
 from replica.measure.micro.stacks.contract import Stack
 
 STACKS: Registry[Callable[[], Stack]] = Registry(
@@ -23,5 +23,5 @@ STACKS: Registry[Callable[[], Stack]] = Registry(
 def missing(name: str) -> str:
     """The reason why a stack cannot be used here; empty if it can."""
     if name == "native":
-        return "" if library().is_file() else f"{library()} is not built; 'make native' builds it"
+        return why_no_library()
     return "" if find_spec(name) is not None else f"{name} is not installed"

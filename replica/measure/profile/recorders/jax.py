@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError
 from replica.measure.profile.recorded import xplane
 from replica.measure.profile.recorded.recording import Recording
@@ -25,9 +26,8 @@ class JaxRecorder:
         """Begin to record. Raises EnvironmentNotReadyError without TensorFlow."""
         if importlib.util.find_spec("tensorflow") is None:
             raise EnvironmentNotReadyError(
-                ["JAX's recordings are read with TensorFlow, which is not installed; "
-                 "in the folder of AIPerf's sources: pip install '.[tensorflow]'"]
-            )  # fmt: skip
+                [f"JAX's recordings are read with TensorFlow, which is not installed; {to_install('tensorflow')}"]
+            )
         jax.profiler.start_trace(self._folder.name)
 
     def span(self, name: str, number: int) -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ import pytest
 
 import aiperf_hpc
 from aiperf.cli import packages
+from replica.measure.micro import native_library
 from tests.support.folders import ROOT
 
 
@@ -87,3 +88,27 @@ def test_the_command_starts_the_program(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(sys, "argv", ["aiperf", "--version"])
     assert aiperf_hpc.main() == 0
     assert capsys.readouterr().out.startswith("aiperf ")
+
+
+def test_what_to_install_is_said_to_those_who_have_the_wheel_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is published as aiperf-hpc, and there are no sources: the packages are named."""
+    in_sources = packages.to_install("tensorflow", "gpu")
+    assert in_sources == "in the folder of AIPerf's sources: pip install '.[tensorflow]' (or '.[gpu]')"
+    monkeypatch.setattr(packages, "OWN", tmp_path)
+    required = ["numpy>=2.1", "nni<4,>=3.0; extra == 'nni'".replace("'", '"'), 'setuptools<81; extra == "nni"']
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
+    assert packages.to_install("nni") == "pip install 'nni<4,>=3.0' 'setuptools<81'"
+
+
+def test_the_native_library_of_a_wheel_is_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library, "OWN", tmp_path)
+    monkeypatch.delenv(native_library.VARIABLE, raising=False)
+    assert native_library.why_no_library().endswith(f"is not built; 'make native' builds it, in {tmp_path}")
+    monkeypatch.setattr(native_library, "is_checkout", lambda: False)
+    assert "export AIPERF_NATIVE=SOURCES/build/native/libaiperf_micro.so" in native_library.why_no_library()
+    monkeypatch.setenv(native_library.VARIABLE, str(tmp_path / "none.so"))
+    assert "none.so, which AIPERF_NATIVE names, is not there" in native_library.why_no_library()
+    (tmp_path / "none.so").touch()
+    assert native_library.why_no_library() == ""
