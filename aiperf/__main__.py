@@ -18,12 +18,14 @@ from aiperf.cli.program import as_typed
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
+from aiperf.signals import hold_warnings
 from aiperf.untrusted.text import as_message, shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code is 0 done, 1 failed, 2 usage, 3 environment."""
     keep_others_from_writing()
+    hold_warnings()
     if "_ARGCOMPLETE" in os.environ:
         from aiperf.cli.completion import complete  # noqa: PLC0415
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from aiperf.host import this_host
+from aiperf.ranks import without_ranks
 from aiperf.storage.logs import open_log
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
 from aiperf.wire.messages import Message
@@ -110,7 +111,7 @@ async def spawn(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stream,
-            env={**os.environ, **SAFE_PATH, **(environment or {})},
+            env={**without_ranks(), **SAFE_PATH, **(environment or {})},
             start_new_session=True,
             limit=MAX_LINE_BYTES,
         )
@@ -129,7 +130,7 @@ async def spawn_silent(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            env={**os.environ, **SAFE_PATH, **(environment or {})},
+            env={**without_ranks(), **SAFE_PATH, **(environment or {})},
             start_new_session=True,
         )
 

@@ -18,6 +18,7 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
+from aiperf.signals import heed
 from dashboard.content import Board
 from dashboard.guard import new_token
 from dashboard.handlers import application
@@ -75,8 +76,7 @@ def _remove_dead_socket(path: Path) -> None:
 async def serve(runs: Runs, port: int, path: Path | None, announce: Callable[[str, str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; `announce` gets the address and the command of the tunnel."""
     over = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    heed(over.set, signal.SIGINT)
     token = new_token()
     board = Board(runs, token, SystemClock())
     listener = listen(port, path)

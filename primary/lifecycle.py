@@ -18,6 +18,7 @@ from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import identity_of
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
+from aiperf.signals import heed
 from aiperf.storage.logs import QuietHandler
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
@@ -101,13 +102,11 @@ def _record_start(start: Start, writer: HistoryWriter, paths: RunPaths) -> None:
 
 async def _dispatch(context: RunContext, records: Patience, companion: Companion | None) -> EndReason:
     dispatcher = Dispatcher(context)
-    loop = asyncio.get_running_loop()
     context.writer.in_background(lambda _: dispatcher.interrupt())
     context.digest.in_background()
     dispatcher.claim.in_background()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, dispatcher.interrupt)
-    loop.set_exception_handler(partial(_report_unhandled, context))
+    heed(dispatcher.interrupt, signal.SIGINT, note=context.announce)
+    asyncio.get_running_loop().set_exception_handler(partial(_report_unhandled, context))
     accompanying = asyncio.create_task(_accompany(companion, dispatcher)) if companion is not None else None
     try:
         reason = await dispatcher.run()

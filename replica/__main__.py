@@ -4,7 +4,9 @@ import sys
 
 from aiperf.files import keep_others_from_writing
 from aiperf.registry import uncollected
+from aiperf.signals import hold_warnings
 
+hold_warnings()
 with uncollected():
     from replica.agent.agent import main
 

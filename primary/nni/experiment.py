@@ -32,6 +32,7 @@ from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import identity_of
+from aiperf.signals import heeded
 from aiperf.storage.logs import open_log
 from aiperf.storage.patience import FINAL, PATIENCE
 from primary import preflight
@@ -150,16 +151,12 @@ class NniRun:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        def stop(*_: object) -> None:
+        def stop() -> None:
             self._asked_to_stop = True
             PATIENCE.hurry()
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with heeded(stop, signal.SIGINT):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _welcome(self, experiment: Experiment) -> None:
         port = self._config.nni.port

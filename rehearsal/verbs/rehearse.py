@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from aiperf.cli.command import Command, add_format, add_no_page, report_words
 from aiperf.cli.lines import warn
@@ -13,6 +14,7 @@ from aiperf.cli.units import count
 from aiperf.clock import SystemClock, format_utc
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
+from aiperf.signals import heeded
 from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 
@@ -41,11 +43,17 @@ def _execute(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--output {arguments.output}: there is something already; name a new directory")
     began_s = clock.monotonic_s()
     try:
-        outcome = conduct(arguments.output, rehearsal)
+        with heeded(interrupt):
+            outcome = conduct(arguments.output, rehearsal)
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
     warn(*_lines(rehearsal, outcome, clock.monotonic_s() - began_s))
     return EXIT_DONE if outcome.ended == "deadline" else EXIT_FAILED
+
+
+def interrupt() -> NoReturn:
+    """End a rehearsal as Ctrl-C does: it has nothing to resume."""
+    raise KeyboardInterrupt
 
 
 def _lines(rehearsal: Rehearsal, outcome: Outcome, took_s: float) -> list[str]:

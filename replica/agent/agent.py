@@ -35,6 +35,7 @@ from aiperf.records.bodies import PhaseBegan, TrialFailed
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.signals import heed
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PATIENCE, Patience, may_pass
 from aiperf.wire.lines import decode_to_agent
@@ -269,7 +270,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
         writer.in_background(agent.fail_replica)
         reports.attend(agent.note_storage)
         serving = asyncio.create_task(agent.serve(reader))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+        heed(partial(_cancel, serving), note=log.info)
         with (
             telemetry(paths, writer.name, clock, config.telemetry.interval, arguments.replica),
             contextlib.suppress(asyncio.CancelledError),
@@ -279,6 +280,10 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     if agent.orphaned:
         give_job_back()
     return EXIT_DONE
+
+
+def _cancel(serving: asyncio.Task[None]) -> None:
+    serving.cancel()
 
 
 def clock_of(config: RunConfig, replica: int) -> SystemClock:

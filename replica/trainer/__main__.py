@@ -20,7 +20,9 @@ from aiperf.frameworks.training_imports import import_lean
 from aiperf.machine.accelerators import invisible_reason, own_accelerator
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
+from aiperf.ranks import rank_numbers
 from aiperf.run_directory.paths import RunPaths
+from aiperf.signals import hold_warnings
 from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import UNFIT, TrainRequest
@@ -35,7 +37,6 @@ from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
     die_with_parent,
-    rank_of_environment,
     read_settings,
     yield_to_warm_up,
 )
@@ -53,14 +54,24 @@ def main() -> int:
     """Train one request, and report to the agent how it ended."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     keep_others_from_writing()
+    hold_warnings()  # they are for the agent, which ends its ranks
     settings = read_settings()
     die_with_parent()
     prefer_oom_kill(os.getpid())  # on further nodes, too
     clock = SystemClock()
-    rank = rank_of_environment() if settings.ranks + settings.servers > 1 else 0
+    rank = own_rank(settings)
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if rank == 0 else SilentChannel(rank, clock)
     with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
         return Rank(settings, rank, channel, clock).run()
+
+
+def own_rank(settings: RankSettings) -> int:
+    """This process's rank. Raises SystemExit, for the trial's log, if its starter gave none."""
+    if settings.ranks + settings.servers == 1:
+        return 0
+    if (numbers := rank_numbers()) is None:
+        raise SystemExit("the starter gave this process no rank")
+    return numbers.rank
 
 
 class Rank:

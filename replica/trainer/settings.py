@@ -23,7 +23,6 @@ _FRAMEWORK_PREFIXES = (
 )  # fmt: skip
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "API_KEY")
 _VALUE_CHARACTERS = 200
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOROVOD_RANK", "RANK", "SLURM_PROCID")
 
 
 class TelemetrySettings(BaseModel):
@@ -59,14 +58,6 @@ class RankSettings(BaseModel):
 def read_settings() -> RankSettings:
     """Read the settings from the first argument."""
     return RankSettings.model_validate_json(sys.argv[1])
-
-
-def rank_of_environment(environment: Mapping[str, str] = os.environ) -> int:
-    """The rank that a starter has given this process. Raises KeyError if none has."""
-    for name in _RANK_VARIABLES:
-        if name in environment:
-            return int(environment[name])
-    raise KeyError(f"none of {', '.join(_RANK_VARIABLES)} is set: the starter gave no rank")
 
 
 def framework_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -20,6 +20,7 @@ from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.facts import BuiltFacts, ProgressFacts
 from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.rules.rounds import out_of_patience
+from aiperf.signals import hold_warnings
 from aiperf.source_code import source_hash
 from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
@@ -35,6 +36,7 @@ PROGRESS_REPORTS = 4
 def main() -> int:
     """Pretend to train one request."""
     keep_others_from_writing()
+    hold_warnings()
     own = read_settings()
     with PATIENCE.set(own.patience_s):
         return _train(own)

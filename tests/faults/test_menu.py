@@ -15,7 +15,7 @@ from tests.faults.menu import MENU
 
 SHORT = {
     "hangup": "terminal", "freeze": "agent", "clock": "boot time", "time": "time of day", "error": "errors",
-    "disk": "full", "directory": "renamed", "kill": "agent", "double": "at once",
+    "disk": "full", "directory": "renamed", "kill": "agent", "warning": "USR1 to every process", "double": "at once",
 }  # fmt: skip
 """The order, and the variant of each."""
 

@@ -29,7 +29,10 @@ INPUT, TERMINATE = b"i", b"t"
 LOST_GRACE_S = 10.0
 """For a replica whose connection has ended: it records what it knows."""
 
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals by which schedulers warn, as `aiperf.signals` has them: the first one ends nothing."""
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *WARNINGS[1:])
 """Signals by which a starter or its scheduler ends a task."""
 
 ATTEMPTS, PAUSE_S, GREETING_S = 10, 1.0, 10.0
@@ -206,6 +209,7 @@ def greet(connection: socket.socket, source: BinaryIO, secret: str) -> None:
 
 def main(task: "dict[str, Any]") -> None:
     """Run a task; ends the process with the exit code of the replica."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)  # in the replica, too, until it handles them
     with contextlib.suppress(OSError):
         os.unlink(task["file"])  # noqa: PTH108
     target = os.dup(1)

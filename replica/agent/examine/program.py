@@ -27,6 +27,7 @@ from aiperf.examination import (
     read_request,
 )
 from aiperf.processes import MessageOutput, open_input
+from aiperf.signals import heed
 from aiperf.wire.messages import ClockReply
 from replica.agent.agent import add_place, clock_of, why_unable
 from replica.agent.examine.facts import describe_framework, describe_others, find_out
@@ -53,7 +54,7 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
         return EXIT_DONE
     abandoned = asyncio.create_task(reader.read())
     examining = asyncio.create_task(_examine(arguments, request, output))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, examining.cancel)
+    heed(lambda: _cancel(examining))
     # At the end of the input the primary is gone: its ranks must not outlive it.
     await asyncio.wait({abandoned, examining}, return_when=asyncio.FIRST_COMPLETED)
     for task in (abandoned, examining):
@@ -61,6 +62,10 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     with contextlib.suppress(asyncio.CancelledError):
         await examining
     return EXIT_DONE
+
+
+def _cancel(examining: asyncio.Task[None]) -> None:
+    examining.cancel()
 
 
 async def _answer(reader: asyncio.StreamReader, output: MessageOutput, clock: Clock) -> bool:

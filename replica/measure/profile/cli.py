@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import json
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -22,6 +21,7 @@ from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.processes import SAFE_PATH, MemoryKills, describe_exit, python_module
+from aiperf.ranks import without_ranks
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
@@ -160,7 +160,7 @@ def profile_step(settings: ProfileSettings) -> dict[str, Any]:
     done = subprocess.run(
         starter(RankRequest(command, settings.ranks)),
         capture_output=True, text=True, check=False,
-        env={**os.environ, **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={**without_ranks(), **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )  # fmt: skip
     if done.returncode != 0:
         said = " | ".join(done.stderr.strip().splitlines()[-3:])

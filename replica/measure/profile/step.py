@@ -24,6 +24,7 @@ from aiperf.errors import AiperfError
 from aiperf.host import this_host
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.network.operations import count
+from aiperf.ranks import rank_numbers
 from replica.measure.profile.counters import Counters, CpuCounters, gpu_reason
 from replica.measure.profile.executed import COUNTS, choose_count
 from replica.measure.profile.executed.kinds import work_by_kind
@@ -36,7 +37,6 @@ from replica.measure.profile.recorders import RECORDERS, Recorder
 from replica.measure.profile.settings import ProfileSettings
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.settings import rank_of_environment
 
 if TYPE_CHECKING:
     from replica.measure.profile.subject import Subject
@@ -217,7 +217,8 @@ def main() -> int:
     except AiperfError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
-    if settings.ranks == 1 or rank_of_environment() == 0:
+    numbers = rank_numbers()
+    if settings.ranks == 1 or numbers is None or numbers.rank == 0:
         Path(settings.output).write_text(json.dumps(result), encoding="utf-8")
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.collectives.rank import local_rank_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.exchange import Exchange
 from replica.trainer.hybrid.layout import Layout
@@ -36,8 +36,8 @@ class GroupCollective(Collective):
         """The ranks of this group alone."""
         self.rank = inner.rank
         self.size = inner.size
-        self.local_rank = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
         self.groups = layout.groups
+        self.local_rank = local_rank_of()
         self.group = layout.group_of(post.rank)
         self.exchange: Exchange | None = None
         """The exchange with the servers, once the training has begun."""

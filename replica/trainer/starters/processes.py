@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from aiperf.processes import python_module
+from aiperf.ranks import LOCAL_RANK, RANK, SIZE
 from replica.trainer.settings import die_with_parent
 from replica.trainer.starters.contract import RankRequest, refuse_servers
 
@@ -28,7 +29,7 @@ def main(ranks: int, command: list[str]) -> int:
     die_with_parent()
     running: dict[int, subprocess.Popen[bytes]] = {}
     for rank in range(ranks):
-        numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+        numbers = {RANK: str(rank), LOCAL_RANK: str(rank), SIZE: str(ranks)}
         process = subprocess.Popen(command, env={**os.environ, **numbers})
         running[process.pid] = process
     failed = 0

@@ -57,6 +57,14 @@ SEVERAL = [
 """
 
 
+FOREIGN = {
+    "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "PMIX_RANK": "0",
+    "PMI_RANK": "0", "PMI_SIZE": "1", "SLURM_PROCID": "0", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "RANK": "0",
+    "WORLD_SIZE": "1", "FLUX_TASK_RANK": "0", "MASTER_PORT": "1",
+}  # fmt: skip
+"""Numbers of the agent's own, of a site's `srun` or `mpirun`."""
+
+
 def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
     path = tmp_path / "architecture.json"
     path.write_text(to_json(PLAIN))
@@ -118,8 +126,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
 @pytest.mark.parametrize(("framework", "starter", "batch_size"), SEVERAL)
 def test_two_ranks_with_half_the_batch_train_what_one_rank_trains(
-    framework: str, starter: str, batch_size: int, alone: Alone, tmp_path: Path
+    framework: str, starter: str, batch_size: int, alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in FOREIGN.items():
+        monkeypatch.setenv(name, value)
     weights = tmp_path / "weights.npz"
     request = request_for(tmp_path, batch_size=batch_size)
     messages = asyncio.run(train(config_with(starter, framework), 2, request, tmp_path, weights))

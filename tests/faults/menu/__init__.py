@@ -15,6 +15,7 @@ MENU: Registry[type[Fault]] = Registry(
         "disk": "tests.faults.menu.disks:FullDisk",
         "error": "tests.faults.menu.errors:Errors",
         "hangup": "tests.faults.menu.hangups:HangUp",
+        "warning": "tests.faults.menu.warnings:Warn",
         "double": "tests.faults.menu.doubles:DoubleResume",
         "directory": "tests.faults.menu.directories:LostFiles",
     },
