@@ -99,13 +99,17 @@ async def open_input() -> asyncio.StreamReader:
 
 
 async def spawn(
-    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str], log: Path | None, environment: Mapping[str, str] | None = None
 ) -> asyncio.subprocess.Process:
     """Start a command with pipes for input and output; standard error is appended to `log`.
 
-    Raises OSError if the program or the log cannot be opened.
+    Without a log it is a pipe, too, and must be read. Raises OSError if the program or the log
+    cannot be opened.
     """
-    with await asyncio.to_thread(open_log, log) as stream:
+    with contextlib.ExitStack() as opened:
+        stream = asyncio.subprocess.PIPE if log is None else await asyncio.to_thread(open_log, log)
+        if not isinstance(stream, int):
+            opened.enter_context(stream)
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The implementations of one seam: name -> "package.module:object", or the object itself.
 
-    Loading lazily keeps TensorFlow, paramiko or NNI out of processes that do not use them.
+    Loading lazily keeps TensorFlow, Ray or NNI out of processes that do not use them.
     """
 
     def __init__(self, seam: str, paths: Mapping[str, str | T]) -> None:

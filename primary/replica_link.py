@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from aiperf.wire.messages import (
 )
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.contract import HandsOver
+from primary.launchers.talk import Talk, first_message
 
 _M = TypeVar("_M", bound=Message)
 
@@ -85,6 +87,8 @@ class ReplicaLink:
         self._silence_s = silence_s
         self._in_time = AwakeWaits(self._next, silence_s)
         self._ready = False
+        self._heard = False
+        """True once a message has come: from then on every line is one."""
         self._ended = False
         """True after the last message."""
         self.on_storage: Callable[[str], object] = lambda _: None
@@ -174,8 +178,25 @@ class ReplicaLink:
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
 
     async def _decoded(self) -> ToPrimary | None:
+        if not self._heard:
+            return await self._first()
         line = await self._process.receive()
         return decode_to_primary(line) if line else None
+
+    async def _first(self) -> ToPrimary | None:
+        """The first message, after whatever the way to the replica has to say."""
+        talk = Talk(self._spec.log)
+        while True:
+            try:
+                line = await self._process.receive()
+            except MessageError:  # a line without an end
+                continue
+            if not line:
+                return None
+            if (message := first_message(line)) is not None:
+                self._heard = True
+                return message
+            await asyncio.to_thread(talk.hear, line)
 
     async def _described(self, end: str) -> str:
         known = await self._process.explain()

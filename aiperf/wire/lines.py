@@ -29,6 +29,9 @@ def encode(message: Message) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
+MESSAGE_BEGINS = b'{"type":"'
+"""The beginning of every encoded message."""
+
 _FAILURE = '{"type":"failed"'
 """The beginning of an encoded TrainerFailed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.clock import Clock
@@ -12,11 +12,12 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
 from aiperf.examination import BeginExamination, ExamineRequest, read_examination, write_request
 from aiperf.processes import last_lines, python_module
-from aiperf.wire.lines import decode_to_primary, encode
+from aiperf.wire.lines import encode
 from aiperf.wire.messages import ClockReply, ClockRequest
 from primary.doctor.node_answers import Answer
 from primary.environment import on_node
 from primary.launchers import Launcher, ReplicaProcess, ReplicaSpec
+from primary.launchers.talk import Talk, first_message, talk_in
 from primary.replica_link import CLOCK_SAMPLES, ClockOffset
 
 END_GRACE_S = 10.0
@@ -58,7 +59,8 @@ async def _examine(visit: Visit, replica: int) -> Answer | str:
     try:
         async with asyncio.timeout(visit.limit_s):
             process = await visit.launcher.start(spec)
-            return await _ask(visit, process)
+            answer = await _ask(visit, process, Talk(spec.log))
+        return replace(answer, talk=tuple(await asyncio.to_thread(talk_in, spec.log)))
     except TimeoutError:
         known = await process.explain() if process is not None else ""
         return f"no answer within {format_duration(visit.limit_s)}{f'; {known}' if known else ''}{_end_of(spec.log)}"
@@ -73,20 +75,25 @@ async def _examine(visit: Visit, replica: int) -> Answer | str:
             await process.cancel(END_GRACE_S)
 
 
-async def _ask(visit: Visit, process: ReplicaProcess) -> Answer:
+async def _ask(visit: Visit, process: ReplicaProcess, talk: Talk) -> Answer:
     request = ExamineRequest(config=visit.config, folder=str(visit.folder), steps=visit.steps)
     await process.send(write_request(request))
-    samples = [await _clock_offset(visit.clock, process) for _ in range(CLOCK_SAMPLES)]
+    samples = [await _clock_offset(visit.clock, process, talk)]
+    samples += [await _clock_offset(visit.clock, process) for _ in range(CLOCK_SAMPLES - 1)]
     # The first round trip includes the start of the program, which makes it the longest.
     await process.send(encode(BeginExamination()))
     offset = min(samples, key=lambda sample: sample.uncertainty_ms)
     return Answer(read_examination(await _line(process)), offset)
 
 
-async def _clock_offset(clock: Clock, process: ReplicaProcess) -> ClockOffset:
+async def _clock_offset(clock: Clock, process: ReplicaProcess, talk: Talk | None = None) -> ClockOffset:
     sent_ms, sent_s = clock.utc_ms(), clock.monotonic_s()
     await process.send(encode(ClockRequest()))
-    reply = decode_to_primary(await _line(process))
+    line = await _line(process)
+    while talk is not None and (reply := first_message(line)) is None:
+        await asyncio.to_thread(talk.hear, line)
+        line = await _line(process)
+    reply = first_message(line)
     if not isinstance(reply, ClockReply):
         raise MessageError(f"expected the time from the examiner, got {type(reply).__name__}")
     trip_ms = (clock.monotonic_s() - sent_s) * 1000

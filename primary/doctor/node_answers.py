@@ -17,6 +17,8 @@ class Answer:
 
     facts: Examination
     offset: ClockOffset
+    talk: tuple[str, ...] = ()
+    """What was printed on the way to it, before its first message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,33 +5,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import signal
-import threading
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import paramiko
+from pathlib import Path
 
 from aiperf.clock import Clock
 from aiperf.config.placement import nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
-from aiperf.wire.lines import MAX_LINE_BYTES
+from aiperf.processes import end_group, spawn
+from aiperf.storage.logs import open_log
 from primary.allocations import allocation_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
-from primary.nodes.ssh_client import connect
-
-_T = TypeVar("_T")
+from primary.launchers.pipes import PASSING_ERRORS, PipeProcess
+from primary.launchers.talk import Talk
+from primary.nodes.ssh_client import (
+    DEFAULT_PORT,
+    FAILED,
+    PASSING,
+    check_jumps,
+    explained,
+    find_target,
+    in_posix_shell,
+    missing,
+    ssh_command,
+)
 
 CONNECTING_TO_A_HOST = 8
 """One sshd refuses further connections while too many are being set up (MaxStartups 10)."""
 
-GROUP_PREFIX = "aiperf-group "
+GROUP_PREFIX = b"aiperf-group "
+EXIT_LINE = re.compile(rb"^aiperf-exit (\d+)$", re.MULTILINE)
+LOST = re.compile(rb"closed by|onnection reset|disconnect|Broken pipe|not responding|imed out|unreachable")
+"""What ssh says about a connection that it has lost."""
+
 SIGNAL_EXIT = 128
-NO_STATUS = -1
-"""paramiko's exit code if the connection was lost before the real one came."""
+SIGNALS = 65
+
+LOGGED_BYTES = 1 << 20
+"""Most of what the shell of a host says on its standard error that is kept in the replica's log."""
+
+TAIL_BYTES = 1 << 13
+COMMAND_S = 20.0
+END_S = 5.0
 
 
 class SshLauncher:
@@ -50,6 +68,12 @@ class SshLauncher:
             raise UsageError(
                 f"ssh.hosts names {len(config.ssh.hosts)} host(s); {config.run.replicas} replica(s) need {needed}"
             )
+        wrong = [host for host in self._hosts if "@" in host or re.search(r"[^:]:\d+$", host)]
+        if config.replica.nodes > 1 and wrong:
+            raise UsageError(
+                f"ssh.hosts: {wrong[0]} names a user or a port, which mpirun on the first node of a replica cannot be "
+                "told (replica.nodes > 1); name the host alone, with User and Port in the ~/.ssh/config of the nodes"
+            )
         self._connecting = asyncio.Semaphore(config.launch.parallel)
         self._to_host = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(CONNECTING_TO_A_HOST))
 
@@ -60,85 +84,116 @@ class SshLauncher:
         """
         hosts = nodes_of(spec.replica, self._config, self._hosts)
         async with self._to_host[hosts[0]], self._connecting:
-            client = await asyncio.to_thread(connect, hosts[0], self._config.ssh)
-            process = SshProcess(client, hosts[0])
+            await asyncio.to_thread(check_jumps, hosts[0], self._config.ssh)
+            script = remote_script(spec, await asyncio.to_thread(self._addresses, hosts))
+            process = SshProcess(spec, hosts[0], self._config)
             try:
-                await process.begin(remote_command(spec, hosts))
+                await process.begin(script)
             except BaseException:
-                client.close()
+                await process.abandon()
                 raise
         return process
 
+    def _addresses(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        """The hosts of a replica as its first node can name them: ~/.ssh/config is our own."""
+        if len(hosts) == 1:
+            return hosts
+        targets = [find_target(host, self._config.ssh) for host in hosts]
+        return tuple(target.host if target.port == DEFAULT_PORT else target.name for target in targets)
 
-def remote_command(spec: ReplicaSpec, hosts: tuple[str, ...]) -> str:
-    """The command of the remote shell, which prints its process group and runs the replica.
 
-    sshd starts the shell as the leader of a session, so its process id is the group of everything
-    that it starts. The shell ignores the signal that ends the group, and ends with the exit code of
-    the replica.
+def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
+    """What a POSIX shell on the host does: names its process group, and runs the replica.
+
+    sshd makes the login shell the leader of a session, so its group is that of everything that it
+    starts. The shell ignores the signal that ends the group, and reports the exit code of the
+    replica, which ssh alone could not tell from its own.
     """
     further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
     variables = [f"{name}={value}" for name, value in spec.environment.items()]
     command = shlex.join(["env", *variables, *spec.command, *further])
     log, folder = shlex.quote(str(spec.log.absolute())), shlex.quote(os.getcwd())  # noqa: PTH109
-    return f"echo {GROUP_PREFIX}$$; exec 2>>{log}; cd {folder} 2>/dev/null; trap : TERM; {command}"
+    return (
+        "read -r a b c d group e </proc/$$/stat || group=$$\n"
+        f"echo; echo {GROUP_PREFIX.decode()}$group; exec 3>&2 2>>{log}\n"
+        f"cd {folder} 2>/dev/null; trap : TERM\n"
+        f"{command} 3>&-\n"
+        "code=$?; printf '\\naiperf-exit %s\\n' $code >&3; exit $code\n"
+    ).encode(errors="surrogateescape")
 
 
-class SshProcess:
-    """A replica behind a channel of its own connection. paramiko blocks, so a thread reads."""
+class SshProcess(PipeProcess):
+    """A replica behind the program ssh."""
 
-    def __init__(self, client: paramiko.SSHClient, host: str) -> None:
-        self._client = client
+    def __init__(self, spec: ReplicaSpec, host: str, config: RunConfig) -> None:
+        self._spec = spec
         self._host = host
+        self._settings = config.ssh
         self._group: int | None = None
-        self._reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-        self._channel: Any = None
+        self._said = b""
+        """The end of what came on standard error: of the host's shell, then of ssh itself."""
+        self._said_bytes = 0
+        self._pump: asyncio.Task[None] | None = None
         self._exit: Exit | None = None
 
-    async def begin(self, command: str) -> None:
-        """Start the command. Raises LaunchError if the host refuses."""
+    async def begin(self, script: bytes) -> None:
+        """Start the script. Raises LaunchError if the host refuses."""
+        command = [*ssh_command(self._host, self._settings), in_posix_shell(script)]
         try:
-            self._channel = await asyncio.to_thread(self._open, command)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise LaunchError(f"{self._host}: {error or type(error).__name__}") from None
-        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
-        line = (await self.receive()).decode(errors="replace")
-        if not line.startswith(GROUP_PREFIX):
-            raise LaunchError(f"{self._host}: its shell did not start the replica: {line.strip() or 'no answer'}")
-        self._group = int(line.removeprefix(GROUP_PREFIX))
+            process = await spawn(command, None)
+        except FileNotFoundError:
+            raise LaunchError(missing()) from None
+        except OSError as error:
+            reason = f"{self._host}: ssh cannot be started: {error.strerror}"
+            raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error
+        super().__init__(process)
+        self._pump = asyncio.create_task(self._read_errors())
+        await self.send(script)
+        await self._await_group()
 
-    def _open(self, command: str) -> Any:
-        transport = self._client.get_transport()
-        if transport is None:
-            raise paramiko.SSHException("the connection is closed")
-        channel = transport.open_session()
-        channel.exec_command(command)
-        return channel
-
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no reader any more
+    async def _await_group(self) -> None:
+        """Read up to the line of the group: start files of the host's shell may talk before it."""
+        talk = Talk(self._spec.log)
+        while True:
             try:
-                while data := self._channel.recv(65536):
-                    loop.call_soon_threadsafe(self._reader.feed_data, data)
-            except (OSError, EOFError):
-                pass  # the connection has ended, as below
-            finally:  # whatever ends this thread: nobody waits for lines that cannot come
-                loop.call_soon_threadsafe(self._reader.feed_eof)
+                line = await self.receive()
+            except MessageError:  # a line without an end, of a start file
+                continue
+            if line.startswith(GROUP_PREFIX):
+                self._group = int(line.removeprefix(GROUP_PREFIX))
+                return
+            if not line:
+                raise await self._refusal()
+            await asyncio.to_thread(talk.hear, line)
 
-    async def send(self, data: bytes) -> None:
-        """Write to its standard input; does nothing once it has ended."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-            await asyncio.to_thread(self._channel.sendall, data)
+    async def _refusal(self) -> LaunchError:
+        code = await self._end()
+        said = self._said.decode(errors="replace")
+        if code == FAILED:
+            reason = await asyncio.to_thread(explained, self._host, self._settings, said)
+            return LaunchError(reason, restart=any(word in said for word in PASSING))
+        last = said.strip().splitlines()[-1:] or ["no answer"]
+        return LaunchError(f"{self._host}: its shell did not start the replica: {last[0]}")
 
-    async def receive(self) -> bytes:
-        """The next line of its standard output, b"" at its end.
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(1 << 16):
+            room = LOGGED_BYTES - self._said_bytes
+            self._said_bytes += len(data)
+            self._said = (self._said + data)[-TAIL_BYTES:]
+            if room > 0:
+                await asyncio.to_thread(self._log, EXIT_LINE.sub(b"", data[:room]))
 
-        Raises MessageError on an endless line.
-        """
-        try:
-            return await self._reader.readline()
-        except ValueError as error:
-            raise MessageError(f"the replica sent an endless line: {error}") from None
+    def _log(self, data: bytes) -> None:
+        with contextlib.suppress(OSError), open_log(self._spec.log) as stream:
+            stream.write(data)
+
+    async def _end(self) -> int:
+        """Wait for ssh and for all that it says."""
+        code = await self._process.wait()
+        if self._pump is not None:
+            await asyncio.wait({self._pump}, timeout=END_S)
+        return code
 
     async def wait(self) -> Exit:
         """Wait for its end; the exit has no code if the connection was lost first."""
@@ -146,48 +201,46 @@ class SshProcess:
             self._exit = await self._find_exit()
         return self._exit
 
+    async def _find_exit(self) -> Exit:
+        code = await self._end()
+        if found := EXIT_LINE.search(self._said):
+            code = int(found[1])
+            return Exit(SIGNAL_EXIT - code if SIGNAL_EXIT < code < SIGNAL_EXIT + SIGNALS else code)
+        # The shell was killed with its group, of which ssh says nothing; or the connection is lost.
+        return Exit(-signal.SIGKILL) if code == FAILED and not LOST.search(self._said) else Exit(None)
+
     async def explain(self) -> str:
         """The name of its host."""
         return f"host {self._host}"
 
     async def cancel(self, grace_s: float) -> Exit:
         """Terminate its group, kill what is left after `grace_s`, and close the connection."""
-        if self._client.get_transport() is None:
+        group, self._group = self._group, None
+        if group is None:
             return await self.wait()
-        with contextlib.suppress(OSError, EOFError):
-            self._channel.shutdown_write()
-        if self._group is not None:
-            await self._run(f"kill -TERM -- -{self._group}")
-            await _in_time(lambda: self._channel.status_event.wait(grace_s), grace_s + 1)
-            await self._run(f"kill -KILL -- -{self._group}")
-        end = await self.wait()
-        self._client.close()
-        return end
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._signal("TERM", group)
+        ended = asyncio.ensure_future(self._process.wait())
+        await asyncio.wait({ended}, timeout=grace_s)
+        await self._signal("KILL", group)
+        await asyncio.wait({ended}, timeout=END_S)
+        await end_group(self._process, END_S)
+        ended.cancel()
+        return await self.wait()
 
-    async def _find_exit(self) -> Exit:
-        code = await asyncio.to_thread(self._channel.recv_exit_status)
-        if code != NO_STATUS:
-            return Exit(SIGNAL_EXIT - code if code > SIGNAL_EXIT else code)
-        # The shell was killed with its group, or the host cannot be asked any more.
-        alive = await self._run("true") == 0
-        return Exit(-signal.SIGKILL) if alive else Exit(None)
+    async def abandon(self) -> None:
+        """End an ssh that has not started its replica."""
+        if hasattr(self, "_process"):
+            await end_group(self._process, 0.0)
 
-    async def _run(self, command: str) -> int | None:
-        """The exit code of a short command on the host; None if the connection is lost."""
-
-        def run() -> int | None:
-            try:
-                channel = self._open(command)
-                return int(channel.recv_exit_status())
-            except (paramiko.SSHException, OSError, EOFError):
-                return None
-
-        return await _in_time(run)
-
-
-async def _in_time(work: Callable[[], _T | None], limit_s: float = 20.0) -> _T | None:
-    try:
-        async with asyncio.timeout(limit_s):
-            return await asyncio.to_thread(work)
-    except TimeoutError:
-        return None
+    async def _signal(self, name: str, group: int) -> None:
+        """Send a signal to the group, over another connection."""
+        command = [
+            *ssh_command(self._host, self._settings),
+            f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'",
+        ]
+        with contextlib.suppress(OSError):
+            process = await spawn(command, Path(os.devnull))
+            await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=COMMAND_S)
+            await end_group(process, 0.0)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import paramiko
 from pydantic import ValidationError
 
 from aiperf.clock import Clock
@@ -18,7 +17,16 @@ from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 from aiperf.untrusted.text import cut, shown
 from primary.nodes.answer import NodeAnswer
-from primary.nodes.ssh_client import connect, find_target
+from primary.nodes.ssh_client import (
+    FAILED,
+    check_jumps,
+    explained,
+    find_target,
+    in_posix_shell,
+    last_line,
+    run,
+    ssh_command,
+)
 
 PARALLEL = 32
 ANSWER_TIMEOUT_S = 60.0
@@ -64,44 +72,36 @@ def probe(hosts: Sequence[str], request: ProbeRequest, clock: Clock) -> Inventor
 def _probe_one(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str:
     """The facts, or the reason why there are none."""
     try:
-        client = connect(host, request.settings)
+        return _ask(host, request, clock)
     except LaunchError as error:
         return str(error)
-    except Exception as error:  # one node, whatever its name, must not end the probe of others
-        return f"{host}: {error or type(error).__name__}"
-    try:
-        return _ask(client, host, request, clock)
-    except Exception as error:  # a node may answer anything
+    except Exception as error:  # a node may answer anything, and must not end the probe of others
         return f"{host}: {cut(str(error)) or type(error).__name__}"
-    finally:
-        client.close()
 
 
-def _ask(client: paramiko.SSHClient, host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str:
-    words = [request.python, "-", request.shared, request.data_dir]
-    stdin, stdout, stderr = client.exec_command(shlex.join(words), timeout=ANSWER_TIMEOUT_S)
-    stdin.write(SCRIPT.read_text(encoding="utf-8"))
-    stdin.channel.shutdown_write()
-    output = stdout.read(MOST_BYTES).decode(errors="replace")
+def _ask(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str:
+    check_jumps(host, request.settings)
+    words = shlex.join([request.python, "-", request.shared, request.data_dir])
+    script = f"exec {words}\n".encode()
+    command = [*ssh_command(host, request.settings), in_posix_shell(script)]
+    done = run(command, script + SCRIPT.read_bytes(), request.settings.connect_timeout + ANSWER_TIMEOUT_S)
     received_ms = clock.utc_ms()
+    output = done.stdout[:MOST_BYTES]
+    # Start files of the login shell may talk before the answer, and others after it.
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if not lines or len(done.stdout) > MOST_BYTES:
+        if done.returncode == FAILED:
+            return explained(host, request.settings, done.stderr)
+        said = cut(last_line(done.stderr) or output[:200] or "no output")
+        return f"{host}: {request.python} gave no answer: {said}"
     try:
-        answer = NodeAnswer.model_validate_json(output.splitlines()[-1])
+        answer = NodeAnswer.model_validate_json(lines[-1])
     except ValidationError as error:
-        if len(output) < MOST_BYTES and output.splitlines()[-1].startswith("{"):
-            return f"{host}: {_wrong(error)}"
-        return _no_answer(host, request, stderr, output)
-    except IndexError:
-        return _no_answer(host, request, stderr, output)
+        return f"{host}: {_wrong(error)}"
     facts = answer.model_dump()
     facts["clock_offset_ms"] = facts.pop("utc_ms") - received_ms
     facts["address"] = find_target(host, request.settings).host
     return facts
-
-
-def _no_answer(host: str, request: ProbeRequest, stderr: paramiko.ChannelFile, output: str) -> str:
-    complaint = stderr.read(MOST_BYTES).decode(errors="replace").strip().splitlines()[-1:]
-    said = cut(" ".join(complaint) or output[:200] or "no output")
-    return f"{host}: {request.python} gave no answer: {said}"
 
 
 def _wrong(error: ValidationError) -> str:

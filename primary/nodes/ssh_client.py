@@ -1,182 +1,299 @@
-"""Connections by ssh: keys or agent, known hosts, options from ~/.ssh/config, jump hosts."""
+"""Commands on other machines, by OpenSSH's own client: what `ssh HOST` takes, AIPerf takes.
+
+Its configuration, keys, agent, certificates, known hosts and jump hosts are OpenSSH's. Nothing
+asks for a password, and no host is trusted that is not known.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import socket
+import math
+import os
+import re
+import shlex
+import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 
 DEFAULT_PORT = 22
-SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
-MAX_JUMPS = 8
+FAILED = 255
+"""The exit code of ssh itself; any other is that of the remote command."""
 
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # errors are raised, and reported once
+PASSING = ("timed out", "refused", "reset", "closed by", "No route to host", "unreachable")
+"""Words of errors that another attempt may not meet."""
+
+SILENCE_S = 3600.0
+"""AIPerf itself finds out whether a host is silent (`run.replica_silence`)."""
+
+QUERY_TIMEOUT_S = 20.0
+MAX_JUMPS = 8
+DEFAULTS = SshSection()
+SYSTEM_CONFIG = "/etc/ssh/ssh_config"
+
+_SETTINGS = """\
+IgnoreUnknown StdinNull,ForkAfterAuthentication,SessionType
+BatchMode yes
+StrictHostKeyChecking yes
+UpdateHostKeys no
+PasswordAuthentication no
+ClearAllForwardings yes
+ForwardAgent no
+ForwardX11 no
+PermitLocalCommand no
+RemoteCommand none
+RequestTTY no
+StdinNull no
+ForkAfterAuthentication no
+SessionType default
+ControlMaster no
+LogLevel INFO
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A host to connect to, with the options of the ssh configuration for it."""
+    """A host as ssh would reach it, by `ssh -G`."""
 
     name: str
+    """As the user writes it."""
     host: str
     port: int
-    user: str | None
+    user: str
     keys: tuple[str, ...]
-    jumps: tuple[str, ...]
-    command: str | None
+    jump: str
+    command: str
+    alias: str
 
     @property
     def key_name(self) -> str:
         """Its name in known_hosts."""
+        if self.alias:
+            return self.alias
         return self.host if self.port == DEFAULT_PORT else f"[{self.host}]:{self.port}"
+
+    def words(self) -> list[str]:
+        """Words of OpenSSH's programs that lead to it without any configuration."""
+        through = f"ProxyJump={self.jump}" if self.jump else f"ProxyCommand={self.command}" if self.command else ""
+        alias = ["-o", f"HostKeyAlias={self.alias}"] if self.alias else []
+        port = ["-p", str(self.port)] if self.port != DEFAULT_PORT else []
+        return [*port, *(["-o", through] if through else []), *alias, f"{self.user}@{self.host}"]
+
+
+def words_of(name: str) -> list[str]:
+    """A host as a user writes it, [user@]host[:port], as words of ssh. Raises LaunchError."""
+    user, at, rest = name.rpartition("@")
+    host, port = rest, ""
+    if bracketed := re.fullmatch(r"\[(.+)\](?::(.*))?", rest):
+        host, port = bracketed[1], bracketed[2] or ""
+    elif rest.count(":") == 1:
+        host, _, port = rest.partition(":")
+        port = port or "none"
+    if port and not port.isdigit():
+        raise LaunchError(f"host {name!r}: {port!r} is not a port")
+    return [*(["-p", port] if port else []), "--", f"{user}{at}{host}"]
+
+
+def ssh_command(name: str, settings: SshSection, *options: str) -> list[str]:
+    """The words of ssh for a host; a remote command may follow. Raises LaunchError."""
+    return ["ssh", "-F", _configuration(settings), *options, *words_of(name)]
+
+
+def in_a_shell(name: str, settings: SshSection) -> str:
+    """A command that a user pastes to reach a host as AIPerf does."""
+    chosen = []
+    if settings.config_file != DEFAULTS.config_file:
+        chosen += ["-F", settings.config_file]
+    if settings.known_hosts != DEFAULTS.known_hosts:
+        chosen += ["-o", _known_hosts(settings)]
+    return shlex.join(["ssh", *chosen, *(word for word in words_of(name) if word != "--")])
+
+
+@cache
+def _configuration(settings: SshSection) -> str:
+    """A configuration that adds AIPerf's settings to the user's: jump hosts take it, too."""
+    count = math.ceil(SILENCE_S / max(1.0, settings.keep_alive))
+    lines = [
+        _SETTINGS,
+        f"ConnectTimeout {max(1, math.ceil(settings.connect_timeout))}\n",
+        f"ServerAliveInterval {max(1, round(settings.keep_alive))}\nServerAliveCountMax {count}\n",
+    ]
+    if settings.known_hosts != DEFAULTS.known_hosts:
+        lines.append(f'UserKnownHostsFile "{_expanded(settings.known_hosts)}"\n')
+    lines.append(f'Include "{_expanded(settings.config_file)}"\n')
+    if settings.config_file == DEFAULTS.config_file:
+        lines.append(f"Include {SYSTEM_CONFIG}\n")
+    # A file without a name: nothing is left behind, whatever happens to TMPDIR or to this process.
+    descriptor = os.memfd_create("ssh_config")
+    os.write(descriptor, "".join(lines).encode(errors="surrogateescape"))
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _known_hosts(settings: SshSection) -> str:
+    path = _expanded(settings.known_hosts)
+    return f'UserKnownHostsFile="{path}"' if " " in path else f"UserKnownHostsFile={path}"
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser())
+
+
+def in_posix_shell(script: bytes) -> str:
+    """A remote command line for any login shell: a POSIX shell reads its script from the pipe.
+
+    Shells differ in what quotes and backslashes mean, and in redirections, `trap` and `kill`.
+    """
+    return f"exec /bin/sh -c 'eval \"$(dd bs=1 count={len(script)} 2>/dev/null)\"'"
 
 
 def find_target(name: str, settings: SshSection) -> Target:
-    """A host as a user writes it: an alias of ~/.ssh/config, or [user@]host[:port].
-
-    Raises LaunchError.
-    """
-    user, _, rest = name.rpartition("@")
-    host, colon, port = rest.rpartition(":") if rest.count(":") == 1 else (rest, "", "")
-    if colon and not port.isdigit():
-        raise LaunchError(f"host {name!r}: {port!r} is not a port")
-    options = _options(host if colon else rest, settings)
-    jump = options.get("proxyjump")
+    """A host with the options that ssh would use for it. Raises LaunchError."""
+    done = run(["ssh", "-G", *ssh_command(name, settings)[1:]])
+    if done.returncode:
+        raise LaunchError(f"{name}: {last_line(done.stderr) or 'ssh -G fails'}")
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        found.setdefault(key, []).append(value)
+    one = {key: values[0] for key, values in found.items()}
+    jump, command = one.get("proxyjump", "none"), one.get("proxycommand", "none")
     return Target(
-        name=name,
-        host=options.get("hostname", host if colon else rest),
-        port=int(port or options.get("port", DEFAULT_PORT)),
-        user=user or options.get("user"),
-        keys=tuple(options.get("identityfile", ())),
-        jumps=() if jump in (None, "none") else tuple(jump.split(",")),
-        command=options.get("proxycommand"),
+        name,
+        host=one.get("hostname", name),
+        port=int(one.get("port", DEFAULT_PORT)),
+        user=one.get("user", ""),
+        keys=tuple(found.get("identityfile", ())),
+        jump="" if jump == "none" else jump,
+        command="" if command == "none" else command,
+        alias=one.get("hostkeyalias", ""),
     )
 
 
-def _options(host: str, settings: SshSection) -> dict[str, Any]:
-    path = Path(settings.config_file).expanduser()
-    if not path.exists():
-        return {}
+def check_jumps(name: str, settings: SshSection) -> None:
+    """Raise LaunchError if jump hosts form a circle: OpenSSH would start processes without end."""
+    following, seen = name, 0
+    while jump := find_target(following, settings).jump:
+        following, seen = jump.partition(",")[0].removeprefix("ssh://"), seen + 1
+        if seen > MAX_JUMPS:
+            raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
+
+
+def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run one of OpenSSH's programs. Raises LaunchError if it is missing or takes too long."""
     try:
-        return dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
-    except paramiko.SSHException as error:
-        raise LaunchError(f"{path}: {error}") from None
+        done = subprocess.run(words, input=data, capture_output=True, timeout=timeout_s, check=False)
+    except FileNotFoundError:
+        raise LaunchError(missing()) from None
+    except subprocess.TimeoutExpired:
+        raise LaunchError(
+            f"{words[0]} has given no answer within {timeout_s:.0f} s: {shlex.join(words[-2:])}"
+        ) from None
+    except OSError as error:
+        raise LaunchError(f"{words[0]} cannot be started: {error.strerror}", restart=True) from None
+    return subprocess.CompletedProcess(
+        words, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    )
 
 
-def connect(name: str, settings: SshSection, depth: int = 0) -> paramiko.SSHClient:
-    """A connection that is authenticated on both sides.
-
-    Blocks. Raises LaunchError with the command that helps.
-    """
-    if depth > MAX_JUMPS:
-        raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
-    target = find_target(name, settings)
-    if not target.jumps:
-        return _connect_to(target, settings, _proxy(target) if target.command else None)
-    first, *others = target.jumps
-    client = connect(first, settings, depth + 1)
-    for following in [*(find_target(other, settings) for other in others), target]:
-        client = _connect_to(following, settings, _tunnel(client, following))
-    return client
+def missing() -> str:
+    """The complaint about a machine without OpenSSH."""
+    return "the program ssh of OpenSSH is not on this machine: install it (Debian: apt-get install openssh-client)"
 
 
-def _connect_to(target: Target, settings: SshSection, through: Any) -> paramiko.SSHClient:
-    client = paramiko.SSHClient()
-    client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    known = Path(settings.known_hosts).expanduser()
+def explained(name: str, settings: SshSection, said: str) -> str:
+    """The reason why ssh failed, by its standard error, in a line with the command that helps."""
     try:
-        if Path(SYSTEM_KNOWN_HOSTS).exists():
-            client.load_system_host_keys(SYSTEM_KNOWN_HOSTS)
-        if known.exists():
-            client.load_system_host_keys(str(known))
-        client.connect(
-            target.host,
-            target.port,
-            username=target.user,
-            key_filename=[str(Path(key).expanduser()) for key in target.keys] or None,  # type: ignore[arg-type]
-            sock=through,
-            timeout=settings.connect_timeout,
-            banner_timeout=settings.connect_timeout,
-            auth_timeout=settings.connect_timeout,
-        )
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        _hang_up(client, through)
-        raise LaunchError(_explained(target, settings, error)) from None
-    except BaseException:  # such as a thread that cannot be started
-        _hang_up(client, through)
-        raise
-    transport = client.get_transport()
-    assert transport is not None
-    transport.set_keepalive(max(1, round(settings.keep_alive)))
-    return client
-
-
-def _hang_up(client: paramiko.SSHClient, through: Any) -> None:
-    client.close()
-    if isinstance(through, paramiko.ProxyCommand):
-        with contextlib.suppress(OSError):
-            through.close()
-
-
-def _proxy(target: Target) -> paramiko.ProxyCommand:
-    """The connection by the ProxyCommand of the ssh configuration."""
-    assert target.command is not None
-    try:
-        return paramiko.ProxyCommand(target.command)
-    except (OSError, ValueError) as error:  # not there, not executable; quotes without an end
-        raise LaunchError(f"{target.name}: its ProxyCommand {target.command!r} cannot be started: {error}") from None
-
-
-def _tunnel(client: paramiko.SSHClient, target: Target) -> Any:
-    transport = client.get_transport()
-    assert transport is not None
-    try:
-        channel = transport.open_channel("direct-tcpip", (target.host, target.port), ("127.0.0.1", 0))
-    except paramiko.SSHException as error:
-        raise LaunchError(f"{target.name}: the jump host cannot reach {target.host}:{target.port}: {error}") from None
-    channel.jump_client = client  # type: ignore[attr-defined]  # kept alive by the tunnel
-    return channel
-
-
-def _explained(target: Target, settings: SshSection, error: Exception) -> str:
-    """The problem in one line, with the command that helps."""
+        target = find_target(name, settings)
+    except LaunchError as error:
+        return str(error)
     where = f"{target.name} ({target.host}:{target.port})"
-    known, name = Path(settings.known_hosts).expanduser(), target.key_name
-    scan = f"ssh-keyscan -p {target.port} {target.host} >> {known}"
-    if isinstance(error, paramiko.BadHostKeyException):
-        return (
-            f"{where}: its host key has CHANGED: another machine, or an interception. If you know why: "
-            f"ssh-keygen -f {known} -R '{name}' && {scan}"
-        )
-    if isinstance(error, paramiko.AuthenticationException):
-        copy = f"ssh-copy-id -p {target.port} {target.host}"
-        return f"{where}: no key is accepted; passwords are not used. Install a key with: {copy}"
-    if "not found in known_hosts" in str(error):
-        return f"{where}: its host key is not known. Verify it, then: {scan}"
-    return f"{where}: {_in_words(error, settings)}"
+    if unknown := _host_key_trouble(target, settings, said):
+        return f"{where}: {unknown}"
+    if refused := re.search(r"(\S+): Permission denied \(", said):
+        at = "" if refused[1].rpartition("@")[2] in (target.host, target.alias) else f" at its jump host {refused[1]}"
+        return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}"
+    return f"{where}: {_network_trouble(said, settings)}"
 
 
-def _in_words(error: Exception, settings: SshSection) -> str:
-    """An error of the network without its number."""
-    if isinstance(error, socket.gaierror):
+def _network_trouble(said: str, settings: SshSection) -> str:
+    if "Could not resolve hostname" in said:
         return "its name is not known to this machine; check the spelling, DNS, /etc/hosts or ~/.ssh/config"
-    if isinstance(error, TimeoutError):
+    if "timed out" in said:
         return f"no answer within {settings.connect_timeout:.0f} s; is it up, and does a firewall let ssh through?"
-    if isinstance(error, NoValidConnectionsError):
-        reasons = {_named(failure) for failure in error.errors.values()}
-        return f"{'; '.join(sorted(reasons))}; does an ssh server run there, at this port?"
-    return _named(error)
+    if "Connection refused" in said:
+        return "Connection refused; does an ssh server run there, at this port?"
+    return last_line(said) or "ssh has ended without a word"
 
 
-def _named(error: Exception) -> str:
-    known = error.strerror if isinstance(error, OSError) else None
-    return known or str(error) or type(error).__name__
+def _host_key_trouble(target: Target, settings: SshSection, said: str) -> str | None:
+    jump = re.search(r"No \S+ host key is known for (\S+) and|Host key for (\S+) has changed", said)
+    key_name = (jump[1] or jump[2]) if jump else target.key_name
+    of = "its host key" if key_name == target.key_name else f"the host key of its jump host {key_name}"
+    known = _expanded(settings.known_hosts)
+    trust = shlex.join(
+        [
+            "ssh",
+            "-o",
+            "StrictHostKeyChecking=accept-new",
+            "-o",
+            _known_hosts(settings),
+            *_reach(target, key_name),
+        ]
+    )
+    if "REVOKED" in said:
+        return f"{of} is marked as REVOKED in known_hosts: another machine, or a key that leaked; ask its administrator"
+    if "IDENTIFICATION HAS CHANGED" in said or "has changed and you have requested strict" in said:
+        forget = shlex.join(["ssh-keygen", "-f", known, "-R", key_name])
+        return f"{of} has CHANGED: another machine, or an interception. If you know why: {forget} && {trust} true"
+    if "Host key verification failed" in said:
+        return f"{of} is not known. Verify it, then: {trust} true"
+    return None
+
+
+def _reach(target: Target, key_name: str) -> list[str]:
+    if key_name == target.key_name:
+        return target.words()
+    found = re.fullmatch(r"\[(.+)\]:(\d+)", key_name)
+    return ["-p", found[2], found[1]] if found else [key_name]
+
+
+def _key_remedy(target: Target) -> str:
+    there = [_expanded(key) for key in target.keys if Path(_expanded(key)).is_file()]
+    copy = shlex.join(["ssh-copy-id", *target.words()])
+    if not there and not _agents_keys():
+        return f"There is no key here: ssh-keygen -t ed25519 && {copy}"
+    for key in there:
+        if _is_locked(key) and _fingerprint(key) not in _agents_keys():
+            start = "" if os.environ.get("SSH_AUTH_SOCK") else 'eval "$(ssh-agent)" && '
+            return f"The key has a passphrase; give it to the agent: {start}ssh-add {shlex.quote(key)}"
+    return f"Install a key with: {copy}"
+
+
+def _is_locked(key: str) -> bool:
+    return _answer("ssh-keygen", "-y", "-P", "", "-f", key) is None
+
+
+def _fingerprint(key: str) -> str:
+    return (_answer("ssh-keygen", "-l", "-f", key) or "? no-fingerprint").split()[1]
+
+
+def _agents_keys() -> str:
+    return _answer("ssh-add", "-l") or ""
+
+
+def _answer(*words: str) -> str | None:
+    """The output of a program; None if it fails."""
+    try:
+        done = run(list(words))
+    except LaunchError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def last_line(said: str) -> str:
+    """The last line of a program's complaints, but for its notes of what it has added or closed."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Connection closed", "Warning: Permanently"))]
+    return (telling or lines or [""])[-1]

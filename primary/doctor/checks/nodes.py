@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
+from collections.abc import Iterator
 
 from aiperf import __version__
 from aiperf.cli.units import GIB
 from aiperf.config.placement import nodes_of
 from aiperf.examination import Examination
+from aiperf.untrusted.text import shown
 from primary.doctor.findings import Finding, Said, together
 from primary.doctor.node_answers import Evidence
+from primary.nodes.ssh_client import in_a_shell
 
 _SOFTWARE = "--set environment.python=PYTHON (the one that has AIPerf), or environment.activate"
 
@@ -33,7 +37,22 @@ def check_nodes(evidence: Evidence) -> list[Finding]:
     alike = defaultdict[str, set[str]](set)
     for item in evidence.facts():
         alike[_hardware(item)].add(str(item.node["host"]))
-    return together("nodes", [*silent, *(_said(item, alike[_hardware(item)]) for item in evidence.facts())])
+    said = [_said(item, alike[_hardware(item)]) for item in evidence.facts()]
+    return together("nodes", [*silent, *said, *_talk(evidence)])
+
+
+def _talk(evidence: Evidence) -> Iterator[Said]:
+    """Warnings about shells, banners and prologs that print: other programs take that for data."""
+    for replica, answer in evidence.answers.items():
+        if answer.talk:
+            count = f"{len(answer.talk)} line{'s' if len(answer.talk) > 1 else ''}"
+            yield Said(
+                replica, "warning",
+                f"{answer.facts.node['host']} prints {count} before its replica, such as {shown(answer.talk[0])}; "
+                "AIPerf skips them, mpirun and others may not",
+                "print only in interactive shells: case $- in *i*) ... esac (.bashrc, .profile, TaskProlog, "
+                "environment.activate)",
+            )  # fmt: skip
 
 
 def _said(facts: Examination, alike: set[str]) -> Said:
@@ -66,5 +85,5 @@ def _remedy(evidence: Evidence, replica: int) -> str:
     if config.run.launcher == "ssh":
         # Without hosts of its own the run takes those of the job, which `aiperf nodes list` prints.
         host = next(iter(nodes_of(replica, config, config.ssh.hosts)), "HOST")
-        return f"ssh {host} true; then: aiperf nodes probe {host}"
+        return f"{in_a_shell(host, config.ssh)} true; then: aiperf nodes probe {shlex.quote(host)}"
     return _BY_LAUNCHER.get(config.run.launcher, _SOFTWARE)

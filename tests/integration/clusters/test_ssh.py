@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.config.sections.cluster import SshSection
+from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
-from primary.nodes.ssh_client import connect, find_target
+from primary.launchers import Exit, ReplicaSpec, make_launcher
+from primary.nodes.ssh_client import FAILED, check_jumps, explained, find_target, in_a_shell, run, ssh_command
 from tests.support.hand_made import SIMULATED, aiperf
-from tests.support.hosts.sshd import Hosts
+from tests.support.hosts.sshd import Hosts, start_hosts
+from tests.support.needs import need
 from tests.support.nodes.measured import MICRO, check_measured_node
 from tests.support.processes import all_end, family
 from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for_epochs
@@ -50,63 +56,181 @@ def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: H
     assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
 
 
+def refusal(name: str, settings: SshSection) -> str:
+    """Why a host cannot be reached, as a run says it."""
+    done = run([*ssh_command(name, settings), "true"])
+    assert done.returncode == FAILED, done.stdout
+    return explained(name, settings, done.stderr)
+
+
+def pasted(remedy: str) -> subprocess.CompletedProcess[str]:
+    """The remedy of a message, as a user pastes it into a shell."""
+    return subprocess.run(["bash", "-c", remedy], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def changed(hosts: Hosts, tmp_path: Path, *replaced: tuple[str, str], **settings: str) -> SshSection:
+    """The settings of hosts with another configuration of ssh."""
+    text = (hosts.folder / "config").read_text()
+    for old, new in replaced:
+        text = text.replace(old, new)
+    (tmp_path / "config").write_text(text)
+    return hosts.settings.model_copy(update={"config_file": str(tmp_path / "config"), **settings})
+
+
 def test_a_key_that_is_not_accepted_is_reported_with_the_command_that_helps(ssh_hosts: Hosts, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    config = tmp_path / "config"
-    config.write_text((ssh_hosts.folder / "config").read_text().replace(f"{ssh_hosts.folder}/id", str(other)))
-    settings = ssh_hosts.settings.model_copy(update={"config_file": str(config)})
-    with pytest.raises(LaunchError, match=r"h0 \(127\.0\.0\.1:\d+\): no key is accepted; .*ssh-copy-id -p"):
-        connect("h0", settings)
+    settings = changed(ssh_hosts, tmp_path, (f"{ssh_hosts.folder}/id", str(other)))
+    said = refusal("h0", settings)
+    assert re.match(r"h0 \(127\.0\.0\.1:\d+\): no key is accepted; .*ssh-copy-id -p \d+ \S+@127\.0\.0\.1$", said), said
     result = aiperf(
-        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", f'ssh.config_file="{config}"',
-        "--duration", "10s", "--output", tmp_path / "run",
+        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set",
+        f'ssh.config_file="{settings.config_file}"', "--duration", "10s", "--output", tmp_path / "run",
     )  # fmt: skip
     assert result.returncode == 1
     assert "no key is accepted" in report(tmp_path / "run")["replica_details"][0]["reason"]
 
 
-def test_unknown_and_changed_host_keys_are_refused(ssh_hosts: Hosts, tmp_path: Path) -> None:
-    empty = ssh_hosts.settings.model_copy(update={"known_hosts": str(tmp_path / "none")})
-    with pytest.raises(
-        LaunchError, match=r"its host key is not known\. Verify it, then: ssh-keyscan -p \d+ 127\.0\.0\.1"
-    ):
-        connect("h0", empty)
-    keys = (ssh_hosts.folder / "known_hosts").read_text().splitlines()
-    swapped = tmp_path / "swapped"
-    first, second = keys[0].split(), keys[1].split()
-    swapped.write_text(f"{first[0]} {second[1]} {second[2]}\n")
-    changed = ssh_hosts.settings.model_copy(update={"known_hosts": str(swapped)})
-    with pytest.raises(LaunchError, match=r"its host key has CHANGED: .*ssh-keygen -f .*swapped -R '\[127"):
-        connect("h0", changed)
-    assert not (tmp_path / "none").exists(), "no key is accepted silently"
+def test_a_missing_key_is_passed_over_and_a_locked_one_named(
+    ssh_hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = f"IdentityFile {ssh_hosts.folder}/id"
+    several = changed(ssh_hosts, tmp_path, (key, f"IdentityFile /no/such/key\n {key}"))
+    assert run([*ssh_command("h0", several), "true"]).returncode == 0
+    none = changed(ssh_hosts, tmp_path, (key, "IdentityFile /no/such/key"))
+    assert "There is no key here: ssh-keygen -t ed25519 && ssh-copy-id -p" in refusal("h0", none)
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(locked)], check=True)
+    assert f'ssh-agent)" && ssh-add {locked}' in refusal(
+        "h0", changed(ssh_hosts, tmp_path, (key, f"IdentityFile {locked}"))
+    )
+
+
+def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    known = tmp_path / "known hosts"
+    empty = ssh_hosts.settings.model_copy(update={"known_hosts": str(known)})
+    said = refusal("h0", empty)
+    assert "its host key is not known. Verify it, then: ssh -o StrictHostKeyChecking=accept-new" in said
+    assert not known.exists(), "no key is accepted silently"
+    pasted(said.partition("then: ")[2])
+    assert run([*ssh_command("h0", empty), "true"]).returncode == 0
+    port, other = ssh_hosts.ports["h1"], known.read_text().split()
+    known.write_text(f"[127.0.0.1]:{port} {other[1]} {other[2]}\n")
+    said = refusal(f"h1:{port}", empty)
+    assert "its host key has CHANGED" in said
+    pasted(said.partition("If you know why: ")[2])
+    assert run([*ssh_command("h1", empty), "true"]).returncode == 0
+    through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known))
+    known.write_text("")
+    assert f"the host key of its jump host [127.0.0.1]:{ssh_hosts.ports['h0']} is not known" in refusal("h1", through)
+
+
+def test_one_line_of_known_hosts_never_costs_another_host(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    """Marks, patterns, aliases and damage, as OpenSSH takes them."""
+    lines = (ssh_hosts.folder / "known_hosts").read_text().splitlines()
+    keys = [" ".join(line.split()[1:]) for line in lines]
+    ports = list(ssh_hosts.ports.values())
+    known = tmp_path / "known"
+    known.write_text(
+        f"@cert-authority *.example.org {keys[1]}\n@revoked elsewhere {keys[1]}\nx ssh-rsa AAAAdamaged\n\n"
+        f"!other,[127.0.0.*]:{ports[0]} {keys[0]}\nalias {keys[1]}\n@revoked * {keys[2]}\n{lines[2]}\n"
+    )
+    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known))
+    assert [run([*ssh_command(name, settings), "true"]).returncode for name in ("h0", "h1", "h2")] == [0, 0, FAILED]
+    assert "its host key is marked as REVOKED" in refusal("h2", settings)
 
 
 def test_jump_hosts_are_honoured(ssh_hosts: Hosts, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    text = (ssh_hosts.folder / "config").read_text()
-    config.write_text(text.replace("Host h1\n", "Host h1\n ProxyJump h2,h0\n"))
-    settings = ssh_hosts.settings.model_copy(update={"config_file": str(config)})
-    client = connect("h1", settings)
-    _, stdout, _ = client.exec_command("echo $SSH_CONNECTION")
-    assert stdout.read().split()[-1].decode() == str(ssh_hosts.ports["h1"])
-    client.close()
-    config.write_text(text.replace("Host h1\n", "Host h1\n ProxyJump h1\n"))
+    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2,h0\n"))
+    check_jumps("h1", settings)
+    done = run([*ssh_command("h1", settings), "echo $SSH_CONNECTION"])
+    assert done.stdout.split()[-1] == str(ssh_hosts.ports["h1"]), done.stderr
+    circle = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2\n"),
+                     ("Host h2\n", "Host h2\n ProxyJump h1\n"))  # fmt: skip
+    (tmp_path / "circle").write_text((tmp_path / "config").read_text())
+    circle = circle.model_copy(update={"config_file": str(tmp_path / "circle")})
     with pytest.raises(LaunchError, match="more than 8 jump hosts"):
-        connect("h1", settings)
+        check_jumps("h1", circle)
 
 
 def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text("Host big\n HostName big.example.org\n User operator\n Port 2222\n")
+    config, included = tmp_path / "config", tmp_path / "included"
+    included.write_text("Host big\n HostName big.example.org\n User operator\n Port 2222\n")
+    config.write_text(f"Include {included}\nHost far\n ProxyCommand nc %h %p\n")
     settings = SshSection(config_file=str(config))
     target = find_target("big", settings)
     assert (target.host, target.port, target.user) == ("big.example.org", 2222, "operator")
     assert target.key_name == "[big.example.org]:2222"
     target = find_target("me@other:2200", settings)
     assert (target.host, target.port, target.user) == ("other", 2200, "me")
+    assert find_target("[::1]:2200", settings).host == "::1"
+    assert find_target("far", settings).command.startswith("nc")
     with pytest.raises(LaunchError, match="'x' is not a port"):
         find_target("other:x", settings)
+    assert in_a_shell("me@other:2200", settings) == f"ssh -F {config} -p 2200 me@other"
+
+
+def test_hosts_that_mpirun_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    result = aiperf("run", *SIMULATED, "--launcher", "ssh", "--set", "replica.nodes=2",
+                    "--set", 'ssh.hosts=["gpu00", "alice@gpu01:2222"]', "--output", tmp_path / "run")  # fmt: skip
+    assert result.returncode == 2
+    assert "alice@gpu01:2222 names a user or a port, which mpirun" in result.stderr
+
+
+def test_without_openssh_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/none")
+    with pytest.raises(LaunchError, match="the program ssh of OpenSSH is not on this machine: install it"):
+        find_target("h0", SshSection())
+
+
+TALKS = "for n in $(seq 1000); do echo talk $n; done; printf unfinished; head -c 25000000 /dev/zero >&2; "
+SHELLS = {
+    "bash": 'exec bash -c "$SSH_ORIGINAL_COMMAND"',
+    "dash": 'exec dash -c "$SSH_ORIGINAL_COMMAND"',
+    "tcsh": 'exec tcsh -c "$SSH_ORIGINAL_COMMAND"',
+    "fish": 'exec fish -c "$SSH_ORIGINAL_COMMAND"',
+    "talking": f'{TALKS} exec fish -c "$SSH_ORIGINAL_COMMAND"',
+}
+CHILDREN = (
+    "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('complaint', sys.argv[1], file=sys.stderr, flush=True)\n"
+    "print(os.getpid(), subprocess.Popen(['sleep', '600']).pid, os.getcwd(), flush=True)\ntime.sleep(600)"
+)
+ODD = 'it\'s \\ "odd" !! $HOME\nanother line'
+
+
+def test_replicas_work_whatever_the_login_shell_is_and_says(tmp_path: Path) -> None:
+    need("fish", "tcsh", "dash")
+    hosts = start_hosts(tmp_path / "hosts", len(SHELLS), list(SHELLS.values()))
+    settings = {f"ssh.{name}": value for name, value in hosts.settings.model_dump().items()}
+    config = load_config(
+        overrides={"run.dataset": "digits", "run.launcher": "ssh", "run.replicas": len(SHELLS), **settings}
+    )
+    launcher = make_launcher(config, SystemClock())
+
+    async def works(replica: int) -> list[int]:
+        log = tmp_path / f"{replica}.log"
+        process = await launcher.start(ReplicaSpec(replica, (sys.executable, "-c", CHILDREN, ODD), log))
+        own, child, folder = (await process.receive()).decode().split(maxsplit=2)
+        assert folder.strip() == str(Path.cwd())
+        await process.cancel(0.2)
+        assert f"complaint {ODD}" in log.read_text(errors="replace")
+        ended = await launcher.start(ReplicaSpec(replica, (sys.executable, "-c", "raise SystemExit(7)"), log))
+        assert await ended.wait() == Exit(7)
+        return [int(own), int(child)]
+
+    async def scenario() -> list[int]:
+        return [pid for pids in await asyncio.gather(*map(works, range(len(SHELLS)))) for pid in pids]
+
+    try:
+        assert all_end([psutil.Process(pid) for pid in asyncio.run(scenario()) if psutil.pid_exists(pid)])
+    finally:
+        hosts.stop()
+    log = (tmp_path / "4.log").read_text(errors="replace")
+    assert "(before the replica) talk 1000\n" in log
+    assert "(before the replica) unfinished\n" in log
+    assert len(log) < 4 << 20
 
 
 def test_probe_describes_the_nodes_and_why_others_are_silent(ssh_hosts: Hosts, tmp_path: Path) -> None:

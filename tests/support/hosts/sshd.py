@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,8 +57,12 @@ class Hosts:
             daemon.wait()
 
 
-def start_hosts(folder: Path, count: int) -> Hosts:
-    """Start sshd processes. Skips the test if there is no sshd."""
+def start_hosts(folder: Path, count: int, shells: Sequence[str] = ()) -> Hosts:
+    """Start sshd processes. Skips the test if there is no sshd.
+
+    `shells` are commands that a host runs in place of the login shell: they get the remote command
+    line as `$SSH_ORIGINAL_COMMAND`.
+    """
     need("sshd", "ssh-keygen")
     Path("/run/sshd").mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +79,7 @@ def start_hosts(folder: Path, count: int) -> Hosts:
         config.append(
             f"Host {name}\n HostName 127.0.0.1\n Port {port}\n User {getpass.getuser()}\n IdentityFile {folder}/id\n"
         )
-        hosts.daemons[name] = _sshd(folder, name, port)
+        hosts.daemons[name] = _sshd(folder, name, port, shells[number] if shells else "")
     (folder / "known_hosts").write_text("".join(known))
     (folder / "config").write_text("".join(config))
     for port in hosts.ports.values():
@@ -82,13 +87,14 @@ def start_hosts(folder: Path, count: int) -> Hosts:
     return hosts
 
 
-def _sshd(folder: Path, name: str, port: int) -> subprocess.Popen[bytes]:
+def _sshd(folder: Path, name: str, port: int, shell: str) -> subprocess.Popen[bytes]:
     options = {
         "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / name, "PidFile": "none", "UsePAM": "no",
         "AuthorizedKeysFile": folder / "authorized_keys", "PasswordAuthentication": "no", "StrictModes": "no",
         "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes", "Subsystem": "sftp internal-sftp",
         "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",  # the same source as here
     }  # fmt: skip
+    options |= {"ForceCommand": shell} if shell else {}
     words = [word for option, value in options.items() for word in ("-o", f"{option}={value}")]
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program is not None

@@ -26,6 +26,7 @@ from primary.context import RunContext
 from primary.display.state import FailSafeDisplay, RunView
 from primary.display.terminal import open_display
 from primary.launchers import Exit, ReplicaSpec, make_launcher
+from primary.launchers.talk import talk_in
 from primary.native import NativeManager
 from primary.replica_link import ReplicaGoneError, ReplicaLink
 from primary.replica_server import agent_command
@@ -69,6 +70,29 @@ def link(process: Scripted, tmp_path: Path) -> ReplicaLink:
 
 
 CLOCKS = [ClockReply(utc_ms=0) for _ in range(5)]
+
+
+def test_a_thousand_lines_before_the_first_message_are_talk(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        process = Scripted(ready(), *CLOCKS)
+        process._lines[0] = b"no line end" + process._lines[0]
+        process._lines[:0] = [b"loading module\n", b"{}\n", b'{"level": "info"}\n', b"\xff\xfe\n", *[b"talk\n"] * 1000]
+        found, _ = await link(process, tmp_path).handshake(SystemClock())
+        assert found.version == __version__
+
+    asyncio.run(scenario())
+    assert talk_in(tmp_path / "log")[:2] == ["loading module", "{}"]
+    assert len(talk_in(tmp_path / "log")) == 1004
+
+
+def test_after_the_first_message_every_line_is_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        process = Scripted(Alive(), ready())
+        process._lines.insert(1, b"talk\n")
+        with pytest.raises(ReplicaGoneError, match="JSON"):
+            await link(process, tmp_path).handshake(SystemClock())
+
+    asyncio.run(scenario())
 
 
 def test_another_version_is_not_used(tmp_path: Path) -> None:
