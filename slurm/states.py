@@ -37,6 +37,25 @@ class JobState:
     reason: str
 
 
+NODES_FORMAT = "%P|%N|%T"
+"""Format of `sinfo --Node`: partition (a star marks the default one), node, state."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node of a partition."""
+
+    name: str
+    state: str
+
+
+def parse_nodes(output: str, partition: str | None) -> tuple[NodeState, ...]:
+    """The nodes of a partition, or of the default one, from `sinfo --Node` with NODES_FORMAT."""
+    rows = [line.strip().split("|") for line in output.splitlines() if line.count("|") == 2]
+    chosen = [row for row in rows if (row[0].rstrip("*") == partition if partition else row[0].endswith("*"))]
+    return tuple(NodeState(name, state) for _, name, state in chosen or ([] if partition else rows))
+
+
 def parse_jobs(output: str) -> tuple[JobState, ...]:
     """Lines of `squeue --noheader --format` with JOB_FORMAT. Other lines are left out."""
     rows = (line.strip().split("|", 3) for line in output.splitlines())

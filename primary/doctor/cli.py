@@ -21,7 +21,7 @@ from primary import preflight
 from primary.doctor.diagnosis import PROBE_STEPS, TIME_LIMIT_S, Order, diagnose
 from primary.doctor.findings import Finding
 
-STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
+STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not examined": "cyan"}
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -72,9 +72,14 @@ def _print(findings: Sequence[Finding], form: str) -> None:
         table.add_row(item.check, plain(item.status, STYLES[item.status]), item.found, item.remedy)
     console = open_console()
     console.print(table)
-    failed, warnings = (sum(item.status == status for item in findings) for status in ("failed", "warning"))
-    verdict = "a run would fail" if failed else "a run can start"
-    console.print(f"{verdict}: {failed} failed, {warnings} warning(s)", highlight=False)
+    failed, warnings, unknown = (
+        sum(item.status == status for item in findings) for status in ("failed", "warning", "not examined")
+    )
+    verdict = (
+        "a run would fail" if failed else "a run can start, as far as it was examined" if unknown else "a run can start"
+    )
+    left = f", {unknown} not examined" if unknown else ""
+    console.print(f"{verdict}: {failed} failed, {warnings} warning(s){left}", highlight=False)
 
 
 DOCTOR = Command(

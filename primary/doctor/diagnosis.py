@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.clock import Clock
@@ -17,8 +19,13 @@ from primary.doctor.examiners import Visit, examine_nodes
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
 from primary.launchers import make_launcher
+from primary.work.data import science_problems
+from slurm.commands import clean_environment
+from slurm.states import NODES_FORMAT, NodeState, parse_nodes
 
 PROBE_STEPS = 20
+SINFO_TIMEOUT_S = 20.0
+
 TIME_LIMIT_S = 900.0
 """For a node's examination, with the start of its program and of its ranks."""
 
@@ -37,16 +44,21 @@ class Order:
 def diagnose(order: Order, clock: Clock) -> list[Finding]:
     """All findings. Nothing is left on disk."""
     problems = _launcher_problems(order.config)
-    evidence = Evidence(order.config, order.output, launcher_problems=problems)
+    partition, science_data = _partition(order.config), science_problems(order.config)
+    evidence = Evidence(
+        order.config, order.output, launcher_problems=problems, partition=partition, science_data=science_data
+    )
     if not problems:
         folder = _scratch(order.output)
         try:
             launcher = make_launcher(order.config, clock)
-            visit = Visit(order.config, launcher, clock, folder, order.steps, order.limit_s)
+            # The steps of a probe are those of AutoML's initial architecture.
+            steps = 0 if evidence.is_science else order.steps
+            visit = Visit(order.config, launcher, clock, folder, steps, order.limit_s)
             answers, silent = asyncio.run(examine_nodes(visit))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        evidence = Evidence(order.config, order.output, answers, silent, per_node=launcher.per_node)
+        evidence = replace(evidence, answers=answers, silent=silent, per_node=launcher.per_node)
     return findings_of(evidence)
 
 
@@ -56,6 +68,19 @@ def _launcher_problems(config: RunConfig) -> tuple[str, ...]:
         return tuple(preflight.launcher_problems(config))
     except EnvironmentNotReadyError as error:
         return error.problems
+
+
+def _partition(config: RunConfig) -> tuple[NodeState, ...] | None:
+    """The nodes of the partition if each replica is a job of SLURM; None if not, or unknown."""
+    if config.run.launcher != "slurm" or "SLURM_JOB_ID" in os.environ:
+        return None
+    words = ["sinfo", "--noheader", "--Node", f"--format={NODES_FORMAT}"]
+    try:
+        shown = subprocess.run(words, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, errors="replace", timeout=SINFO_TIMEOUT_S, check=True).stdout  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None  # the check of the primary says what is wrong with the launcher
+    return parse_nodes(shown, config.slurm.partition)
 
 
 def _scratch(output: Path) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "warning", "failed"]
+Status = Literal["ok", "warning", "failed", "not examined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def together(check: str, said: Iterable[Said]) -> list[Finding]:
     groups: dict[tuple[Status, str, str], list[int]] = {}
     for item in said:
         groups.setdefault((item.status, item.found, item.remedy), []).append(item.replica)
-    order: tuple[Status, ...] = ("failed", "warning", "ok")
+    order: tuple[Status, ...] = ("failed", "warning", "not examined", "ok")
     return [
         Finding(check, status, f"{replicas_in_words(replicas)}: {found}", remedy)
         for (status, found, remedy), replicas in sorted(groups.items(), key=lambda item: order.index(item[0][0]))

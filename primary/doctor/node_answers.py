@@ -9,6 +9,7 @@ from pathlib import Path
 from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination
 from primary.replica_link import ClockOffset
+from slurm.states import NodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,15 @@ class Evidence:
     """If there are any, no node was asked."""
     per_node: int = 1
     """Replicas that are meant to share a node."""
+    partition: tuple[NodeState, ...] | None = None
+    """Nodes of the partition if replicas are jobs of SLURM; None if they are not."""
+    science_data: tuple[str, ...] | None = None
+    """Problems of the data of scientific workloads here; None if they were not looked through."""
+
+    @property
+    def is_science(self) -> bool:
+        """True if the run would train scientific workloads in place of AutoML."""
+        return self.config.run.suite == "science"
 
     def facts(self) -> Iterator[Examination]:
         """The answers, in the order of the replicas."""

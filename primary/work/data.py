@@ -22,17 +22,39 @@ def with_data(config: RunConfig) -> RunConfig:
     science = config.science
     if config.run.suite != "science":
         return config
-    folder = Path(science.data_dir).absolute() if science.data_dir is not None else _cache()
+    folder = _folder(config)
     makes = "make" if science.data_dir is None else "look"
-    if makes == "make" or folder.is_dir():
-        done = subprocess.run(
-            python_module("workloads.datasets.science.ready", str(folder), science.size, makes, *science.workloads),
-            stderr=subprocess.PIPE, text=True, errors="replace", check=False,
-        )  # fmt: skip
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            raise UsageError(*lines[-MOST_LINES:])
+    if (makes == "make" or folder.is_dir()) and (lines := _problems(config, makes)):
+        raise UsageError(*lines)
     return config.model_copy(update={"science": science.model_copy(update={"data_dir": str(folder)})})
+
+
+def science_problems(config: RunConfig) -> tuple[str, ...] | None:
+    """Problems of the data of scientific workloads on this machine; nothing is made.
+
+    None if there is nothing to look through: another suite, a folder that only the nodes have, or
+    data that the run generates.
+    """
+    science = config.science
+    generated = science.data_dir is None and science.size == "rehearsal"
+    if config.run.suite != "science" or generated or (science.data_dir is not None and not _folder(config).is_dir()):
+        return None
+    return _problems(config, "look")
+
+
+def _folder(config: RunConfig) -> Path:
+    return Path(config.science.data_dir).absolute() if config.science.data_dir is not None else _cache()
+
+
+def _problems(config: RunConfig, makes: str) -> tuple[str, ...]:
+    """The last words of the program that makes or looks through the data; none if all is well."""
+    science, module = config.science, "workloads.datasets.science.ready"
+    done = subprocess.run(
+        python_module(module, str(_folder(config)), science.size, makes, *science.workloads),
+        stderr=subprocess.PIPE, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    lines = [line for line in done.stderr.splitlines() if line.strip()] if done.returncode else []
+    return tuple(lines[-MOST_LINES:])
 
 
 def _cache() -> Path:

@@ -17,6 +17,7 @@ CHECKS: Registry[Check] = Registry(
         "rules": "primary.doctor.checks.rules:check_rules",
         "installation": "primary.doctor.checks.installation:check_installation",
         "primary": "primary.doctor.checks.primary:check_primary",
+        "partition": "primary.doctor.checks.partition:check_partition",
         "nodes": "primary.doctor.checks.nodes:check_nodes",
         "placement": "primary.doctor.checks.placement:check_placement",
         "devices": "primary.doctor.checks.devices:check_devices",

@@ -14,6 +14,8 @@ _SAMPLED = "images are not those of the data set"
 def check_data(evidence: Evidence) -> list[Finding]:
     """Problems here and on the nodes; data sets that differ between nodes."""
     config = evidence.config
+    if evidence.is_science:
+        return _of_science(evidence)
     where = config.run.data_dir or "DIR"
     here = [Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")
             for text in preflight.dataset_problems(config)]  # fmt: skip
@@ -22,6 +24,19 @@ def check_data(evidence: Evidence) -> list[Finding]:
     wrong = [item for item in evidence.facts() if _SAMPLED in (item.data_problem or "")]
     others = [_said(item, where) for item in evidence.facts() if item not in wrong]
     return [*here, *_wrong_images(wrong, where), *_differences(evidence), *together("data", others)]
+
+
+def _of_science(evidence: Evidence) -> list[Finding]:
+    """The data of scientific workloads, as the run itself would look through them here."""
+    science, found = evidence.config.science, evidence.science_data
+    if found is None and science.data_dir is None:
+        return [Finding("data", "ok", "data of the size of a rehearsal are generated before the run")]
+    if found is None:
+        return [Finding("data", "not examined", f"{science.data_dir} is not on this machine; its nodes may have it",
+                        "aiperf doctor (on a node that has the data)")]  # fmt: skip
+    remedy = "aiperf dataset check DIR (docs/science-data.md), or another --set science.data_dir=DIR"
+    well = Finding("data", "ok", f"the data sets of {', '.join(science.workloads)} are complete")
+    return [Finding("data", "failed", text, remedy) for text in found] or [well]
 
 
 def _wrong_images(wrong: list[Examination], where: str) -> list[Finding]:

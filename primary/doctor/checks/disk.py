@@ -31,6 +31,8 @@ def _said(evidence: Evidence, facts: Examination) -> Said:
         return Said(facts.replica, "failed", text, "--output DIR (on a file system that all nodes share)")
     free_gib = round(facts.free_bytes / GIB)
     config = evidence.config
+    if evidence.is_science:
+        return Said(facts.replica, "ok", f"{free_gib} GiB are free")
     copies = config.search.kept_weights + COPIES_IN_PROGRESS * config.run.replicas
     largest = (facts.parameters or 0) * config.search.max_growth * WEIGHT_BYTES
     may_gib = copies * largest / GIB

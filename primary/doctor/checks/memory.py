@@ -10,6 +10,9 @@ from primary.doctor.node_answers import Evidence
 
 def check_memory(evidence: Evidence) -> list[Finding]:
     """By the estimate that limits the search, and by the probe."""
+    if evidence.is_science:
+        return [Finding("memory", "not examined", "no estimate is made for scientific workloads",
+                        "a run of some minutes: --duration 5m")]  # fmt: skip
     return together("memory", [_said(item, item.memory) for item in evidence.facts()])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from primary.doctor.checks.partition import too_few_nodes
 from primary.doctor.findings import Finding, replicas_in_words
 from primary.doctor.node_answers import Evidence
 from primary.nodes.placement import PlacementCheck
@@ -12,6 +13,9 @@ def check_placement(evidence: Evidence) -> list[Finding]:
     nodes = {facts.replica: facts.node for facts in evidence.facts()}
     if not nodes:
         return []
+    if too_few_nodes(evidence.config, evidence.partition):
+        text = "the replicas cannot all have their nodes at once (see partition), so they were examined in turns"
+        return [Finding("placement", "not examined", text, "aiperf doctor (with as many replicas as there are nodes)")]
     warnings = [text.partition("; ") for text in PlacementCheck(evidence.config, evidence.per_node).look(nodes)]
     found = [Finding("placement", "warning", text, remedy) for text, _, remedy in warnings]
     return found or [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiperf.config.datasets import IMAGENET
 from aiperf.examination import Examination
 from primary.doctor.findings import Finding, Said, Status, together
 from primary.doctor.node_answers import Evidence
@@ -15,7 +16,24 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
     if evidence.config.training.trainer != "keras":
         return [Finding("ranks", "ok", "one process stands for all ranks: the trainer is simulated")]
     uses_horovod = evidence.config.training.framework == "tensorflow"
-    return together("ranks", [said for facts in evidence.facts() for said in _said(facts, uses_horovod)])
+    large = evidence.config.run.dataset == IMAGENET.name and not evidence.is_science
+    return together(
+        "ranks",
+        [said for facts in evidence.facts() for said in (*_said(facts, uses_horovod), *_too_many(facts, large))],
+    )
+
+
+def _too_many(facts: Examination, large: bool) -> list[Said]:
+    """More ranks than devices; several ranks without any are meant for small data alone."""
+    devices = len(facts.accelerators) * facts.nodes
+    if facts.ranks <= max(1, devices):
+        return []
+    if not devices:
+        text = f"{facts.ranks} ranks, and the driver shows no accelerator: they would train on the CPU"
+        return [Said(facts.replica, "failed" if large else "warning", text,
+                     "nvidia-smi (on the node: does the driver answer?); or leave replica.ranks out")]  # fmt: skip
+    text = f"{facts.ranks} ranks need as many accelerators; the driver shows {devices}"
+    return [Said(facts.replica, "failed", text, f"--set replica.ranks={devices}; nvidia-smi (are some missing?)")]
 
 
 def _said(facts: Examination, uses_horovod: bool) -> list[Said]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aiperf.config.settings import RunConfig
+from aiperf.rules import science
 from aiperf.rules.table import RULES, RunFacts, as_planned, broken_settings, check
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
@@ -27,21 +29,43 @@ REMEDIES = {
 }
 """What to type to meet a rule that the configuration decides."""
 
+OF_SCIENCE = {
+    "observed data": "--set science.size=official --set science.data_dir=DIR",
+    "size": "--set science.size=official",
+    "instances": "--set science.instances=5",
+}
+"""The same for the rules of scientific suites that are not AutoML's."""
+
 
 def check_rules(evidence: Evidence) -> list[Finding]:
     """The rules that the settings decide, as if the run went well."""
-    left = broken_settings(check(_planned(evidence)))
+    if evidence.is_science:
+        left, number = broken_settings(science.check(_planned_science(evidence.config))), len(science.RULES)
+    else:
+        left, number = broken_settings(check(_planned(evidence))), len(RULES)
     if not left:
-        return [Finding("rules", "ok", f"nothing keeps the run from being official ({len(RULES)} rules)")]
+        return [Finding("rules", "ok", f"nothing keeps the run from being official ({number} rules)")]
     return [
         Finding(
             "rules",
             "warning",
             f"unofficial: {item.rule}: found {item.found}; required {item.required}",
-            REMEDIES.get(item.rule, "aiperf run --preset official"),
+            {**REMEDIES, **OF_SCIENCE}.get(
+                item.rule,
+                "aiperf config show (docs/science.md)" if evidence.is_science else "aiperf run --preset official",
+            ),
         )
         for item in left
     ]
+
+
+def _planned_science(config: RunConfig) -> science.ScienceFacts:
+    """The outcome that the configuration of a scientific suite aims at."""
+    names, number, size = config.science.workloads, config.science.instances, config.science.size
+    workloads = tuple(science.WorkloadFacts(name, number, number, seeds=tuple(range(number))) for name in names)
+    return science.as_planned(
+        science.ScienceFacts(config, "unfinished", 0, workloads, (size,), generated=size == "rehearsal")
+    )
 
 
 def _planned(evidence: Evidence) -> RunFacts:

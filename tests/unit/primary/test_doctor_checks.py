@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_evidence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from primary.doctor.checks.rules import REMEDIES
 from primary.doctor.findings import Finding, Said, replicas_in_words, together
 from primary.doctor.node_answers import Answer, Evidence
 from primary.replica_link import ClockOffset
+from slurm.states import parse_nodes
 
 GIB = 2**30
 OUTPUT = Path("/nowhere/run")
@@ -224,3 +226,65 @@ def test_the_installation_is_examined(tmp_path: Path, monkeypatch: pytest.Monkey
     shared, checkout = findings("installation", examined())
     assert (shared.status, "of the distribution slurm-tools" in shared.found) == ("warning", True)
     assert (checkout.status, "the code that runs is that of" in checkout.found) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("states", "replicas", "status", "found"),
+    [
+        ("idle idle idle idle", 4, "ok", "batch has 4 nodes; 4 needed; 4 idle"),
+        ("idle idle idle idle", 8, "failed", "batch has 4 nodes; 8 needed: the other replicas would wait"),
+        ("idle down* drained idle", 4, "failed", "4 nodes, 2 in working order (n1 DOWN*, n2 DRAINED); 4 needed"),
+        ("idle allocated idle mixed", 4, "warning", "2 idle: some replicas would wait in the queue"),
+        ("", 1, "failed", "sinfo shows no node of batch"),
+    ],
+)  # fmt: skip
+def test_nodes_of_the_partition_are_compared_with_those_that_are_needed(
+    states: str, replicas: int, status: str, found: str
+) -> None:
+    rows = [f"{name}|n{number}|{state}" for name in ("batch", "other*") for number, state in enumerate(states.split())]
+    nodes = parse_nodes("\n".join(rows), "batch")
+    config = load_config(overrides={"run.launcher": "slurm", "run.replicas": replicas, "slurm.partition": "batch"})
+    evidence = Evidence(config, OUTPUT, partition=nodes)
+    (finding,) = CHECKS.load("partition")(evidence)
+    assert (finding.status, found in finding.found) == (status, True), finding.found
+    (placement,) = CHECKS.load("placement")(
+        replace_evidence(evidence, answers={0: Answer(examined(), ClockOffset(0, 2))})
+    )
+    assert (placement.status == "not examined") == (status == "failed"), "examiners that took turns blame nobody"
+
+
+def test_more_ranks_than_devices_fail_and_several_without_any_only_with_small_data() -> None:
+    none = {"accelerators": (), "framework": replace(FRAMEWORK, devices=())}
+    (finding,) = [item for item in findings("ranks", examined(ranks=8, **none)) if item.status == "failed"]
+    assert "8 ranks, and the driver shows no accelerator" in finding.found
+    assert "nvidia-smi" in finding.remedy
+    small = findings("ranks", examined(ranks=2, **none), **{"run.dataset": "digits"})
+    assert {item.status for item in small} == {"ok", "warning"}
+    (finding,) = [item for item in findings("ranks", examined(ranks=8)) if item.status == "failed"]
+    assert (finding.found.endswith("8 ranks need as many accelerators; the driver shows 4"), finding.remedy[:23]) == (
+        True, "--set replica.ranks=4; ",
+    )  # fmt: skip
+
+
+def of_science(check: str, problems: tuple[str, ...] | None = None, **overrides: Any) -> list[Finding]:
+    settings = {"run.suite": "science", "science.workloads": ["hepcnn"], "science.data_dir": "/data", **overrides}
+    config = load_config(overrides=settings)
+    facts = examined(data_problem="data set 'imagenet' needs run.data_dir", memory=replace(MEMORY, refusal="too large"))
+    return CHECKS.load(check)(Evidence(config, OUTPUT, {0: Answer(facts, ClockOffset(0, 2))}, science_data=problems))
+
+
+def test_a_scientific_suite_is_examined_by_its_own_data_and_rules_or_not_at_all() -> None:
+    for check in CHECKS:
+        found = of_science(check, None, **{"science.size": "rehearsal", "science.data_dir": None})
+        assert not any(item.status == "failed" for item in found), check
+        assert "imagenet" not in str(found), check
+    for check in ("memory", "estimate"):
+        assert [item.status for item in of_science(check)] == ["not examined"]
+    (data,) = of_science("data", ("hep-64 is missing",), **{"science.data_dir": "/data"})
+    assert (data.status, data.found) == ("failed", "hep-64 is missing")
+    assert [item.status for item in of_science("data", (), **{"science.data_dir": "/data"})] == ["ok"]
+    assert [item.status for item in of_science("data", None, **{"science.data_dir": "/data"})] == ["not examined"]
+    rules = {item.found.split(":")[1].strip() for item in of_science("rules", **{"science.size": "rehearsal"})}
+    assert rules == {"observed data", "size", "instances"}
+    official = of_science("rules", **{"science.instances": 5})
+    assert [item.status for item in official] == ["ok"], official
