@@ -254,11 +254,12 @@ def test_nodes_of_the_partition_are_compared_with_those_that_are_needed(
 
 
 def test_more_ranks_than_devices_fail_and_several_without_any_only_with_small_data() -> None:
-    none = {"accelerators": (), "framework": replace(FRAMEWORK, devices=())}
+    none: dict[str, Any] = {"accelerators": (), "framework": replace(FRAMEWORK, devices=())}
+    digits: dict[str, Any] = {"run.dataset": "digits"}
     (finding,) = [item for item in findings("ranks", examined(ranks=8, **none)) if item.status == "failed"]
     assert "8 ranks, and the driver shows no accelerator" in finding.found
     assert "nvidia-smi" in finding.remedy
-    small = findings("ranks", examined(ranks=2, **none), **{"run.dataset": "digits"})
+    small = findings("ranks", examined(ranks=2, **none), **digits)
     assert {item.status for item in small} == {"ok", "warning"}
     (finding,) = [item for item in findings("ranks", examined(ranks=8)) if item.status == "failed"]
     assert (finding.found.endswith("8 ranks need as many accelerators; the driver shows 4"), finding.remedy[:23]) == (
@@ -266,8 +267,15 @@ def test_more_ranks_than_devices_fail_and_several_without_any_only_with_small_da
     )  # fmt: skip
 
 
-def of_science(check: str, problems: tuple[str, ...] | None = None, **overrides: Any) -> list[Finding]:
-    settings = {"run.suite": "science", "science.workloads": ["hepcnn"], "science.data_dir": "/data", **overrides}
+def of_science(
+    check: str, problems: tuple[str, ...] | None = None, overrides: dict[str, Any] | None = None
+) -> list[Finding]:
+    settings = {
+        "run.suite": "science",
+        "science.workloads": ["hepcnn"],
+        "science.data_dir": "/data",
+        **(overrides or {}),
+    }
     config = load_config(overrides=settings)
     facts = examined(data_problem="data set 'imagenet' needs run.data_dir", memory=replace(MEMORY, refusal="too large"))
     return CHECKS.load(check)(Evidence(config, OUTPUT, {0: Answer(facts, ClockOffset(0, 2))}, science_data=problems))
@@ -275,16 +283,16 @@ def of_science(check: str, problems: tuple[str, ...] | None = None, **overrides:
 
 def test_a_scientific_suite_is_examined_by_its_own_data_and_rules_or_not_at_all() -> None:
     for check in CHECKS:
-        found = of_science(check, None, **{"science.size": "rehearsal", "science.data_dir": None})
+        found = of_science(check, None, {"science.size": "rehearsal", "science.data_dir": None})
         assert not any(item.status == "failed" for item in found), check
         assert "imagenet" not in str(found), check
     for check in ("memory", "estimate"):
         assert [item.status for item in of_science(check)] == ["not examined"]
-    (data,) = of_science("data", ("hep-64 is missing",), **{"science.data_dir": "/data"})
+    (data,) = of_science("data", ("hep-64 is missing",))
     assert (data.status, data.found) == ("failed", "hep-64 is missing")
-    assert [item.status for item in of_science("data", (), **{"science.data_dir": "/data"})] == ["ok"]
-    assert [item.status for item in of_science("data", None, **{"science.data_dir": "/data"})] == ["not examined"]
-    rules = {item.found.split(":")[1].strip() for item in of_science("rules", **{"science.size": "rehearsal"})}
+    assert [item.status for item in of_science("data", ())] == ["ok"]
+    assert [item.status for item in of_science("data", None)] == ["not examined"]
+    rules = {item.found.split(":")[1].strip() for item in of_science("rules", None, {"science.size": "rehearsal"})}
     assert rules == {"observed data", "size", "instances"}
-    official = of_science("rules", **{"science.instances": 5})
+    official = of_science("rules", None, {"science.instances": 5})
     assert [item.status for item in official] == ["ok"], official
