@@ -24,7 +24,7 @@ from replica.measure.micro.operands import (
     occupancy,
 )
 from replica.measure.micro.reference import reference
-from replica.measure.micro.room import copies_of, last_level_cache, streamed, usable_memory
+from replica.measure.micro.room import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out
 from replica.measure.micro.stacks.contract import UnsupportedError
 from tests.support.machines import MACHINES, MIB, imitate
@@ -410,7 +410,7 @@ def test_a_cache_that_memory_cannot_exceed_costs_a_remark_and_no_ceiling(
     rows = [result.as_document() for result in runner(Counted(), complaints).run((SMALL,))]
     assert [row["operator"] for row in rows] == ["gemm", "triad", "conv", "conv", "conv"]
     assert all(row["share_of_ceiling"] is not None for row in rows[2:])
-    assert 8 in drawn, "blocks that are used in turn"
+    assert BLOCKS in drawn, "blocks that are used in turn"
     assert [text.partition(":")[2] for text in complaints] == [
         " up to 100% of its bytes may come from them, so the bandwidth is an upper bound of the memory's"
     ]
