@@ -21,7 +21,7 @@ TOOL := "$(PYTHON)" -c '$(SUPPORTED)' || exit 1; "$(PYTHON)" -m
 ENVIRONMENT := $(TOOL) tools.environment --gpu "$(GPU)" $(if $(filter-out file,$(origin PYTHON)),--python "$(PYTHON)")
 unexport PYTHONHOME PYTHONSAFEPATH
 
-.PHONY: env run horovod test complete packages compiled tensorflow debian check unit faults science soak fuzz audit-packages format schema docs \
+.PHONY: env run horovod test test-env packages compiled tensorflow debian check unit faults science soak fuzz audit-packages format schema docs \
   site lock native clean
 
 env:
@@ -41,7 +41,7 @@ native:
 
 # All that tests need. Its parts need nothing of each other: packages can be unpacked while compilers work.
 # Without the stack `native`, Horovod or PyTorch, tests say that they are skipped.
-complete: packages compiled
+test-env: packages compiled
 	@$(ENVIRONMENT) test-horovod
 
 packages: tensorflow
@@ -62,7 +62,7 @@ debian:
 # On two cores a third one takes a tenth more CPU time, and no less time.
 WORKERS ?= 2
 test:
-	$(MAKE) --jobs 2 check complete
+	$(MAKE) --jobs 2 check test-env
 	$(BIN)/pytest --reruns 1 --numprocesses $(WORKERS)
 
 check: packages
@@ -72,7 +72,7 @@ check: packages
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py
 
-unit: complete
+unit: test-env
 	$(BIN)/pytest tests/unit tests/contract
 
 # Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
@@ -84,7 +84,7 @@ SEED ?= 1
 SUITE ?= automl
 MENU ?=
 UNDER ?=
-faults: complete
+faults: test-env
 	$(BIN)/python -m tests.faults.campaign --faults $(KILLS) --trainer $(TRAINER) --seed $(SEED) --suite $(SUITE) \
 	  $(if $(UNDER),--under $(UNDER)) $(if $(MENU),--menu $(MENU))
 
@@ -99,7 +99,7 @@ science: env
 REPLICAS ?= 50
 MINUTES ?= 30
 EVERY ?= 60
-soak: complete
+soak: test-env
 	$(BIN)/python -m tests.faults.soak --replicas $(REPLICAS) --minutes $(MINUTES) --every $(EVERY)
 
 # Hostile input for every reader: the corpus, EXAMPLES of each property, and a search that coverage guides (SECONDS
@@ -107,7 +107,7 @@ soak: complete
 EXAMPLES ?= 5000
 AIPERF_FUZZ_SECONDS ?=
 SECONDS := $(or $(AIPERF_FUZZ_SECONDS),60)
-fuzz: complete
+fuzz: test-env
 	$(BIN)/python -m tests.hardening.corpus
 ifdef AIPERF_FUZZ_SECONDS
 	$(BIN)/python -m tests.hardening.search --seconds $(AIPERF_FUZZ_SECONDS)

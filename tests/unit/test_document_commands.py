@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import io
 import itertools
 import re
 from collections.abc import Sequence
 from configparser import ConfigParser
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from aiperf.__main__ import main, parser_of
 from aiperf.cli.run_options import read_run_options
@@ -20,6 +23,7 @@ from aiperf.cli.verbs import VERBS
 from aiperf.config.settings import load_config
 from aiperf.errors import ConfigError
 from tests.support.documentation.commands import Written, commands_in, commands_of, documents, fenced_blocks
+from tests.support.documentation.imports import needed
 from tests.support.folders import ROOT
 
 DOCUMENTS = documents()
@@ -60,6 +64,71 @@ def test_the_cheap_commands_of_a_document_work(document: Path) -> None:
 def test_there_are_commands_in_the_pages_for_newcomers() -> None:
     for name in ("README.md", "docs/tutorial.md", "docs/clusters.md", "docs/reference/command-line.md"):
         assert len([command for command in commands_of(ROOT / name) if command.whole]) >= 8, name
+
+
+ENVIRONMENTS = {
+    "benchmarks": "make test-env",
+    "tests": "make test-env",
+    "tools.build_horovod": "make env",
+    "primary.launchers.ray": "pip install '.[tensorflow,ray]'",
+    "": "make env",
+}
+"""The set-up that `python -m MODULE` needs, by the beginning of the module."""
+
+
+@functools.cache
+def installed_by(set_up: str) -> frozenset[str]:
+    """The packages that can be imported after a set-up, by the names of their modules."""
+    # A wheel brings what every lock has of it.
+    locks = ["run", "build", *(["test", "horovod"] if set_up == "make test-env" else [])]
+    extras = re.findall(r"\w+", set_up.partition("[")[2])
+    texts = [(ROOT / "requirements" / f"{name}.txt").read_text() for name in locks]
+    names: set[str] = {
+        canonicalize_name(name) for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
+    }
+    if set_up == "wheel":
+        names -= {"tensorflow-cpu", "keras", "setuptools"}
+    names |= {"torch", "horovod"} if set_up == "make test-env" else set(extras)
+    owners = metadata.packages_distributions()
+    return frozenset(name for name in owners if any(canonicalize_name(owner) in names for owner in owners[name]))
+
+
+def set_up_of(module: str) -> str:
+    return next(found for prefix, found in ENVIRONMENTS.items() if not prefix or f"{module}.".startswith(f"{prefix}."))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_document_starts_is_there_after_the_set_up_that_it_names(document: Path) -> None:
+    """What a module imports is in the locks of its environment, which its page names."""
+    for command in commands_of(document):
+        if command.words[:2] == ("python", "-m"):
+            set_up = set_up_of(command.words[2])
+            missing = {name: by for name, by in needed(command.words[2]).items() if name not in installed_by(set_up)}
+            assert missing == {}, f"{command}, after {set_up}"
+            if set_up == "make test-env":
+                assert f"`{set_up}`" in document.read_text(), f"{command}: name {set_up}"
+
+
+def test_what_is_missing_after_a_set_up_is_found() -> None:
+    """`make env` installs nothing that decodes JPEGs without TensorFlow."""
+    missing = set(needed("benchmarks.training")) - installed_by("make env")
+    assert missing >= {"cv2", "simplejpeg", "torch", "jax"}
+    assert set(needed("primary.launchers.ray.driver")) - installed_by("make env") == {"ray"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_needs_what_is_always_installed(verb: str) -> None:
+    """Of frameworks and extras it is said what to install, when they are needed."""
+    module = VERBS[verb][0].partition(":")[0]
+    assert set(needed(module)) <= installed_by("wheel"), module
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_that_installs_and_runs_installs_a_framework(document: Path) -> None:
+    whole = [command.words for command in commands_of(document) if command.whole]
+    installs = " ".join(word for words in whole if words[:2] == ("pip", "install") for word in words)
+    if installs and any(words[:2] == ("aiperf", "run") for words in whole):
+        assert re.search(r"tensorflow|jax|torch|gpu|requirements/", installs), installs
 
 
 @pytest.mark.parametrize(
