@@ -28,6 +28,11 @@ def node_accelerators(root: Path = Path("/")) -> int:
     return next((count for name in VENDORS if (count := VENDORS.load(name).installed(root))), 0)
 
 
+def lost_accelerators() -> tuple[str, ...]:
+    """Accelerators that a driver lists and that do not answer, each with its error."""
+    return next((lost for name in VENDORS if (lost := VENDORS.load(name).lost())), ())
+
+
 class AcceleratorSamples:
     """Telemetry of every accelerator of the node; its vendor is looked for once."""
 

@@ -10,8 +10,9 @@ from importlib import metadata
 
 from aiperf import __version__
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
+from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
-from aiperf.machine.accelerators import find_accelerators, node_accelerators
+from aiperf.machine.accelerators import find_accelerators, lost_accelerators, node_accelerators
 
 PACKAGES = (
     "tensorflow",
@@ -25,6 +26,8 @@ PACKAGES = (
     "hyperopt",
     "horovod",
 )
+
+MOST_TEXT = 1000
 
 NodeFacts = dict[str, str | int | float | None]
 
@@ -44,7 +47,12 @@ def describe_node() -> NodeFacts:
     }
     if "SLURMD_NODENAME" in os.environ:
         facts["slurm_node"] = os.environ["SLURMD_NODENAME"]
-    found = find_accelerators()
+    try:
+        found = find_accelerators()
+    except EnvironmentNotReadyError:  # the agent refuses with the reason
+        found = ()
+    if lost := lost_accelerators():
+        facts["lost_accelerators"] = "; ".join(lost)[:MOST_TEXT]
     facts["accelerators"] = len(found) * divided_among(GPUS_DIVIDED)
     facts["node_accelerators"] = node_accelerators()
     if found:

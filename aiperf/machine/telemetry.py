@@ -100,6 +100,7 @@ class Telemetry:
         self._sources = default_sources(clock)
         self._unwritten: deque[bytes] = deque(maxlen=MOST_UNWRITTEN)
         self._refused = False
+        self._failed = set[type[Exception]]()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
@@ -139,8 +140,10 @@ class Telemetry:
         for source in self._sources:
             try:
                 fields.update(source())
-            except (psutil.Error, OSError, ValueError):
-                continue
+            except Exception as error:  # a library may raise anything: one source never costs the others
+                if type(error) not in self._failed:
+                    self._failed.add(type(error))
+                    log.info("a source of telemetry is left out: %s: %s", type(error).__name__, error)
         return fields
 
 

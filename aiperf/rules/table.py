@@ -91,6 +91,8 @@ class RunFacts:
     """Devices whose own limits are unknown."""
     fingerprints: tuple[str | None, ...] = ()
     """Fingerprints of the images of all trials, each once; None: a trial names none."""
+    unsampled: tuple[str, ...] = ()
+    """Replicas whose nodes were not sampled while they worked."""
     unevidenced: Sequence[str] = ()
     """Trials without the records of their plan or a built model, epochs without hashes."""
 
@@ -209,7 +211,7 @@ def _memory(facts: RunFacts) -> str:
 
 def _telemetry(facts: RunFacts) -> str:
     interval_s = facts.config.telemetry.interval
-    return f"every {interval_s:g} s" if interval_s > 0 else "off"
+    return "; ".join([f"every {interval_s:g} s" if interval_s > 0 else "off", *facts.unsampled[:3]])
 
 
 def _epochs(facts: RunFacts) -> str:
@@ -298,7 +300,7 @@ RULES: tuple[Rule[RunFacts], ...] = (
     Rule("seed", f"{SEED}, since a free seed would let the luckiest of many runs be chosen", "setting",
          lambda f: str(f.config.run.seed), lambda f: f.config.run.seed == SEED),
     Rule("telemetry", f"a sample of every node at least every {MAXIMUM_TELEMETRY_INTERVAL_S:g} s", "setting",
-         _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S),
+         _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S and not f.unsampled),
     PRECISION,
     UPDATES,
     Rule("input", "images of the data set", "setting",

@@ -337,6 +337,7 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         initial_operations=initial.image_operations if initial is not None else None,
         implausible=tuple(f"{item.where}: {item.found} (limit: {item.limit})" for item in physics.findings),
         unchecked=physics.unknown,
+        unsampled=tuple(f"{item.where}: {item.found}" for item in physics.findings if item.kind == "telemetry"),
         fingerprints=_fingerprints(data),
         unevidenced=Unevidenced(data.ledger),
     )

@@ -21,7 +21,7 @@ class AcceleratorAnswer(_Answer):
     """One accelerator."""
 
     name: Said
-    memory_bytes: _Bytes
+    memory_bytes: _Bytes | None
     driver: Said
 
 
@@ -34,6 +34,8 @@ class NodeAnswer(_Answer):
     accelerators: list[AcceleratorAnswer] = Field(max_length=1024)
     network: dict[Said, int | Said | None] = Field(max_length=1024)
     python: Said
+    complaints: list[Said] = Field(default=[], max_length=100)
+    """Of the tools that it asked, and accelerators that do not answer."""
     packages: dict[Said, Said | None] = Field(max_length=100)
     slurm: Said | None
     mpi: Said | None

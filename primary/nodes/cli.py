@@ -71,6 +71,8 @@ def _probe(arguments: argparse.Namespace) -> int:
         say_json(inventory.as_json())
     elif inventory.nodes:
         PlainConsole(width=None if sys.stdout.isatty() else 200).print(_table(inventory))
+    for name, facts in inventory.nodes.items():
+        warn(*(f"note: {name}: {complaint}" for complaint in facts["complaints"]))
     for reason in inventory.failures.values():
         warn(f"failed: {reason}")
     return EXIT_FAILED if inventory.failures else EXIT_DONE

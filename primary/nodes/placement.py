@@ -32,7 +32,9 @@ class PlacementCheck:
 
         A warning is what was found, a semicolon, and the remedy.
         """
-        return {**self._crowded(nodes), **self._confined(nodes), **self._without_gpus(nodes)}
+        return {
+            **self._crowded(nodes), **self._confined(nodes), **self._without_gpus(nodes), **self._with_lost_gpus(nodes)
+        }  # fmt: skip
 
     def _crowded(self, nodes: Mapping[int, Facts]) -> dict[str, tuple[int, ...]]:
         by_node: dict[str, list[int]] = defaultdict(list)
@@ -77,6 +79,14 @@ class PlacementCheck:
             if sees < has and self._is_new("gpus", replica):
                 groups[sees, has].append(replica)
         return {_too_few(own, key, "GPUs", nodes) + self._gpu_remedy(key[1]): tuple(own) for key, own in groups.items()}
+
+    def _with_lost_gpus(self, nodes: Mapping[int, Facts]) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for replica, facts in sorted(nodes.items()):
+            if (lost := facts.get("lost_accelerators")) and self._is_new("lost", (node_of(facts), lost)):
+                where = f"node {node_of(facts)} of replica {replica}"
+                found[f"{where} has lost accelerators: {lost}; reset or restart it (nvidia-smi -q)"] = (replica,)
+        return found
 
     def _gpu_remedy(self, has: int) -> str:
         asked = f"set slurm.gpus_per_node={has}, or " if self.config.run.launcher == "slurm" else ""

@@ -22,11 +22,18 @@ def _read(path):
 
 
 def _run(*words):
+    code, output, _ = _ask(*words)
+    return output if code == 0 else ""
+
+
+def _ask(*words):
     try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
-        return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, check=False)
+    except OSError:
+        return None, "", ""
+    except subprocess.TimeoutExpired:
+        return None, "", "no answer within 20 s"
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
 
 def _cpu():
@@ -54,9 +61,29 @@ def _memory():
 
 
 def _accelerators():
-    shown = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
-    rows = [line.split(", ") for line in shown.splitlines() if line.count(", ") == 2]
-    return [{"name": name, "memory_bytes": int(float(size)) * 2**20, "driver": driver} for name, size, driver in rows]
+    """Those of nvidia-smi and what it complains of; a card that it does not know is a complaint."""
+    query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    code, shown, errors = _ask(*query)
+    found, complaints = [], []
+    for line in shown.splitlines():
+        row = [word.strip() for word in line.rsplit(",", 2)]
+        if len(row) == 3 and row[0] and not row[0].startswith("["):
+            found.append({"name": row[0][:200], "memory_bytes": _bytes(row[1]), "driver": row[2][:200]})
+        elif line.strip():
+            complaints.append(line.strip())
+    complaints += [line.strip() for line in errors.splitlines() if line.strip()]
+    if code and not complaints:
+        complaints.append("exit code %d" % code)
+    return found, ["nvidia-smi: %s" % "".join(c for c in text if c.isprintable())[:300] for text in complaints[:20]]
+
+
+def _bytes(mebibytes):
+    """None for "[N/A]" and for what cannot be a size."""
+    try:
+        size = float(mebibytes)
+    except ValueError:
+        return None
+    return int(size) * 2**20 if 0 < size < 2**30 else None
 
 
 def _network():
@@ -109,11 +136,13 @@ def _data(folder):
 
 
 def main():
+    accelerators, complaints = _accelerators()
     facts = {
         "host": socket.gethostname(),
         "os": platform.platform(),
         "memory_bytes": _memory(),
-        "accelerators": _accelerators(),
+        "accelerators": accelerators,
+        "complaints": complaints,
         "network": _network(),
         "python": platform.python_version(),
         "packages": _packages(),

@@ -32,11 +32,13 @@ class FakeDriver:
             "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
             "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,
             "SystemGetDriverVersion": b"570.1", "DeviceGetName": self.name.encode(),
-            "DeviceGetCudaComputeCapability": (9, 0),
+            "DeviceGetCudaComputeCapability": (9, 0), "DeviceGetIndex": 0,
         }  # fmt: skip
         for name, answer in answers.items():
             patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
         patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
+        patch(pynvml, "nvmlDeviceGetHandleByUUID", self._by_uuid)
+        patch(pynvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", lambda part: part.partition("-")[0])
         if not self._slices:
             patch(pynvml, "nvmlDeviceGetMigMode", self._not_supported)
             return
@@ -46,6 +48,13 @@ class FakeDriver:
         patch(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", self._slice)
         patch(pynvml, "nvmlDeviceGetUUID", lambda part: f"MIG-{part}")
         patch(pynvml, "nvmlDeviceGetMemoryInfo", self._memory)
+
+    @staticmethod
+    def _by_uuid(word: str) -> str:
+        """The container of a job knows slices by their names alone, which end in their memory."""
+        if "no-such" in word:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return word.removeprefix("MIG-") if word[4:5].isdigit() else word
 
     def _slice(self, gpu: str, place: int) -> str:
         if place >= len(self._slices):

@@ -5,13 +5,26 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
-from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
+from aiperf.machine.vendors.contract import (
+    LEAST_MEMORY_BYTES,
+    MOST_BYTES,
+    MOST_CARDS,
+    Accelerator,
+    Fields,
+    asked,
+    chosen,
+    fields_of,
+    memory_of,
+    number,
+    text,
+)
 
 RUNTIME = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
@@ -33,14 +46,19 @@ class Amd:
             return tuple(_describe(smi, index, handle) for index, handle in _trainable(smi))
 
     @classmethod
+    def lost(cls) -> tuple[str, ...]:
+        """Those of the kernel's driver that AMD SMI does not list are not known by name: none."""
+        return ()
+
+    @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
         """Those that ROCm's runtime shows, and of them those that HIP does.
 
         HIP reads CUDA's variable where its own is not set. Its numbers count what the runtime shows
         (ROCm documentation, "GPU isolation techniques").
         """
-        shown = chosen(found, environment.get(RUNTIME))
-        return chosen(shown, environment.get(HIP, environment.get("CUDA_VISIBLE_DEVICES")))
+        shown = _allowed(found, RUNTIME, environment)
+        return _allowed(shown, HIP if HIP in environment else "CUDA_VISIBLE_DEVICES", environment)
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
@@ -76,29 +94,39 @@ def _opened() -> Iterator[Any]:
     try:
         yield smi
     finally:
-        smi.amdsmi_shut_down()
+        with suppress(Exception):
+            smi.amdsmi_shut_down()
+
+
+def _allowed(found: Sequence[Accelerator], variable: str, environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
+    """By numbers that count what is shown so far, or by UUIDs as ROCm writes them."""
+    return chosen(found, variable, environment.get(variable), dict(enumerate(found))) if found else ()
 
 
 def _trainable(smi: Any) -> list[tuple[int, Any]]:
-    """The handles of GPUs with enough memory, with their numbers in the driver."""
-    handles = list(_asked(smi.amdsmi_get_processor_handles) or []) if smi is not None else []
-    return [each for each in enumerate(handles) if _memory_bytes(smi, each[1]) >= LEAST_MEMORY_BYTES]
+    """The handles of GPUs with enough memory, or of unknown memory, with the driver's numbers."""
+    handles = asked(lambda: [*smi.amdsmi_get_processor_handles()]) if smi is not None else None
+    listed = list(enumerate(handles[:MOST_CARDS] if isinstance(handles, list | tuple) else ()))
+    return [
+        (index, handle) for index, handle in listed if (_size(smi, handle) or LEAST_MEMORY_BYTES) >= LEAST_MEMORY_BYTES
+    ]
 
 
-def _memory_bytes(smi: Any, handle: Any) -> int:
-    memory = _asked(smi.amdsmi_get_gpu_vram_usage, handle) or {}
-    return int(memory.get("vram_total", 0)) * MIB
+def _size(smi: Any, handle: Any) -> float | None:
+    """Bytes of its memory; None if AMD SMI does not say, as of MI300A, which shares the CPU's."""
+    size = number(asked(lambda: smi.amdsmi_get_gpu_vram_usage(handle)["vram_total"]), MOST_BYTES / MIB)
+    return size and size * MIB
 
 
 def _describe(smi: Any, index: int, handle: Any) -> Accelerator:
-    chip = _asked(smi.amdsmi_get_gpu_asic_info, handle) or {}
-    driver = _asked(smi.amdsmi_get_gpu_driver_info, handle) or {}
+    uuid = text(asked(lambda: smi.amdsmi_get_gpu_asic_info(handle)["asic_serial"]))
     return Accelerator(
         index,
-        str(chip.get("market_name", "AMD GPU")),
-        _memory_bytes(smi, handle),
-        _precision(str(chip.get("target_graphics_version", ""))),
-        str(driver.get("driver_version", "")),
+        text(asked(lambda: smi.amdsmi_get_gpu_asic_info(handle)["market_name"]), "AMD GPU"),
+        memory_of(_size(smi, handle)),
+        _precision(text(asked(lambda: smi.amdsmi_get_gpu_asic_info(handle)["target_graphics_version"]))),
+        text(asked(lambda: smi.amdsmi_get_gpu_driver_info(handle)["driver_version"])),
+        uuid=f"GPU-{uuid.lower().removeprefix('0x')}" if uuid else "",
     )
 
 
@@ -107,27 +135,13 @@ def _precision(architecture: str) -> Precision:
 
 
 def _sample(smi: Any, index: int, handle: Any) -> Fields:
-    fields: Fields = {"index": index}
-    for name, read in FIELDS.items():
-        value = _asked(read, smi, handle)
-        if value is not None and value != "N/A":
-            fields[name] = value
-    return fields
-
-
-def _asked(read: Callable[..., Any], *arguments: Any) -> Any:
-    """An answer; None for a question that this GPU or this version of the library does not know."""
-    try:
-        return read(*arguments)
-    except Exception:  # the library's errors have no base of their own that all versions share
-        return None
+    return fields_of(index, {name: partial(read, smi, handle) for name, read in FIELDS.items()})
 
 
 def _power(smi: Any, gpu: Any) -> Any:
     """Watts: now where the chip says so (Instinct MI300), else the mean of the last moment."""
     power = smi.amdsmi_get_power_info(gpu)
-    now = power["current_socket_power"]
-    return now if isinstance(now, int) and now > 0 else power["average_socket_power"]
+    return number(power.get("current_socket_power")) or power["average_socket_power"]
 
 
 def _energy(smi: Any, gpu: Any) -> float:

@@ -5,12 +5,15 @@ Nothing here loads a framework, which would reserve the accelerators' memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from aiperf.config.sections.base import Precision
+from aiperf.errors import EnvironmentNotReadyError
+from aiperf.host import this_host
 
 Fields = dict[str, Any]
 """A part of a telemetry sample, by the names that NVIDIA's DCGM gives to such fields."""
@@ -30,6 +33,8 @@ class Accelerator:
     """Its word in the variable that chooses devices, if that names it by UUID (or a slice of it).
     """
 
+    uuid: str = ""
+
     @property
     def word(self) -> str:
         """The word that stands for it in the variable that chooses devices."""
@@ -41,7 +46,7 @@ LEAST_MEMORY_BYTES = 8 << 30
 
 
 class Vendor(Protocol):
-    """The accelerators of one maker. No method raises: what a driver does not tell is left out."""
+    """The accelerators of one maker. What a driver does not tell is left out."""
 
     hides: str
     """The setting of the environment that hides all of them, as a shell takes it."""
@@ -50,11 +55,18 @@ class Vendor(Protocol):
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All of this node; none without the driver."""
+        """All of this node that answer; none without the driver."""
+
+    @classmethod
+    def lost(cls) -> tuple[str, ...]:
+        """Those that the driver lists and that do not answer, each with its error."""
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-        """Those that this environment lets a process use, in its order."""
+        """Those that this environment lets a process use, in its order.
+
+        Raises EnvironmentNotReadyError if it cannot be read.
+        """
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
@@ -69,21 +81,102 @@ class Vendor(Protocol):
         """One entry for each, with `index` and the fields that its driver supports."""
 
 
+MOST_CARDS = 1024
+MOST_BYTES = 1 << 50
+MOST_VALUE = 1e18
+"""Of any fact; larger ones are the mistake of a driver."""
+
+MOST_TEXT = 200
+
+HIDING = re.compile(r"-\d+|NoDevFiles|none|void|", re.IGNORECASE)
+"""Words that name no accelerator, so that a process sees those before them only."""
+
+
+def asked(read: Callable[..., Any], *arguments: Any) -> Any:
+    """An answer; None for a question that this card or this version of its library does not know.
+
+    The errors of makers' libraries have no base that all versions share.
+    """
+    try:
+        return read(*arguments)
+    except Exception:
+        return None
+
+
+def number(value: Any, most: float = MOST_VALUE) -> float | None:
+    """A number that a driver gives; None for a text such as "N/A" and for what cannot be."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        return None
+    return value
+
+
+def text(value: Any, otherwise: str = "") -> str:
+    """A text that a driver gives, or its bytes, without what cannot be printed."""
+    found = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if not isinstance(found, str) or found.strip() in ("", "N/A", "[N/A]"):
+        return otherwise
+    return "".join(character for character in found.strip()[:MOST_TEXT] if character.isprintable())
+
+
+def memory_of(value: Any) -> int:
+    """Bytes of a card's memory; the node's if its driver does not say, as of shared memory."""
+    return int(number(value, MOST_BYTES) or 0) or this_host().memory().limit
+
+
+def fields_of(index: int, facts: Mapping[str, Callable[[], Any]]) -> Fields:
+    """A card's part of a sample: each fact by itself, without those its driver does not tell."""
+    fields: Fields = {"index": index}
+    for name, read in facts.items():
+        value = asked(read)
+        known = text(value) or None if name == "uuid" else number(value)
+        if known is not None:
+            fields[name] = known
+    return fields
+
+
 def words(text: str) -> list[str]:
     """The words of a list separated by commas."""
     return [word.strip() for word in text.split(",")]
 
 
-def chosen(found: Sequence[Accelerator], allowed: str | None) -> tuple[Accelerator, ...]:
-    """Those that a list of numbers names; the first word that names none ends it.
+def chosen(
+    found: Sequence[Accelerator],
+    variable: str,
+    allowed: str | None,
+    numbers: Mapping[int, Accelerator],
+    by_uuid: Callable[[str], Accelerator | None] = lambda _: None,
+) -> tuple[Accelerator, ...]:
+    """Those that a list of numbers and UUIDs names, each once; None lets all be used.
 
-    None, a variable that is not set, lets all be used.
+    A number beyond the last one, or a word that hides, ends the list, as for the makers' runtimes.
+    `by_uuid` finds one that is not among those found. Raises EnvironmentNotReadyError for a word
+    that cannot be read: to take it for the end of the list would hide accelerators without a word.
     """
     if allowed is None:
         return tuple(found)
-    result: list[Accelerator] = []
+    result: dict[str, Accelerator] = {}
     for word in words(allowed):
-        if not word.isdigit() or int(word) >= len(found):
+        if HIDING.fullmatch(word):
             break
-        result.append(found[int(word)])
-    return tuple(result)
+        if re.fullmatch(r"\d{1,9}", word, re.ASCII):
+            if int(word) not in numbers:
+                break
+            one: Accelerator | None = numbers[int(word)]
+        else:
+            one = _named(found, word) or by_uuid(word)
+        if one is None:
+            problem = f"{variable}={allowed}: {word!r} is no accelerator of this node"
+            raise EnvironmentNotReadyError([f"{problem}; name them by number or UUID, or type: unset {variable}"])
+        result.setdefault(one.word, one)
+    return tuple(result.values())
+
+
+def _named(found: Sequence[Accelerator], word: str) -> Accelerator | None:
+    """The one whose UUID begins so; of several (slices of one card, say) the first."""
+    same = [each for each in found if word in (each.known_as, each.uuid)]
+    alike = [each for each in found if each.uuid.startswith(word) or each.known_as.startswith(word)]
+    return next(iter(same or alike), None) if len(word) >= SHORTEST_UUID else None
+
+
+SHORTEST_UUID = 5
+"""Characters of the beginning of a UUID that can stand for it."""

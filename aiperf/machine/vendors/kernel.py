@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
-from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen
+from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen, memory_of, number
 
 GIB = 1 << 30
 
@@ -67,13 +67,21 @@ class Kernel:
         return tuple(_describe(index, card) for index, card in enumerate(_cards(cls.root)))
 
     @classmethod
+    def lost(cls) -> tuple[str, ...]:
+        """A card that is lost has no folder: none."""
+        return ()
+
+    @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
         """Those that the lists of oneAPI and of HIP allow."""
         selector = environment.get("ONEAPI_DEVICE_SELECTOR", "")
         if selector and not re.search(r"gpu|level_zero|\*", selector):
             return ()
         for name in (MASK, ROCM, "HIP_VISIBLE_DEVICES"):
-            found = chosen(found, environment.get(name) or None)
+            allowed = environment.get(name) or None
+            if name == MASK and allowed is not None:
+                allowed = re.sub(r"\.\d+", "", allowed)  # a part of a card, as 0.1, counts as the card
+            found = chosen(found, name, allowed, dict(enumerate(found))) if found else ()
         return tuple(found)
 
     @classmethod
@@ -116,7 +124,14 @@ def _describe(index: int, device: Path) -> Accelerator:
         name, memory = INTEL_DEVICES[_text(device / "device")]
         return Accelerator(index, name, memory, precision, _text(driver))
     name = _text(device / "product_name") or "AMD GPU"
-    return Accelerator(index, name, int(_number(device / "mem_info_vram_total") or 0), precision, _text(driver))
+    return Accelerator(
+        index,
+        name,
+        memory_of(_number(device / "mem_info_vram_total")),
+        precision,
+        _text(driver),
+        uuid=f"GPU-{unique}" if (unique := _text(device / "unique_id")) else "",
+    )
 
 
 def _sample(device: Path) -> Fields:
@@ -139,4 +154,4 @@ def _text(file: Path) -> str:
 
 def _number(file: Path) -> float | None:
     text = _text(file)
-    return float(text) if text.isdigit() else None
+    return number(int(text)) if re.fullmatch(r"\d{1,25}", text, re.ASCII) else None

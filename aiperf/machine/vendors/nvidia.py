@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,18 @@ import pynvml
 from aiperf.cli.packages import is_checkout, to_install
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
-from aiperf.machine.vendors.contract import Accelerator, Fields, words
+from aiperf.machine.vendors.contract import (
+    LEAST_MEMORY_BYTES,
+    MOST_CARDS,
+    Accelerator,
+    Fields,
+    asked,
+    chosen,
+    fields_of,
+    memory_of,
+    number,
+    text,
+)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -35,40 +47,30 @@ class Nvidia:
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All that the driver lists; of a GPU that is cut into slices (MIG), the slices."""
+        """All that answer; of a GPU that is cut into slices (MIG), the slices."""
         with _opened() as opened:
-            if not opened:
-                return ()
-            try:
-                driver = _text(pynvml.nvmlSystemGetDriverVersion())
-                whole = [_describe(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
-            except pynvml.NVMLError:
-                return ()
-            return tuple(part for gpu in whole for part in (_slices(gpu) or (gpu,)))
+            found = [one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, Accelerator)]
+            return tuple(part for gpu in found for part in (_slices(gpu) or (gpu,)))
+
+    @classmethod
+    def lost(cls) -> tuple[str, ...]:
+        """Those whose handle the driver refuses: "fallen off the bus"."""
+        with _opened() as opened:
+            return tuple(one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, str))
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
         """Those that CUDA_VISIBLE_DEVICES allows, which NVML ignores.
 
-        As CUDA reads it, the first word that names no GPU ends the list, such as "-1" or
-        "NoDevFiles". A number stands for a GPU, or for the first of its slices, of which CUDA shows
-        a process one. UUIDs that the driver does not list here are only counted.
+        A number stands for a GPU, or for the first of its slices, of which CUDA shows a process
+        one. Without the variable, cards for screens beside larger ones are left out.
         """
         allowed = environment.get(VISIBLE)
         if allowed is None:
-            return tuple(found)
-        by_word = {str(each.index): each for each in reversed(found)} | {
-            each.known_as: each for each in found if each.known_as
-        }
-        result: list[Accelerator] = []
-        for word in words(allowed):
-            if word in by_word:
-                result.append(by_word[word])
-            elif word.startswith(UUID_PREFIXES) and found:
-                result.append(replace(found[len(result) % len(found)], known_as=word))
-            else:
-                break
-        return tuple(result)
+            large = [each for each in found if each.memory_bytes >= LEAST_MEMORY_BYTES]
+            return tuple(large or found)
+        numbers = {each.index: each for each in reversed(found)}
+        return chosen(found, VISIBLE, allowed, numbers, _by_uuid) if found else ()
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
@@ -83,10 +85,12 @@ class Nvidia:
 
     @classmethod
     def sample(cls) -> list[Fields]:
-        """Every GPU of the node."""
-        with _opened() as opened, contextlib.suppress(pynvml.NVMLError):
-            return [_sample(index) for index in range(pynvml.nvmlDeviceGetCount())] if opened else []
-        return []
+        """Every GPU of the node that answers."""
+        with _opened() as opened:
+            handles = [
+                (index, asked(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(_count() if opened else 0)
+            ]
+            return [_sample(index, handle) for index, handle in handles if handle is not None]
 
 
 @contextlib.contextmanager
@@ -94,13 +98,17 @@ def _opened() -> Iterator[bool]:
     """NVML, ready to be asked; False if there is no driver."""
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    except Exception:  # a driver of another version, a library that is no library
         yield False
         return
     try:
         yield True
     finally:
-        pynvml.nvmlShutdown()
+        asked(pynvml.nvmlShutdown)
+
+
+def _count() -> int:
+    return int(number(asked(pynvml.nvmlDeviceGetCount), MOST_CARDS) or 0)
 
 
 def _slices(gpu: Accelerator) -> tuple[Accelerator, ...]:
@@ -109,55 +117,74 @@ def _slices(gpu: Accelerator) -> tuple[Accelerator, ...]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return ()
-        places = range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))
-    except pynvml.NVMLError:
+        places = int(number(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle), MOST_CARDS) or 0)
+    except Exception:  # no MIG, or a version of the library without it
         return ()
-    found = []
-    for place in places:
-        with contextlib.suppress(pynvml.NVMLError):  # not every place has a slice
-            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(part).total)
-            found.append(replace(gpu, memory_bytes=memory, known_as=_text(pynvml.nvmlDeviceGetUUID(part))))
-    return tuple(found)
+    parts = [asked(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place) for place in range(places)]
+    found = [(part, text(asked(pynvml.nvmlDeviceGetUUID, part))) for part in parts if part is not None]
+    return tuple(replace(gpu, memory_bytes=_memory(part), known_as=uuid) for part, uuid in found if uuid)
 
 
-def _describe(index: int, driver: str) -> Accelerator:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    precision = _precision(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
-    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    return Accelerator(index, _text(pynvml.nvmlDeviceGetName(handle)), memory, precision, driver)
+def _described(index: int) -> Accelerator | str:
+    """A GPU, each fact by itself; the error of one that does not answer."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    except Exception as error:
+        return f"GPU {index}: {text(str(error), type(error).__name__)}"
+    return f"GPU {index}: no answer" if handle is None else _from_handle(index, handle)
 
 
-def _precision(capability: tuple[int, ...]) -> Precision:
-    if capability >= BFLOAT16_CAPABILITY:
+def _from_handle(index: int, handle: Any) -> Accelerator:
+    return Accelerator(
+        index,
+        text(asked(pynvml.nvmlDeviceGetName, handle), "NVIDIA GPU"),
+        _memory(handle),
+        _precision(asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle)),
+        text(asked(pynvml.nvmlSystemGetDriverVersion)),
+        uuid=text(asked(pynvml.nvmlDeviceGetUUID, handle)),
+    )
+
+
+def _by_uuid(word: str) -> Accelerator | None:
+    """A GPU, or a slice of one, that the driver does not list here."""
+    if not word.startswith(UUID_PREFIXES):
+        return None
+    with _opened() as opened:
+        handle = asked(pynvml.nvmlDeviceGetHandleByUUID, word) if opened else None
+        if handle is None:
+            return None
+        whole = (
+            asked(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) if word.startswith("MIG-") else handle
+        )
+        index = int(number(asked(pynvml.nvmlDeviceGetIndex, whole), MOST_CARDS) or 0)
+        return replace(_from_handle(index, whole or handle), memory_bytes=_memory(handle), known_as=word)
+
+
+def _memory(handle: Any) -> int:
+    return memory_of(asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total))
+
+
+def _precision(capability: Any) -> Precision:
+    pair = tuple(capability) if isinstance(capability, list | tuple) else ()
+    if len(pair) != 2 or None in map(number, pair):
+        return "float32"
+    if pair >= BFLOAT16_CAPABILITY:
         return "mixed_bfloat16"
-    return "mixed_float16" if capability >= FLOAT16_CAPABILITY else "float32"
+    return "mixed_float16" if pair >= FLOAT16_CAPABILITY else "float32"
 
 
-def _sample(index: int) -> Fields:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    fields: Fields = {"index": index}
-    for name, read in FIELDS.items():
-        try:
-            fields[name] = read(handle)
-        except pynvml.NVMLError:
-            continue  # not every GPU supports every field
-    return fields
+def _sample(index: int, handle: Any) -> Fields:
+    return fields_of(index, {name: partial(read, handle) for name, read in FIELDS.items()})
 
 
-def _text(value: str | bytes) -> str:
-    """A text as NVML's bindings return it, which is bytes in some of their versions."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-FIELDS: Mapping[str, Callable[[Any], int | float | str]] = {
-    "uuid": lambda gpu: _text(pynvml.nvmlDeviceGetUUID(gpu)),
+FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "uuid": lambda gpu: text(pynvml.nvmlDeviceGetUUID(gpu)),
     "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "DCGM_FI_DEV_MEM_COPY_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory,
     "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
     "DCGM_FI_DEV_FB_TOTAL": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
     "DCGM_FI_DEV_POWER_USAGE": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda gpu: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * 1,
     "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+import pynvml
 import pytest
 
 from aiperf.machine.accelerators import find_accelerators, invisible_reason, node_accelerators, visible_devices
+from aiperf.machine.node import describe_node
 from aiperf.machine.vendors import VENDORS, Vendor, vendor_of_node
+from aiperf.machine.vendors.amd import Amd
 from aiperf.machine.vendors.kernel import Kernel
-from aiperf.machine.vendors.nvidia import FIELDS
+from aiperf.machine.vendors.nvidia import FIELDS, Nvidia
 from aiperf.rules.devices import find_device
 from tests.support.driver import FakeDriver
 
@@ -133,3 +137,96 @@ def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     for name in VENDORS:
         vendor = VENDORS.load(name)
         assert (vendor.accelerators(), vendor.sample(), vendor.installed(tmp_path)) == ((), [], 0)
+
+
+WRONG: dict[str, Any] = {
+    "exception": None, "text": "N/A", "none": None, "huge": 2**80, "endless": float("inf"), "nan": float("nan"),
+    "negative": -1, "bytes": b"\xff\x00", "object": object(),
+}  # fmt: skip
+
+
+def broken(*_: object) -> Any:
+    raise RuntimeError("the library is of another version")
+
+
+def fit(vendor: Vendor, questions: str) -> None:
+    """Whatever one answer is, the others are there, and all of it can be written as JSON."""
+    for each in vendor.accelerators():
+        assert 0 < each.memory_bytes < 1 << 51, questions
+        assert each.name, questions
+        assert each.precision in ("float32", "mixed_float16", "mixed_bfloat16")
+    for sample in vendor.sample():
+        json.loads(json.dumps(sample, allow_nan=False))
+        assert all(isinstance(value, int | float | str) for value in sample.values()), questions
+    json.dumps(describe_node(), allow_nan=False)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_one_wrong_answer_of_nvml_costs_nothing_else(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver(gpus=2).install(monkeypatch.setattr)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", lambda *_: 40)
+    whole = Nvidia.sample()
+    names = [name for name in vars(pynvml) if name.startswith("nvmlDeviceGet") and name not in ("nvmlDeviceGetCount",)]
+    for name in (*names, "nvmlSystemGetDriverVersion", "nvmlShutdown"):
+        with monkeypatch.context() as patch:
+            patch.setattr(pynvml, name, broken if wrong == "exception" else lambda *_: WRONG[wrong])
+            fit(Nvidia, name)
+            if name != "nvmlDeviceGetHandleByIndex":
+                assert [each.index for each in Nvidia.accelerators()] == [0, 1], name
+                found = Nvidia.sample()
+                assert [each["index"] for each in found] == [0, 1], name
+                assert all(len(whole[0]) - len(each) <= 2 for each in found), name
+    with monkeypatch.context() as patch:
+        patch.setattr(pynvml, "nvmlDeviceGetCount", broken if wrong == "exception" else lambda: WRONG[wrong])
+        fit(Nvidia, "count")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_one_wrong_answer_of_amd_smi_costs_nothing_else(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    monkeypatch.setattr(Kernel, "root", tmp_path)
+    amd(monkeypatch, tmp_path)
+    smi = sys.modules["amdsmi"]
+    questions = (
+        "asic_info",
+        "driver_info",
+        "device_uuid",
+        "activity",
+        "power_info",
+        "energy_count",
+        "clock_info",
+        "vram_usage",
+    )
+    names = [
+        f"amdsmi_get_{'' if part in ('power_info', 'energy_count', 'clock_info') else 'gpu_'}{part}"
+        for part in questions
+    ]
+    for name in names:
+        answers = getattr(smi, name)("a")
+        cases = [WRONG[wrong], *({**answers, key: WRONG[wrong]} for key in answers if isinstance(answers, dict))]
+        for case in cases:
+            with monkeypatch.context() as patch:
+                patch.setitem(smi.__dict__, name, broken if wrong == "exception" else lambda *_, case=case: case)
+                fit(Amd, name)
+                assert [each.index for each in Amd.accelerators()][:2] == [0, 1], (name, case)
+    with monkeypatch.context() as patch:
+        patch.setitem(smi.__dict__, "amdsmi_get_processor_handles", lambda: WRONG[wrong])
+        fit(Amd, "handles")
+
+
+@pytest.mark.parametrize("wrong", ["", "N/A", "-1", "9" * 500, "²", "\x00", "1e400"])
+def test_one_wrong_file_of_the_kernel_costs_nothing_else(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    kernel(monkeypatch, tmp_path)
+    card = tmp_path / "sys/class/drm/card1/device"
+    for file in ("hwmon/hwmon3/energy1_input", "mem_info_vram_total", "driver/module/version", "gpu_busy_percent"):
+        (card / file).parent.mkdir(parents=True, exist_ok=True)
+        (card / file).write_text(wrong)
+        fit(Kernel, file)
+        assert [each.index for each in Kernel.accelerators()] == [0, 1]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from aiperf.config.sections.base import Precision
-from aiperf.errors import TrialFailedError
+from aiperf.config.settings import load_config
+from aiperf.errors import EnvironmentNotReadyError, TrialFailedError
 from aiperf.machine.accelerators import (
     best_precision,
     find_accelerators,
@@ -17,8 +21,12 @@ from aiperf.machine.accelerators import (
     sharers_of,
     visible_devices,
 )
+from aiperf.machine.node import describe_node
 from aiperf.machine.vendors import Accelerator
+from aiperf.machine.vendors.amd import Amd
+from aiperf.machine.vendors.kernel import Kernel
 from aiperf.machine.vendors.nvidia import Nvidia
+from primary.nodes.placement import PlacementCheck
 from search_space.limits import usable_memory
 from tests.support.driver import FakeDriver
 
@@ -42,8 +50,60 @@ def test_replicas_of_a_node_share_its_accelerators() -> None:
     assert [a.index for a in visible(node, "2,9,0")] == [2], "CUDA stops at the first word that names no GPU"
     assert visible(node, "-1") == visible(node, "NoDevFiles") == ()
     assert [a.word for a in visible(node, "3,1")] == ["3", "1"]
+    assert [a.index for a in visible(node, "2,2,0,2")] == [2, 0], "each once"
+
+
+def test_a_uuid_that_is_not_listed_is_asked_for_and_one_that_is_not_known_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = [replace(gpu(n), uuid=f"GPU-{n}abcdef") for n in range(2)]
+    FakeDriver(gpus=2).install(monkeypatch.setattr)
+    monkeypatch.setattr("pynvml.nvmlDeviceGetMemoryInfo", lambda part: SimpleNamespace(total=10 << 30))
     slices = ["MIG-a", "MIG-b", "MIG-c"]
-    assert [a.word for a in visible(node[:2], ",".join(slices))] == slices, "slices may claim_above the GPUs"
+    found = visible(node[:2], ",".join(slices))
+    assert [a.word for a in found] == slices, "there may be more slices than GPUs"
+    assert {a.memory_bytes >> 30 for a in found} == {10}
+    assert [a.index for a in visible(node, "GPU-1abc,GPU-0abcdef")] == [1, 0]
+    for words in ("MIG-no-such", "GPU-no-such", "all", "0;1"):
+        with pytest.raises(EnvironmentNotReadyError, match=f"CUDA_VISIBLE_DEVICES={words}: .* no accelerator of this"):
+            visible(node, words)
+
+
+def test_roc_takes_uuids_and_intel_parts_of_cards() -> None:
+    node = [replace(gpu(n), uuid=f"GPU-{n}abcdef") for n in range(3)]
+    assert [a.index for a in Amd.visible(node, {"ROCR_VISIBLE_DEVICES": "1,GPU-2abcdef"})] == [1, 2]
+    assert [
+        a.index for a in Amd.visible(node, {"ROCR_VISIBLE_DEVICES": "GPU-2abcdef,0", "HIP_VISIBLE_DEVICES": "1"})
+    ] == [0]
+    with pytest.raises(EnvironmentNotReadyError, match="ROCR_VISIBLE_DEVICES"):
+        Amd.visible(node, {"ROCR_VISIBLE_DEVICES": "0,GPU-no-such"})
+    assert [a.index for a in Kernel.visible(node, {"ZE_AFFINITY_MASK": "0.0,0.1,2"})] == [0, 2]
+
+
+def test_a_card_for_a_screen_does_not_join_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = replace(gpu(1), memory_bytes=4 << 30)
+    assert [a.index for a in visible([gpu(0), screen, gpu(2)], None)] == [0, 2]
+    assert [a.index for a in visible([screen], None)] == [1]
+    assert [a.index for a in visible([gpu(0), screen], "1")] == [1], "unless it is named"
+
+
+def test_a_lost_card_costs_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=4).install(monkeypatch.setattr)
+
+    def handle(index: int) -> str:
+        if index == 2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return "gpu"
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", handle)
+    assert [each.index for each in find_accelerators({})] == [0, 1, 3]
+    assert [sample["index"] for sample in Nvidia.sample()] == [0, 1, 3]
+    assert [each.index for each in find_accelerators({"CUDA_VISIBLE_DEVICES": "3"})] == [3]
+    facts = describe_node()
+    assert (facts["accelerators"], facts["lost_accelerators"]) == (3, "GPU 2: GPU is lost")
+    config = load_config(overrides={"run.dataset": "digits"})
+    (warning,) = (text for text in PlacementCheck(config, 1).look({0: facts}) if "lost" in text)
+    assert "of replica 0 has lost accelerators: GPU 2: GPU is lost; reset or restart it" in warning
 
 
 def test_replicas_that_share_an_accelerator_are_counted_and_share_its_memory() -> None:

@@ -113,6 +113,12 @@ def test_all_trials_train_on_the_same_images_and_on_the_registered_ones(
     assert (rule.found, rule.passed, rule.group) == (found, met, "setting")
 
 
+def test_telemetry_without_samples_breaks_its_rule() -> None:
+    (broken_rule,) = violations(replace(GOOD, unsampled=("replica 3 on node n3: samples cover 0.0 %",)))
+    assert broken_rule.rule == "telemetry"
+    assert broken_rule.found.endswith("; replica 3 on node n3: samples cover 0.0 %")
+
+
 def test_a_run_without_telemetry_breaks_its_rule() -> None:
     off = GOOD.config.telemetry.model_copy(update={"interval": 0.0})
     (broken_rule,) = violations(replace(GOOD, config=GOOD.config.model_copy(update={"telemetry": off})))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import UsageError
+from primary.nodes.answer import NodeAnswer
 from primary.nodes.cli import _shown_offset
+from primary.nodes.probe import SCRIPT
 from primary.nodes.ssh_client import explained
 from slurm.configure import read_inventory
 from tests.support.hand_made import aiperf
@@ -48,3 +54,33 @@ def test_two_names_of_one_node_are_not_written_into_slurm_conf() -> None:
     assert node.host == "vm"
     with pytest.raises(UsageError, match="a and b are one node, vm; name it once"):
         read_inventory({"nodes": {"a": facts, "b": facts}})
+
+
+SMI = """#!/bin/sh
+cat <<'ROWS'
+NVIDIA GB10, [N/A], 580.95
+Tesla, V100, 32510.5, 570.1
+[GPU is lost], [GPU is lost], [GPU is lost]
+Huge, 99999999999999, 570.1
+Unable to determine the device handle for GPU 0000:03:00.0: GPU is lost. Reboot the system to recover this GPU
+ROWS
+echo "WARNING: infoROM is corrupted at gpu 0000:D8:00.0" >&2
+exit 15
+"""
+
+
+def test_a_probe_counts_rows_and_shows_what_nvidia_smi_complains_of(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(SMI)
+    program.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, SCRIPT], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, check=True
+    )
+    answer = NodeAnswer.model_validate_json(done.stdout)
+    assert [(gpu.name, gpu.memory_bytes) for gpu in answer.accelerators] == [
+        ("NVIDIA GB10", None), ("Tesla, V100", 32510 << 20), ("Huge", None)
+    ]  # fmt: skip
+    assert [complaint[:40] for complaint in answer.complaints] == [
+        "nvidia-smi: [GPU is lost], [GPU is lost]", "nvidia-smi: Unable to determine the devi",
+        "nvidia-smi: WARNING: infoROM is corrupte",
+    ]  # fmt: skip
