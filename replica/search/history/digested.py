@@ -13,6 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
+from msgspec.structs import replace
+
 from aiperf.errors import RecordDamagedError
 from aiperf.records.bodies import RunResumed, TrialEnded
 from aiperf.records.cursor import Cursor
@@ -140,8 +142,8 @@ class DigestEvidence:
         trial = self._trials.setdefault(entry.trial, _Trial())
         trial.lost = trial.lost or entry.how == "lost"
         if trial.over is None:
-            object.__setattr__(entry, "epochs", self._epochs.setdefault(entry.epochs, entry.epochs))
-            trial.over = entry
+            # Many trials end alike: those with equal epochs share one tuple.
+            trial.over = replace(entry, epochs=self._epochs.setdefault(entry.epochs, entry.epochs))
         self._renew(entry.trial)
 
     def _renew(self, trial: int) -> None:
