@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from aiperf import host
 from aiperf.clock import SystemClock
 from slurm.local_cluster import LocalCluster
 from tests.support.fuzz import examples, fuzzing
 from tests.support.hosts.ray_cluster import RayNodes, start_ray
 from tests.support.hosts.sshd import Hosts, start_hosts
+from tests.support.machines import MACHINES, environment_of
 from tests.support.needs import need
 
 # No deadlines: machines are shared. The same examples every time, and none from a database of
@@ -89,6 +92,35 @@ class FilesApart(LoadScopeScheduling):  # type: ignore[misc]
         if (first := next(own, None)) is not None:
             self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--machine`: imitate another machine for this process and those that tests start."""
+    parser.addoption("--machine", choices=sorted(MACHINES), help="imitate a machine of tests/support/machines.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Imitate the machine that `--machine` names until the end."""
+    name = config.getoption("--machine")
+    if name is None:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="aiperf-machine-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    os.environ.update(environment_of(MACHINES[name], folder))
+    host.ROOT = folder / "root"
+
+
+def pytest_report_header() -> str:
+    """The machine that the tests have found: some adapt to it, some are skipped."""
+    found = host.this_host()
+    memory, flags = found.memory(), found.cpu_flags()
+    special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "sve") if flag in flags]
+    return (
+        f"machine: {found.name()}, {found.cpu_model()} ({' '.join(special) or 'no vector extensions known'}), "
+        f"{found.usable_cpus()} of {found.online_cpus()} CPUs with load {found.load():.1f}, "
+        f"{found.last_level_cache() / 2**20:.0f} MiB of last-level cache, "
+        f"{memory.available / 2**30:.1f} of {memory.limit / 2**30:.1f} GiB of memory free"
+    )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesApart:
