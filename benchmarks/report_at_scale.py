@@ -71,19 +71,10 @@ def read(paths: RunPaths, checks: bool) -> None:
     """Read a run and build its report, with or without the checks."""
     if not checks:
         # Private to this benchmark: no option of the program leaves the checks out.
-        vars(history)["select_lines"] = _select_unchecked
+        vars(history)["check_lines"] = lambda *_: LineFacts()
         setattr(Inspection, "add", _note)  # noqa: B010
         setattr(Inspection, "damages", lambda *_: ())  # noqa: B010
     build_report(read_run(paths))
-
-
-_select = history.select_lines
-
-
-def _select_unchecked(file: Path, thinning: history.ProgressThinning | None, *_: object) -> history.Lines:
-    """Select lines without looking at them; in a process of its own, which knows no other way."""
-    vars(history)["check_lines"] = lambda *_: LineFacts()
-    return _select(file, thinning)
 
 
 def _note(inspection: Inspection, read: WriterRecords) -> None:

@@ -37,18 +37,17 @@ def link_of(line: bytes) -> bytes | None:
     return line[_LINK] if line[_KEY_PLACE] == _KEY else None
 
 
-def broken_links(lines: Sequence[bytes], first: str) -> Iterator[tuple[int, str, str]]:
+def broken_links(lines: Sequence[bytes], hashes: Sequence[str], first: str) -> Iterator[tuple[int, str, str]]:
     """Lines whose link is not the hash of the line before: number from 1, found, expected.
 
-    A file that begins without a link is of a version without a chain: no line of it may have one.
+    `hashes` are those of the lines. A file that begins without a link is of a version without a
+    chain: no line of it may have one.
     """
-    expected = first.encode()
     chained = bool(lines) and link_of(lines[0]) is not None
-    for number, line in enumerate(lines, start=1):
-        link = link_of(line)
-        if link != (expected if chained else None):
-            yield number, _shown(link), _shown(expected if chained else None)
-        expected = hashlib.sha256(line).hexdigest().encode()
+    for number, (line, before) in enumerate(zip(lines, (first, *hashes), strict=False), start=1):
+        link, expected = link_of(line), before.encode() if chained else None
+        if link != expected:
+            yield number, _shown(link), _shown(expected)
 
 
 def _shown(link: bytes | None) -> str:

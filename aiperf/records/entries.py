@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aiperf.facts import Stamped
 from aiperf.records.bodies import (
     GroupExchanged,
     JobIssued,
-    PhaseBegan,
-    ProgressMade,
     ReplicaLost,
     ReplicaReady,
     ServerServed,
@@ -21,8 +18,7 @@ from aiperf.records.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.records.decoding.epochs import TrialEpochs
-from aiperf.records.decoding.scan import PhaseColumns, PhaseMoment
+from aiperf.records.columns import Numbers, TrialEpochs, rows_of
 
 
 def when(item: Stamped[object]) -> int:
@@ -48,8 +44,10 @@ class TrialLedger:
     """Of a hybrid training, by epoch and group."""
     served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
     """Of a hybrid training, by epoch and server."""
-    progress: set[Stamped[ProgressMade]] = field(default_factory=set)
-    """Every report, or only the furthest (`Ledger.latest_progress_only`)."""
+    progress: Numbers = field(default_factory=lambda: rows_of(8), compare=False)
+    """Every report, or only the furthest (`Ledger.latest_progress_only`), as in
+    `aiperf.records.columns`.
+    """
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
     closed: Stamped[TrialClosed] | None = None
@@ -68,14 +66,12 @@ class TrialLedger:
     @property
     def accuracy(self) -> float | None:
         """Best measured top-1 accuracy of a completed epoch."""
-        measured = (accuracy for _, accuracy in self.epochs.accuracies())
-        return max((accuracy for accuracy in measured if accuracy is not None), default=None)
+        return max((accuracy for accuracy in self.epochs.rows.accuracies() if accuracy is not None), default=None)
 
     @property
     def quality(self) -> float | None:
         """Best measured quality of a completed epoch: top-1 accuracy if the workload classifies."""
-        measured = self.epochs.qualities().values()
-        return max((quality for quality in measured if quality is not None), default=None)
+        return max((quality for quality in self.epochs.rows.qualities() if quality is not None), default=None)
 
     @property
     def search_accuracy(self) -> float | None:
@@ -92,22 +88,8 @@ class ReplicaLedger:
     replica: int
     arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
     losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
-    phases: dict[str, set[Stamped[PhaseBegan]]] = field(default_factory=dict)
-    """By writer, on its clock."""
-    phase_columns: dict[str, PhaseColumns] = field(default_factory=dict)
-    """As `phases`, of files that were read as a whole."""
-
-    def moments(self, writer: str) -> Iterator[PhaseMoment]:
-        """The beginnings of all phases that one writer recorded, in any order."""
-        for item in self.phases.get(writer, ()):
-            yield item.time_ms, item.body.phase, item.body.trial
-        if (columns := self.phase_columns.get(writer)) is not None:
-            yield from columns.moments()
-
-    @property
-    def writers(self) -> set[str]:
-        """The writers that recorded phases."""
-        return {*self.phases, *self.phase_columns}
+    phases: dict[str, Numbers] = field(default_factory=dict)
+    """Beginnings of phases by writer, on its clock, as in `aiperf.records.columns`."""
 
     @property
     def ready(self) -> ReplicaReady | None:

@@ -6,21 +6,18 @@ they are if files are read in `reading_order`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
 
 from aiperf.facts import Stamped
-from aiperf.network.operations import Operations
 from aiperf.records.bodies import (
-    EpochCompleted,
-    EpochWitnessed,
     GroupExchanged,
     JobIssued,
     NodeMeasured,
-    PhaseBegan,
     PrimaryPaused,
-    ProgressMade,
     ReplicaLost,
     ReplicaReady,
     RunEnded,
@@ -34,18 +31,27 @@ from aiperf.records.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
+from aiperf.records.columns import (
+    EPOCH,
+    EVALUATED,
+    REPLICA,
+    SEQUENCE,
+    TIME,
+    TRAINED,
+    TRIAL,
+    Columns,
+    Numbers,
+    blocks_of,
+    columns_of,
+)
 from aiperf.records.cursor import SeenNumbers
 from aiperf.records.damage import Damage
 from aiperf.records.entries import ReplicaLedger, TrialLedger, when
 from aiperf.records.fencing import Fences
 from aiperf.records.record import Record
-from aiperf.rules.score import TrialWork
 
-T = TypeVar("T")
-
-
-def _reach(report: Stamped[ProgressMade]) -> tuple[tuple[int, int, int], int]:
-    return report.body.position, report.time_ms
+_FURTHEST = (TIME, EVALUATED, TRAINED, EPOCH)
+"""The keys by which a report is further than another, the last one first."""
 
 
 @dataclass
@@ -85,17 +91,44 @@ class Ledger:
         """Fold records in; a record that was seen before changes nothing."""
         records = tuple(records)
         self.fences.learn(records)
-        last_of_writer_ms = self.last_of_writer_ms
+        new: dict[str, list[Record]] = {}
         for record in records:
-            if self.fences.drops(record):
-                continue
-            writer, time_ms = record.writer, record.time_ms
-            if (self._seen.get(writer) or self._seen.setdefault(writer, SeenNumbers())).add(record.sequence):
-                if time_ms > self.last_ms:  # noqa: PLR1730  # millions: without a call
-                    self.last_ms = time_ms
-                if time_ms > last_of_writer_ms.get(writer, -1):
-                    last_of_writer_ms[writer] = time_ms
-                _FOLDS[type(record.body)](self, record.body, record)
+            if not self.fences.drops(record) and self._seen.setdefault(record.writer, SeenNumbers()).add(
+                record.sequence
+            ):
+                new.setdefault(record.writer, []).append(record)
+        for writer, own in new.items():
+            heads = [(record.sequence, record.sequence, record.time_ms, record.monotonic_ms) for record in own]
+            columns = columns_of([record.body for record in own], np.array(heads, np.int64))
+            self.fold(writer, [record for record in own if type(record.body) in _FOLDS], columns)
+
+    def fold(self, writer: str, records: Iterable[Record], columns: Columns) -> None:
+        """Fold in records of a writer that were not seen before; the frequent ones are columns."""
+        times = [int(rows[:, TIME].max()) for rows in columns.tables() if len(rows)]
+        for record in records:
+            times.append(record.time_ms)
+            _FOLDS[type(record.body)](self, record.body, record)
+        if not times:
+            return
+        self.last_ms = max(self.last_ms, *times)
+        self.last_of_writer_ms[writer] = max(self.last_of_writer_ms.get(writer, -1), *times)
+        for replica, own in _by(columns.phases, REPLICA):
+            known = self.replica(replica).phases
+            known[writer] = np.concatenate([known[writer], own]) if writer in known else own
+        for number, own in _by(columns.progress, TRIAL):
+            self._take_progress(self.trial(number), own)
+        epochs = columns.epochs.only(np.argsort(columns.epochs.column(TRIAL), kind="stable"))
+        for number, begin, end in blocks_of(epochs.column(TRIAL)):
+            own_epochs = epochs.only(slice(begin, end))
+            for row in self.trial(number).epochs.take(own_epochs):
+                place, epoch = own_epochs.whole[row, (SEQUENCE, EPOCH)].tolist()
+                self.conflicts.append(_conflict(writer, place, f"trial {number} completed epoch {epoch} twice"))
+
+    def _take_progress(self, trial: TrialLedger, own: Numbers) -> None:
+        every = np.concatenate([trial.progress, own]) if len(trial.progress) else own
+        if self.latest_progress_only:
+            every = every[np.lexsort([every[:, column] for column in _FURTHEST])[-1:]]
+        trial.progress = every
 
     def trial(self, trial: int) -> TrialLedger:
         """The ledger of a trial, made at the first mention."""
@@ -150,20 +183,6 @@ class Ledger:
             and self.died_ms(trial) is not None
         ]
 
-    def work(self, trial: TrialLedger, cost: Operations) -> TrialWork:
-        """The work of a trial for the score, on the primary's clock."""
-        offset_ms = self.offsets_ms.get(trial.writer, 0)
-
-        def corrected(item: Stamped[T]) -> Stamped[T]:
-            return Stamped(item.time_ms - offset_ms, item.body)
-
-        return TrialWork(
-            cost=cost,
-            epochs=tuple(corrected(trial.epochs[number]) for number in sorted(trial.epochs)),
-            progress=tuple(map(corrected, trial.progress)),
-            died_ms=self.work_died_ms(trial),
-        )
-
     def work_died_ms(self, trial: TrialLedger) -> int | None:
         """When the unfinished epoch of a trial was lost, on the primary's clock."""
         died_ms = self.died_ms(trial)
@@ -188,35 +207,20 @@ class Ledger:
         trial = self.trial(body.trial)
         if trial.begun not in (None, body):
             found = f"trial {body.trial} was started twice, by {trial.writer} and {record.writer}"
-            self.conflicts.append(_conflict(record, found))
+            self.conflicts.append(_conflict(record.writer, record.sequence, found))
         trial.begun, trial.writer, trial.started_ms = body, record.writer, record.time_ms
 
-    def _phase_began(self, body: PhaseBegan, record: Record) -> None:
-        phases = self.replica(body.replica).phases.setdefault(record.writer, set())
-        phases.add(Stamped(record.time_ms, body))
 
-    def _progress_made(self, body: ProgressMade, record: Record) -> None:
-        trial, report = self.trial(body.trial), Stamped(record.time_ms, body)
-        if not self.latest_progress_only:
-            trial.progress.add(report)
-        elif all(_reach(known) < _reach(report) for known in trial.progress):
-            trial.progress = {report}
-
-    def _epoch_completed(self, body: EpochCompleted, record: Record) -> None:
-        epochs = self.trial(body.trial).epochs
-        known = epochs.setdefault(body.epoch, stamped := Stamped(record.time_ms, body))
-        if known is not stamped and known.body != body:
-            self.conflicts.append(_conflict(record, f"trial {body.trial} completed epoch {body.epoch} twice"))
+def _by(rows: Numbers, column: int) -> Iterator[tuple[int, Numbers]]:
+    """The rows of each value of a column."""
+    rows = rows[np.argsort(rows[:, column], kind="stable")]
+    for value, begin, end in blocks_of(rows[:, column]):
+        yield value, rows[begin:end]
 
 
-def close_writer(ledger: Ledger, writer: str) -> None:
-    """Forget which records of a writer were seen: its file was read to its end, and only once."""
-    ledger._seen.pop(writer, None)
-
-
-def _conflict(record: Record, found: str) -> Damage:
+def _conflict(writer: str, sequence: int, found: str) -> Damage:
     """A damage at a record, whose line follows from its number in an intact file."""
-    return Damage(f"history/{record.writer}.jsonl", record.sequence + 1, "conflict", found)
+    return Damage(f"history/{writer}.jsonl", sequence + 1, "conflict", found)
 
 
 def _run_resumed(ledger: Ledger, body: RunResumed, record: Record) -> None:
@@ -255,7 +259,7 @@ def _node_measured(ledger: Ledger, body: NodeMeasured, record: Record) -> None:
     ledger.measured.setdefault(body.name, body.digest)
 
 
-def _nothing(ledger: Ledger, body: PrimaryPaused | EpochWitnessed, record: Record) -> None:
+def _nothing(ledger: Ledger, body: PrimaryPaused, record: Record) -> None:
     """Only the checks of witnesses ask for it."""
 
 
@@ -268,17 +272,13 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     JobIssued: Ledger._job_issued,
     TrialStarted: Ledger._training_started,
     WorkloadStarted: Ledger._training_started,
-    PhaseBegan: Ledger._phase_began,
-    ProgressMade: Ledger._progress_made,
-    EpochCompleted: Ledger._epoch_completed,
     GroupExchanged: _group_exchanged,
     ServerServed: _server_served,
     TrialEnded: _trial_ended,
     TrialFailed: _trial_failed,
     TrialBuilt: _trial_built,
-    EpochWitnessed: _nothing,
     PrimaryPaused: _nothing,
     TrialClosed: _trial_closed,
     NodeMeasured: _node_measured,
 }
-"""The change that each kind of record makes."""
+"""The change that each kind of record makes that is no column."""

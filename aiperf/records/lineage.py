@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
 from aiperf.records.bodies import EpochCompleted
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
+
+T = TypeVar("T")
 
 
 def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
@@ -13,26 +18,33 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     They are its own, and before them those of the trials of the same architecture that it resumes.
     A trial that has completed none yet may still repeat some of them.
     """
-    epochs: dict[int, EpochCompleted] = {}
-    for entry in reversed(_chain(ledger, trial)):
-        own = {number: epoch.body for number, epoch in entry.epochs.items()}
-        first = min(own, default=None)
-        epochs = {number: body for number, body in epochs.items() if first is None or number < first} | own
-    return dict(sorted(epochs.items()))
+    parts = (
+        {number: epoch.body for number, epoch in entry.epochs.items()} for entry in reversed(_chain(ledger, trial))
+    )
+    return _joined(parts)
 
 
 def qualities_of_training(ledger: Ledger, trial: int) -> dict[int, float]:
     """The quality after each of these epochs; 0 if nothing was measured."""
-    chain = _chain(ledger, trial)
-    if len(chain) == 1 and chain[0].epochs.columns is not None:
-        return {number: accuracy or 0.0 for number, accuracy in chain[0].epochs.accuracies()}
-    return {number: epoch.quality or 0.0 for number, epoch in epochs_of_training(ledger, trial).items()}
+    return {number: quality or 0.0 for number, quality in _qualities(ledger, trial).items()}
 
 
 def best_quality(ledger: Ledger, trial: int) -> float | None:
     """Best measured quality of `epochs_of_training`; None if nothing was measured."""
-    measured = (epoch.quality for epoch in epochs_of_training(ledger, trial).values())
-    return max((quality for quality in measured if quality is not None), default=None)
+    return max((quality for quality in _qualities(ledger, trial).values() if quality is not None), default=None)
+
+
+def _qualities(ledger: Ledger, trial: int) -> dict[int, float | None]:
+    return _joined([entry.epochs.qualities() for entry in reversed(_chain(ledger, trial))])
+
+
+def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
+    """What each trial says of its epochs; a later one repeats those from its first one on."""
+    found: dict[int, T] = {}
+    for own in parts:
+        first = min(own, default=None)
+        found = {number: value for number, value in found.items() if first is None or number < first} | dict(own)
+    return dict(sorted(found.items()))
 
 
 def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:

@@ -26,10 +26,10 @@ from aiperf.untrusted.structs import decoded, refusal, value_at
 VERSION = 2
 """With a chain. Version 1 had none."""
 
-_CHECKSUM_KEY = b',"crc32":"'
-_TAIL_BYTES = len(_CHECKSUM_KEY) + 8 + len(b'"}')
-_HASH_LENGTH = 64
-_HEXADECIMAL = "0123456789abcdef"
+CHECKSUM_KEY = b',"crc32":"'
+TAIL_BYTES = len(CHECKSUM_KEY) + 8 + len(b'"}')
+HASH_LENGTH = 64
+HEXADECIMAL = "0123456789abcdef"
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -46,7 +46,9 @@ class Record(Struct, frozen=True, gc=False):
     previous: str | None = None
 
 
-class _Line(Struct, gc=False, forbid_unknown_fields=True):
+class Line(Struct, gc=False, forbid_unknown_fields=True):
+    """A line as it is written."""
+
     version: Literal[1, 2]
     writer: str
     sequence: Moment
@@ -57,7 +59,8 @@ class _Line(Struct, gc=False, forbid_unknown_fields=True):
     previous: str | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+DECODER = msgspec.json.Decoder(Line)
+"""The only one."""
 
 
 def encode_record(record: Record) -> bytes:
@@ -68,7 +71,7 @@ def encode_record(record: Record) -> bytes:
         f'"time":"{format_utc(record.time_ms)}","monotonic_ms":{record.monotonic_ms},"data":{_data_of(record.body)}'
     )
     head = (f'{document},"previous":{_text(record.previous)}' if record.previous is not None else document).encode()
-    return head + _CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
+    return head + CHECKSUM_KEY + b'%08x"}\n' % zlib.crc32(head)
 
 
 def _data_of(body: AnyBody) -> str:
@@ -120,12 +123,12 @@ def decode_record(line: bytes) -> Record:
     The bytes are checked before anything of them is read.
     """
     text = line.removesuffix(b"\n")
-    if not (text[-_TAIL_BYTES:].startswith(_CHECKSUM_KEY) and text.endswith(b'"}')):
+    if not (text[-TAIL_BYTES:].startswith(CHECKSUM_KEY) and text.endswith(b'"}')):
         raise RecordDamagedError("the line does not end with a checksum")
-    if b"%08x" % zlib.crc32(text[:-_TAIL_BYTES]) != text[-10:-2]:
+    if b"%08x" % zlib.crc32(text[:-TAIL_BYTES]) != text[-10:-2]:
         raise RecordDamagedError("the checksum does not fit: the line was changed or torn")
     try:
-        found = decoded(_DECODER, text)
+        found = decoded(DECODER, text)
         time_ms = parse_utc(found.time)
     except msgspec.ValidationError as error:
         raise _refused(text, error) from None
@@ -134,7 +137,7 @@ def decode_record(line: bytes) -> Record:
     previous = None if found.previous is UNSET else found.previous
     if (found.version == VERSION) != (previous is not None):
         raise RecordDamagedError(f"a record of version {found.version} {_LINKS[found.version]}")
-    if previous is not None and (len(previous) != _HASH_LENGTH or previous.strip(_HEXADECIMAL)):
+    if previous is not None and (len(previous) != HASH_LENGTH or previous.strip(HEXADECIMAL)):
         raise RecordDamagedError(f"is not a record: previous: {shortened(previous, 80)} is not a hash")
     if not 0 <= time_ms <= LAST_MS:
         raise RecordOutOfRangeError(f"a record cannot say this: time is {time_ms}")

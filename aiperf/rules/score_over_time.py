@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from aiperf.rules.score import GRID_MS, TrialWork, operations_per_second, regulated
+from aiperf.rules.score import GRID_MS, operations_per_second, regulated
 from aiperf.rules.work import Totals, WorkColumns
 
 
@@ -36,7 +36,7 @@ class Course:
     def timeline(self, start_ms: int, end_ms: int, grid_ms: int = GRID_MS) -> tuple[TimelinePoint, ...]:
         """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
 
-        Each point equals `work_done` and `best_error` at that moment.
+        Each point is the score and the error of a run that ended at that moment.
         """
         points = []
         for at_ms in _grid(start_ms, end_ms, grid_ms):
@@ -46,13 +46,6 @@ class Course:
             error = float(self._errors[seen - 1]) if seen else 1.0
             points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
         return tuple(points)
-
-
-def timeline(
-    trials: Sequence[TrialWork], start_ms: int, end_ms: int, grid_ms: int = GRID_MS
-) -> tuple[TimelinePoint, ...]:
-    """The timeline of some trials (`Course.timeline`)."""
-    return Course(WorkColumns.of(trials)).timeline(start_ms, end_ms, grid_ms)
 
 
 def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:

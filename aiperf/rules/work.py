@@ -5,7 +5,7 @@ All numbers are exact: sums that 64 bits may not hold are those of Python's inte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from aiperf.facts import UNCLASSIFIED
 from aiperf.network.operations import Operations
-from aiperf.rules.score import TrialWork
 
 Numbers = NDArray[np.int64]
 Exact = NDArray[Any]
@@ -45,27 +44,17 @@ class WorkColumns:
     epochs: Numbers
     reports: Numbers
 
-    @classmethod
-    def of(cls, trials: Iterable[TrialWork]) -> WorkColumns:
-        """The columns of some trials."""
-        every = list(trials)
-        epochs = [
-            (place, item.time_ms, body.epoch, body.images_trained, body.images_evaluated,
-             UNCLASSIFIED if body.correct is None else body.correct)
-            for place, trial in enumerate(every)
-            for item in sorted(trial.epochs, key=lambda item: item.body.epoch) for body in (item.body,)
-        ]  # fmt: skip
-        reports = [(place, item.time_ms, *item.body.position) for place, trial in enumerate(every)
-                   for item in trial.progress]  # fmt: skip
-        died = [NEVER if trial.died_ms is None else trial.died_ms for trial in every]
-        return cls(tuple(trial.cost for trial in every), np.array(died, np.int64),
-                   np.array(epochs, np.int64).reshape(-1, 6), np.array(reports, np.int64).reshape(-1, 5))  # fmt: skip
+    def of_trial(self, place: int) -> WorkColumns:
+        """The work of one trial, by its place; its own is 0."""
+        epochs, reports = (_rows_of(rows, place, place + 1).copy() for rows in (self.epochs, self.reports))
+        epochs[:, 0] = reports[:, 0] = 0
+        return WorkColumns(self.costs[place : place + 1], self.died_ms[place : place + 1], epochs, reports)
 
     def __len__(self) -> int:
         return len(self.costs)
 
     def images_done(self, at_ms: int, alive: bool = False) -> tuple[Exact, Exact]:
-        """Images of each trial, trained and evaluated, as `aiperf.rules.score.images_done`.
+        """Images of each trial, trained and evaluated, that count.
 
         `alive`: as if none had died.
         """
@@ -108,7 +97,7 @@ class WorkColumns:
         return judged(self.epochs[:, 4], self.epochs[:, 5])
 
     def errors(self) -> tuple[Numbers, NDArray[np.float64]]:
-        """Time and error of each evaluated epoch, as `aiperf.rules.score.errors_of`."""
+        """Time and error of each evaluated epoch, as `aiperf.rules.score.error_of`."""
         rows = self.epochs[self.judged]
         evaluated, correct = rows[:, 4], rows[:, 5]
         return rows[:, 1], np.maximum((evaluated - correct) / evaluated, 1 / (2 * evaluated))

@@ -13,9 +13,10 @@ from pandas.api.types import is_numeric_dtype
 from pydantic import BaseModel
 
 from aiperf.facts import UNCLASSIFIED
+from aiperf.records.columns import TIME, TRIAL
 from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
-from analysis.reading.training.work import every_epoch
+from analysis.reading.work import every_epoch
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,
@@ -157,10 +158,10 @@ def epoch_table(data: RunData) -> pd.DataFrame:
     names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
              "learning_rate")  # fmt: skip
     found = every_epoch(data.ledger)
-    trials, times, numbers, trained, evaluated, correct = found.whole.T
+    trials, numbers, trained, evaluated, correct = found.whole[:, TRIAL:].T
     known: Any = correct.tolist()
     if (correct == UNCLASSIFIED).any():
         known = [None if value == UNCLASSIFIED else value for value in known]
-    t_s = (times - (data.start_ms or 0)) / 1000
+    t_s = (found.column(TIME) - (data.start_ms or 0)) / 1000
     columns = (trials, numbers, t_s, trained, evaluated, known, *found.losses.T)
     return pd.DataFrame(dict(zip(names, columns, strict=True)))

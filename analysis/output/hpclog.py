@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from aiperf.records.columns import moments_of
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 from analysis.report.science.models import Model, models_of
@@ -85,8 +86,8 @@ def _evaluations(data: RunData, model: Model) -> list[int]:
     return [
         data.ledger.corrected(writer, time_ms)
         for replica in data.ledger.replicas.values()
-        for writer in sorted(replica.writers)
-        for time_ms, phase, trial in replica.moments(writer)
+        for writer, phases in sorted(replica.phases.items())
+        for time_ms, phase, trial in moments_of(phases)
         if phase == "evaluate" and trial in trials
     ]
 

@@ -11,7 +11,7 @@ import numpy as np
 from aiperf.rules.work import judged
 from analysis.output.hpclog import model_logs
 from analysis.reading.run_data import RunData
-from analysis.reading.training.work import epoch_rows, on_one_clock
+from analysis.reading.work import epoch_rows, on_one_clock
 from analysis.report.model import Report
 
 Evaluation = tuple[int, float, dict[str, int]]

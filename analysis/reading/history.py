@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from msgspec.json import Decoder
+from msgspec import UNSET
 
+from aiperf.ranges import LAST_MS
 from aiperf.records.bodies import AnyBody
 from aiperf.records.chain import first_link
+from aiperf.records.columns import (
+    EPOCH,
+    EVALUATED,
+    FREQUENT,
+    PLACE,
+    SEQUENCE,
+    TIME,
+    TRAINED,
+    TRIAL,
+    Numbers,
+    columns_of,
+    rows_of,
+)
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import PLACE, TIME, TRIAL, EpochColumns, blocks_of, epoch_columns
-from aiperf.records.decoding.scan import Head, PhaseColumns, PhaseRow, Scanned, Scanner
-from aiperf.records.fencing import PRIMARY
-from aiperf.records.files import Batch, decode_lines, read_from
+from aiperf.records.files import decode_lines, read_from
 from aiperf.records.ledger import Ledger
-from aiperf.records.record import Record
+from aiperf.records.record import CHECKSUM_KEY, DECODER, HASH_LENGTH, HEXADECIMAL, TAIL_BYTES, VERSION, Record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.columns import Marks, Numbers, data_of, link_of
-from analysis.reading.integrity.heard.columns import WitnessColumns
-from analysis.reading.integrity.lines import DRIFT_MS, LineFacts, check_lines, fall_ms, head_of
-from analysis.reading.integrity.view import NO_PROGRESS, PrimaryRecords, WriterRecords, start_of
-from analysis.reading.training.progress import in_range
-from analysis.reading.usual import UsualLines, usual_lines
+from analysis.reading.integrity.lines import LineFacts, check_lines
+from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
+from analysis.reading.times import TIME_BYTES, times_of
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
-_BODY: Decoder[AnyBody] = Decoder(AnyBody)
 BUCKET_MS = GRID_MS // 4
 """Resolution of progress in runs of an hour and more. It divides the timeline's grid: exact there.
 """
@@ -58,18 +67,18 @@ class ProgressThinning:
     start_ms: int
     end_ms: int
 
-    def bucket(self, time_ms: int) -> tuple[int, bool]:
-        """The bucket of a time, upper edge included, as a grid point includes its own moment."""
-        return -((self.start_ms - time_ms) // BUCKET_MS), time_ms > self.end_ms
-
     def buckets(self, times_ms: Numbers) -> tuple[Numbers, Numbers]:
-        """The buckets of many times."""
+        """The buckets of times, upper edges included, as a grid point includes its own moment."""
         return -((self.start_ms - times_ms) // BUCKET_MS), (times_ms > self.end_ms).astype(np.int64)
 
 
 def history_bytes(paths: RunPaths) -> int:
     """Size of the history list."""
     return sum(file.stat().st_size for file in paths.history_files())
+
+
+Reading = Future[WriterRecords]
+"""A file while it is read."""
 
 
 def submit_primaries(paths: RunPaths, workers: Workers) -> list[Reading]:
@@ -80,7 +89,7 @@ def submit_primaries(paths: RunPaths, workers: Workers) -> list[Reading]:
     """
     link = first_link(paths)
     own = sorted(paths.history_files("primary"), key=lambda file: start_of(file.stem))
-    return [(file, workers.submit(select_lines, file, None, link, columns=True)) for file in own]
+    return [workers.submit(read_writer, file, None, link) for file in own]
 
 
 def read_history(
@@ -94,43 +103,19 @@ def read_history(
     it cannot be ahead of them.
     """
     link = first_link(paths)
-    primaries = [_records(file, lines.result()) for file, lines in own]
+    primaries = [reading.result() for reading in own]
     for read in primaries:  # fences must be known before the records that they drop
         ledger.fences.learn(read.records)
     yield from primaries
-    own_names = {file for file, _ in own}
-    others = [file for file in paths.history_files() if file not in own_names]
+    known = {read.writer for read in primaries}
     selected = deque[Reading]()
-    for file in others:
+    for file in (file for file in paths.history_files() if file.stem not in known):
         wanted = frozenset(primary.wanted(file.stem))
-        selected.append((file, workers.submit(select_lines, file, _thinning(ledger, file.stem), link, wanted, True)))
+        selected.append(workers.submit(read_writer, file, _thinning(ledger, file.stem), link, wanted))
         if len(selected) > workers.ahead:
-            yield _taken(selected)
+            yield selected.popleft().result()
     while selected:
-        yield _taken(selected)
-
-
-def _taken(selected: deque[Reading]) -> WriterRecords:
-    file, lines = selected.popleft()
-    return _records(file, lines.result())
-
-
-def add_columns(ledger: Ledger, read: WriterRecords) -> None:
-    """Fold the phases and epochs of a file into the ledger, once; none may be among its records.
-
-    Of progress and witnesses only the last time: the ledger has no columns of them.
-    """
-    if not (len(read.phases) or len(read.progress) or len(read.witnesses) or len(read.epochs)):
-        return
-    last_ms = max(max(read.phases.times_ms, default=0), int(read.progress[:, 1].max(initial=0)),
-                  int(read.witnesses.rows[:, 1].max(initial=0)),
-                  int(read.epochs.column(TIME).max(initial=0)))  # fmt: skip
-    ledger.last_ms = max(ledger.last_ms, last_ms)
-    ledger.last_of_writer_ms[read.writer] = max(last_ms, ledger.last_of_writer_ms.get(read.writer, last_ms))
-    for replica in set(read.phases.replicas):
-        ledger.replica(replica).phase_columns[read.writer] = read.phases.of_replica(replica)
-    for trial, begin, end in blocks_of(read.epochs.column(TRIAL)):
-        ledger.trial(trial).epochs.take(read.epochs.between(begin, end))
+        yield selected.popleft().result()
 
 
 def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
@@ -143,149 +128,104 @@ def _thinning(ledger: Ledger, writer: str) -> ProgressThinning | None:
     return ProgressThinning(start_ms + offset_ms, end_ms + offset_ms)
 
 
-def _records(file: Path, lines: Lines) -> WriterRecords:
-    numbered = zip(lines.numbers, lines.texts, strict=True)
-    batch = _decode_usual(file, lines, lines.heads) if lines.heads is not None else decode_lines(file.name, numbered)
-    damaged = {damage.line for damage in batch.damages}
-    numbers = tuple(number for number in lines.numbers if number not in damaged)
-    return WriterRecords(
-        file.stem, batch.records, numbers, lines.facts, batch.damages, lines.unfinished, lines.phases, lines.anchor_ms,
-        lines.progress, lines.witnesses, lines.epochs,
-    )  # fmt: skip
+def read_writer(
+    file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset()
+) -> WriterRecords:
+    """The records of a file, without reports of progress with a further one of their bucket.
 
-
-def _decode_usual(file: Path, lines: Lines, heads: Numbers) -> Batch:
-    """The records of a usual file, of whose lines only the data are left to decode."""
-    records, damages, writer = list[Record](), list[Damage](), file.stem
-    for number, text, (time_ms, monotonic_ms, begin) in zip(lines.numbers, lines.texts, heads.tolist(), strict=True):
-        try:
-            body = _BODY.decode(data_of(text, begin))
-            records.append(Record(writer, number - 1, time_ms, monotonic_ms, body, link_of(text)))
-            continue
-        except (ValueError, RecursionError):
-            pass
-        strange = decode_lines(file.name, [(number, text)])
-        records += strange.records
-        damages += strange.damages
-    return Batch(tuple(records), tuple(damages))
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines of a file that are worth decoding, with their numbers from 1."""
-
-    numbers: list[int]
-    texts: list[bytes]
-    unfinished: bool
-    facts: LineFacts
-    """Of all lines."""
-    phases: PhaseColumns = field(default_factory=PhaseColumns)
-    """Beginnings of phases, whose lines are left out."""
-    anchor_ms: int | None = None
-    """UTC minus monotonic clock of the first phase, if that is the first line."""
-    heads: Numbers | None = field(default=None, compare=False)
-    """Of a usual file, a row for each line: time, monotonic clock, and place of the data."""
-    progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
-    """Reports of progress whose lines are left out (`WriterRecords.progress`)."""
-    witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
-    """Witnesses whose lines are left out."""
-    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
-    """Completed epochs whose lines are left out."""
-
-
-Reading = tuple[Path, Future[Lines]]
-"""A file, and its lines while they are selected."""
-
-
-def select_lines(
-    file: Path, thinning: ProgressThinning | None, first_link: str = "", wanted: frozenset[int] = frozenset(),
-    columns: bool = False,
-) -> Lines:  # fmt: skip
-    """All lines but phases, and progress reports that have a further one of their trial's bucket.
-
-    A line that is not as usual stays, for the decoder to judge; so do all phases of a file whose
-    lines are not in order. `first_link` is that of the first record; `wanted` are the sequence
-    numbers whose hashes are asked for. With `columns`, the reports of a usual file become numbers.
+    `first_link` is that of the first record; `wanted` are the sequence numbers whose hashes are
+    asked for.
     """
     data = read_from(file)
     name = f"history/{file.name}"
     if refusal := _refusal(data):
         facts = LineFacts(damages=(Damage(name, None, "record", f"the file is not read: {refusal}"),))
-        return Lines([], [], False, facts)
-    complete = data[: data.rfind(b"\n") + 1]
-    unfinished = len(complete) < len(data)
-    usual = usual_lines(complete, file.stem, first_link, DRIFT_MS, fall_ms(name))
-    if usual is None:
-        return _select_strange(file, data, thinning, first_link, wanted)
-    is_kept = np.ones(len(usual.lines), bool)
-    is_kept[usual.phase_places] = False
-    if thinning is not None:
-        is_kept[_needless_rows(usual.progress, thinning)] = False
-    progress, witnesses = (_reports(usual, is_kept), _witnesses(usual)) if columns else (NO_PROGRESS, WitnessColumns())
-    epochs = _epochs(usual) if columns and not file.stem.startswith(PRIMARY) else EpochColumns()
-    is_kept[progress[:, 0]] = is_kept[witnesses.rows[:, 0]] = is_kept[epochs.column(PLACE)] = False
-    places = np.flatnonzero(is_kept)
-    kept = (places + 1).tolist()
-    hashes = {sequence: usual.hashes[sequence] for sequence in wanted if sequence < len(usual.lines)}
-    anchor_ms = usual.anchor_ms if 0 in usual.phase_places[:1] else None
-    facts = LineFacts(len(usual.lines), True, hashes)
-    texts = [usual.lines[number - 1] for number in kept]
-    return Lines(kept, texts, unfinished, facts, usual.phases, anchor_ms, usual.heads[places], progress,
-                 witnesses, epochs)  # fmt: skip
-
-
-def _epochs(usual: UsualLines) -> EpochColumns:
-    """The completed epochs of a file; none if one says more than a row has."""
-    if not len(usual.epochs):
-        return EpochColumns()
-    heads = usual.heads[usual.epochs]
-    documents = [data_of(usual.lines[place], begin)
-                 for place, begin in zip(usual.epochs.tolist(), heads[:, 2].tolist(), strict=True)]  # fmt: skip
-    found = epoch_columns(documents, np.column_stack([usual.epochs, heads[:, :2]]))
-    return EpochColumns() if found is None else found
-
-
-def _reports(usual: UsualLines, is_kept: Marks) -> Numbers:
-    """The reports of progress that are kept; none if a record cannot say what one of them does."""
-    if len(usual.witnesses):
-        return NO_PROGRESS  # a primary makes none
-    rows = usual.progress[is_kept[usual.progress[:, 0]]]
-    found = np.column_stack([rows[:, :2], usual.heads[rows[:, 0], 1], rows[:, 2:]])
-    return found if in_range(found) else NO_PROGRESS
-
-
-def _needless_rows(progress: Numbers, thinning: ProgressThinning) -> Numbers:
-    """Places, from 0, of the progress reports to leave out; as `_needless`."""
-    places, times, trials, *position = progress.T
-    buckets, late = thinning.buckets(times)
-    order = np.lexsort((places, *reversed(position), late, buckets, trials))
-    keys = np.column_stack([trials, buckets, late])[order]
-    last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
-    return np.asarray(places[order][~last], np.int64)
-
-
-def _witnesses(usual: UsualLines) -> WitnessColumns:
-    """The witnesses; none if the file begins with one: its first record is looked at as such."""
-    return WitnessColumns() if (usual.witnesses.rows[:, 0] == 0).any() else usual.witnesses
-
-
-def _select_strange(
-    file: Path, data: bytes, thinning: ProgressThinning | None, first_link: str, wanted: frozenset[int]
-) -> Lines:
-    """The same, line by line, for a file that is not as usual."""
-    name = f"history/{file.name}"
+        return WriterRecords(file.stem, lines=facts)
     *lines, rest = data.split(b"\n")
-    scanned = list(map(Scanner(file.stem).scan, lines))
-    heads = [head_of(line) if found is None else found[0] for line, found in zip(lines, scanned, strict=True)]
-    facts = check_lines(name, lines, first_link, wanted, heads)
-    needless = _needless(scanned, thinning) if thinning is not None else set[int]()
-    phases = dict[int, tuple[Head, PhaseRow]]()
-    if not facts.damages and not file.stem.startswith(PRIMARY):
-        phases = {n: (found[0], found[2]) for n, found in enumerate(scanned, 1) if found and found[2]}
-    kept = [number for number in range(1, len(lines) + 1) if number not in needless and number not in phases]
-    anchor_ms = phases[1][0][1] - phases[1][0][2] if 1 in phases else None
-    columns = PhaseColumns.of(list(phases.values()))
-    return Lines(kept, [lines[number - 1] for number in kept], bool(rest), facts, columns, anchor_ms)
+    decoded = _decoded_together(lines, file.stem) or _decoded_one_by_one(lines, file.name)
+    heads, hashes = decoded.heads, [sha256(line).hexdigest() for line in lines]
+    columns = columns_of(decoded.bodies, heads)
+    needless = _needless(columns.progress, thinning) if thinning is not None else np.zeros(0, np.int64)
+    columns = columns.only(lambda rows: ~np.isin(rows[:, PLACE], needless))
+    rare = [row for row, body in enumerate(decoded.bodies) if type(body) not in FREQUENT]
+    records = tuple(
+        Record(file.stem, sequence, time_ms, monotonic_ms, decoded.bodies[row])
+        for row, (_, sequence, time_ms, monotonic_ms) in zip(rare, heads[rare].tolist(), strict=True)
+    )
+    kept = heads[~np.isin(heads[:, PLACE], needless)]
+    _, first = np.unique(kept[:, SEQUENCE], return_index=True)
+    return WriterRecords(
+        file.stem, records, tuple((heads[rare, PLACE] + 1).tolist()),
+        check_lines(name, lines, hashes, first_link, wanted, heads), decoded.damages, bool(rest), columns,
+        np.delete(kept[:, PLACE], first),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """What the lines say that can be read: the first four columns, and a body, of each."""
+
+    heads: Numbers
+    bodies: Sequence[AnyBody]
+    damages: tuple[Damage, ...] = ()
+
+
+def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
+    """All lines by one call of the decoder; None if it would refuse any, which needs words.
+
+    What `decode_record` checks of a line is checked of all: the same bytes, links and times.
+    """
+    if not lines or not _are_whole(lines):
+        return None
+    try:
+        found = DECODER.decode_lines(b"\n".join(lines))
+    except (ValueError, RecursionError):
+        return None
+    links = [line.previous for line in found]
+    chained = UNSET not in links
+    texts = "".join(links) if chained else ""  # type: ignore[arg-type]
+    if (
+        len(found) != len(lines)
+        or {line.writer for line in found} != {writer}
+        or {line.version for line in found} != {VERSION if chained else 1}
+        or (not chained and set(links) != {UNSET})
+        or (chained and ({*map(len, links)} != {HASH_LENGTH} or not set(texts) <= set(HEXADECIMAL)))  # type: ignore[arg-type]
+    ):
+        return None
+    times = _times([line.time for line in found])
+    if times is None or times.min() < 0 or times.max() > LAST_MS:
+        return None
+    heads = [np.arange(len(found)), np.array([line.sequence for line in found], np.int64), times,
+             np.array([line.monotonic_ms for line in found], np.int64)]  # fmt: skip
+    return _Decoded(np.column_stack(heads), [line.data for line in found])
+
+
+def _are_whole(lines: Sequence[bytes]) -> bool:
+    """True if each line ends with a checksum, and the checksum fits."""
+    if {line[-TAIL_BYTES:-10] for line in lines} != {CHECKSUM_KEY} or {line[-2:] for line in lines} != {b'"}'}:
+        return False
+    return [b"%08x" % zlib.crc32(line[:-TAIL_BYTES]) for line in lines] == [line[-10:-2] for line in lines]
+
+
+def _times(texts: Sequence[str]) -> Numbers | None:
+    try:
+        every = "".join(f'"{text}"' for text in texts).encode("ascii")
+    except UnicodeError:
+        return None
+    if {*map(len, texts)} != {TIME_BYTES - 2}:
+        return None
+    return times_of(np.frombuffer(every, np.uint8).reshape(-1, TIME_BYTES))
+
+
+def _decoded_one_by_one(lines: Sequence[bytes], name: str) -> _Decoded:
+    """The same of a file with damaged lines, which are put into words."""
+    batch = decode_lines(name, enumerate(lines, start=1))
+    damaged = {damage.line for damage in batch.damages}
+    places = [place for place in range(len(lines)) if place + 1 not in damaged]
+    heads = [(place, record.sequence, record.time_ms, record.monotonic_ms)
+             for place, record in zip(places, batch.records, strict=True)]  # fmt: skip
+    bodies = [record.body for record in batch.records]
+    return _Decoded(np.array(heads, np.int64) if heads else rows_of(4), bodies, batch.damages)
 
 
 def _refusal(data: bytes) -> str:
@@ -300,21 +240,11 @@ def _refusal(data: bytes) -> str:
     return ""
 
 
-def _needless(scanned: Sequence[Scanned | None], thinning: ProgressThinning) -> set[int]:
-    """Numbers, from 1, of the progress reports to leave out."""
-    furthest: dict[tuple[int, tuple[int, bool]], tuple[tuple[int, int, int], int]] = {}
-    needless: set[int] = set()
-    for number, found in enumerate(scanned, start=1):
-        if found is None or found[1] is None:
-            continue
-        trial, position = found[1]
-        key = (trial, thinning.bucket(found[0][1]))
-        known = furthest.get(key)
-        if known is None:
-            furthest[key] = position, number
-        elif known[0] <= position:
-            furthest[key] = position, number
-            needless.add(known[1])
-        else:
-            needless.add(number)
-    return needless
+def _needless(progress: Numbers, thinning: ProgressThinning) -> Numbers:
+    """The places of the reports to leave out."""
+    buckets, late = thinning.buckets(progress[:, TIME])
+    order = np.lexsort((progress[:, PLACE], progress[:, EVALUATED], progress[:, TRAINED], progress[:, EPOCH], late,
+                        buckets, progress[:, TRIAL]))  # fmt: skip
+    keys = np.column_stack([progress[:, TRIAL], buckets, late])[order]
+    last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
+    return np.asarray(progress[order[~last], PLACE], np.int64)

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from aiperf.network.operations import NOTHING, Operations
 from aiperf.records.bodies import TrialStarted
 from aiperf.records.chain import hash_of
+from aiperf.records.columns import PLACE
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
-from aiperf.records.ledger import Ledger, close_writer
+from aiperf.records.ledger import Ledger
 from aiperf.rules.score_over_time import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, Architectures
-from analysis.reading.columns import Numbers
-from analysis.reading.history import add_columns, history_bytes, read_history, submit_primaries
+from analysis.reading.history import history_bytes, read_history, submit_primaries
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.micro import read_measured
@@ -27,8 +29,7 @@ from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
-from analysis.reading.training.progress import note, settled
-from analysis.reading.training.work import Work
+from analysis.reading.work import Work
 from analysis.reading.workers import Workers, no_garbage_collection
 
 MANY_BYTES = 32 * 2**20
@@ -62,8 +63,6 @@ class RunData:
     paths: RunPaths
     costs: WorkloadCosts
     """Of the images of scientific workloads."""
-    reports: dict[int, Numbers]
-    """Progress by trial, as far as it is in columns, on the clock of the trial's writer."""
     computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Results that several parts of a report need, by name: each is computed once."""
 
@@ -82,7 +81,7 @@ class RunData:
         """The work of every trial by id, without that before the release or after the end."""
         start_ms = self.start_ms if self.start_ms is not None else self.end_ms
         costs = {number: self._cost_of(entry) for number, entry in self.ledger.trials.items()}
-        return Work(self.ledger, costs, self.reports, start_ms, self.end_ms)
+        return Work(self.ledger, costs, start_ms, self.end_ms)
 
     @cached_property
     def damage_texts(self) -> tuple[str, ...]:
@@ -145,7 +144,6 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         own_space=paths.space.exists(),
         paths=paths,
         costs=costs,
-        reports=gathered.reports,
     )
 
 
@@ -155,7 +153,6 @@ class _Gathered:
 
     architectures: dict[str, None] = field(default_factory=dict)
     """By hash, in the order in which they are named."""
-    reports: dict[int, Numbers] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
 
 
@@ -163,16 +160,20 @@ def _gather(files: Iterable[WriterRecords], inspection: Inspection, superseded: 
     """Fold the files of a history into the ledger, and check each."""
     found, ledger = _Gathered(), inspection.view.ledger
     for read in files:
-        all_count = ledger.fences.limit(read.writer) == float("inf")
-        writer = superseded.take_from(settled(read, inspection.view, all_count), ledger.fences)
-        ledger.add(writer.records)
-        add_columns(ledger, writer)
-        note(found.reports, writer.progress)
-        close_writer(ledger, writer.writer)
+        writer = superseded.take_from(read, ledger.fences)
+        _fold(ledger, writer)
         inspection.add(writer)
         found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
         found.architectures.update(dict.fromkeys(_architectures(writer)))
     return found
+
+
+def _fold(ledger: Ledger, read: WriterRecords) -> None:
+    """Fold a file into the ledger, without lines that have the number of an earlier one."""
+    repeated = {*read.repeated.tolist()}
+    records = [record for record, number in zip(read.records, read.numbers, strict=True) if number - 1 not in repeated]
+    columns = read.columns.only(lambda rows: ~np.isin(rows[:, PLACE], read.repeated)) if repeated else read.columns
+    ledger.fold(read.writer, records, columns)
 
 
 def _described(paths: RunPaths, manifest: Manifest) -> Iterator[Damage]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from aiperf.records.bodies import EpochCompleted, EpochWitnessed, JobIssued, RunReleased
+from aiperf.records.bodies import JobIssued, RunReleased
+from aiperf.records.columns import SEQUENCE, TIME
 from aiperf.records.damage import Damage
-from aiperf.records.fencing import Fences
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import WriterRecords
+from aiperf.records.fencing import PRIMARY, Fences
+from analysis.reading.integrity.view import Placed, WriterRecords
 
 MOST_MINUTES = 5
 """Minutes in which superseded primaries of a run may have worked.
@@ -43,19 +43,25 @@ class Superseded:
         limit = fences.limit(read.writer)
         if limit == float("inf"):
             return read
-        counts = [not fences.drops(record) for record in read.records]
-        for place, kept in zip(read.placed(), counts, strict=True):
-            if not kept:
+        for place in read.placed():
+            if place.sequence > limit:
                 self._note(read.writer, place)
-        kept_records = tuple(record for record, kept in zip(read.records, counts, strict=True) if kept)
-        numbers = tuple(number for number, kept in zip(read.numbers, counts, strict=True) if kept)
-        return replace(read, records=kept_records, numbers=numbers, phases=read.phases.up_to(limit))
+        dropped = read.columns.only(lambda rows: rows[:, SEQUENCE] > limit)
+        if read.writer.startswith(PRIMARY) and (count := sum(map(len, dropped.tables()))):
+            self.primaries[read.writer] = self.primaries.get(read.writer, 0) + count
+        self.epochs += len(dropped.epochs)
+        self.minutes |= {*(dropped.witnesses.rows[:, TIME] // MINUTE_MS).tolist()}
+        kept = [(record, number) for record, number in zip(read.records, read.numbers, strict=True)
+                if record.sequence <= limit]  # fmt: skip
+        return replace(
+            read, records=tuple(record for record, _ in kept), numbers=tuple(number for _, number in kept),
+            columns=read.columns.only(lambda rows: rows[:, SEQUENCE] <= limit),
+        )  # fmt: skip
 
     def _note(self, writer: str, place: Placed[object]) -> None:
-        if writer.startswith("primary-"):
+        if writer.startswith(PRIMARY):
             self.primaries[writer] = self.primaries.get(writer, 0) + 1
-        self.epochs += isinstance(place.body, EpochCompleted)
-        if isinstance(place.body, JobIssued | EpochWitnessed):
+        if isinstance(place.body, JobIssued):
             self.minutes.add(place.time_ms // MINUTE_MS)
         if isinstance(place.body, RunReleased):
             self.releases.append(place)

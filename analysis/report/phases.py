@@ -43,7 +43,7 @@ def spans(data: RunData, entry: ReplicaLedger) -> Spans:
 
 def _writers(entry: ReplicaLedger) -> list[str]:
     """The writers of a replica: a new one each time that it comes back."""
-    return sorted({arrival.body.writer for arrival in entry.arrivals} | entry.writers)
+    return sorted({arrival.body.writer for arrival in entry.arrivals} | {*entry.phases})
 
 
 def _life(data: RunData, entry: ReplicaLedger, writer: str) -> Moments:

@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from aiperf.cli.units import si
-from aiperf.records.decoding.epochs import blocks_of
+from aiperf.records.columns import blocks_of
 from aiperf.rules.table import PRECISION_BITS
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries

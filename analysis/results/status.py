@@ -8,6 +8,7 @@ from typing import Literal
 from aiperf.cli.quality import qualities_text
 from aiperf.cli.units import count
 from aiperf.facts import Measured
+from aiperf.records.columns import moments_of
 from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
@@ -195,7 +196,7 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
     result = []
     for replica in report.replica_details:
         entry = data.ledger.replica(replica.replica)
-        moments = (moment for writer in sorted(entry.writers) for moment in entry.moments(writer))
+        moments = (moment for _, phases in sorted(entry.phases.items()) for moment in moments_of(phases))
         phase = max(moments, key=itemgetter(0), default=None)
         trial = latest.get(replica.replica)
         part, model, own = of_models.get(replica.replica, (None, None, None))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.records.run_head import final_head
-from aiperf.rules.score import work_done
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import RunData, read_run
@@ -113,7 +112,7 @@ def _replayed(claim: Claim, plans: Mapping[int, str]) -> Iterator[Finding]:
 def _notes(data: RunData, recorded: Recorded, replayed: bool) -> Iterator[str]:
     """What an audit of this run leaves out."""
     completed = sum(claim.operations for claim in recorded.claims())
-    total = work_done(data.work.values(), data.end_ms)
+    total = sum(data.work.columns.operations_done(data.end_ms).tolist())
     if total > completed:
         yield f"unfinished epochs, which are {1 - completed / total:.1%} of the operations".replace("%", " %")
     if not replayed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
-from aiperf.facts import EpochFacts, Stamped
+from aiperf.facts import EpochFacts
 from aiperf.records.bodies import JobIssued, TrialStarted
 from aiperf.records.entries import TrialLedger
-from aiperf.rules.score import errors_of
+from aiperf.rules.score import error_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from aiperf.wire.messages import InheritedWeights, TrainRequest
@@ -45,9 +45,8 @@ class Recorded:
     def claims(self) -> list[Claim]:
         """Every completed epoch that counts, with the operations that it claims."""
         return [
-            Claim(trial, epoch.body.epoch, work.cost.work(epoch.body.images_trained, epoch.body.images_evaluated))
-            for trial, work in self._data.work.items()
-            for epoch in work.epochs
+            Claim(trial, body.epoch, self._data.work.costs[trial].work(body.images_trained, body.images_evaluated))
+            for trial, body in self._epochs()
         ]
 
     def deciding(self) -> Claim | None:
@@ -56,13 +55,18 @@ class Recorded:
         Of several with the same error, one whose weights are kept, else the first.
         """
         errors = {
-            (trial, epoch.body.epoch): error
-            for trial, work in self._data.work.items()
-            for epoch, (_, error) in zip(_evaluated(work.epochs), errors_of(work), strict=True)
+            (trial, body.epoch): error_of(body.correct, body.images_evaluated)
+            for trial, body in self._epochs()
+            if body.correct is not None and body.images_evaluated > 0
         }
         best = [place for place, error in sorted(errors.items()) if error == min(errors.values())]
         chosen = next((place for place in best if self.weights_of(*place) is not None), best[0] if best else None)
         return next((claim for claim in self.claims() if (claim.trial, claim.epoch) == chosen), None)
+
+    def _epochs(self) -> Iterator[tuple[int, EpochFacts]]:
+        """Every completed epoch that counts, with its trial."""
+        for trial in self._data.work.trials:
+            yield from ((trial, epoch.body) for epoch in self._data.work.epochs_of(trial))
 
     def ledger(self, trial: int) -> TrialLedger:
         """The records of a trial."""
@@ -184,7 +188,3 @@ def _begun(entry: TrialLedger) -> tuple[JobIssued, TrialStarted]:
 
 def _joined(by_epoch: dict[int, NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(by_epoch.values()))
-
-
-def _evaluated(epochs: Iterable[Stamped[EpochFacts]]) -> list[Stamped[EpochFacts]]:
-    return [epoch for epoch in epochs if epoch.body.correct is not None and epoch.body.images_evaluated > 0]

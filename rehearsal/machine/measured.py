@@ -128,19 +128,25 @@ def timed_epochs(run: RunData, lives: Iterable[Sequence[Span]]) -> Iterator[Time
         for span in life:
             by_trial.setdefault(span.trial or 0, []).append(span)
         for trial, own in by_trial.items():
-            work, known = run.work.get(trial), run.ledger.trials.get(trial)
+            known = run.ledger.trials.get(trial)
             built = known.built if known is not None else None
             ranks = len(built.devices) if built is not None else 1
             train = [span.end_s - span.begin_s for span in own if span.phase == "train"]
             evaluate = [span.end_s - span.begin_s for span in own if span.phase == "evaluate"]
-            done = [epoch.body for epoch in work.epochs] if work is not None else []
-            if work is None or len(evaluate) < len(done) or not len(done) <= len(train) <= len(done) + 1:
+            done = [epoch.body for epoch in run.work.epochs_of(trial)] if known is not None else []
+            if known is None or len(evaluate) < len(done) or not len(done) <= len(train) <= len(done) + 1:
                 continue
             chosen = known.started.hyperparameters if known is not None and known.started is not None else {}
             images = int(chosen.get("batch_size", batch)) * ranks
             for facts, train_s, evaluate_s in zip(done, train, evaluate, strict=False):
                 yield TimedEpoch(
-                    work.cost, facts.images_trained, images, ranks, train_s, facts.images_evaluated, evaluate_s
+                    run.work.costs[trial],
+                    facts.images_trained,
+                    images,
+                    ranks,
+                    train_s,
+                    facts.images_evaluated,
+                    evaluate_s,
                 )
 
 
@@ -197,8 +203,8 @@ def _node(runs: Sequence[RunData], epochs: Sequence[TimedEpoch]) -> dict[str, An
 
 def _curve(runs: Sequence[RunData]) -> dict[str, float]:
     """Best accuracy and epochs to 63 % of it, of all trainings; nothing if they are few."""
-    points = [(epoch.body.epoch, epoch.body.quality) for run in runs for work in run.work.values()
-              for epoch in work.epochs if epoch.body.quality is not None]  # fmt: skip
+    points = [(epoch.body.epoch, epoch.body.quality) for run in runs for trial in run.work.trials
+              for epoch in run.work.epochs_of(trial) if epoch.body.quality is not None]  # fmt: skip
     if len({epoch for epoch, _ in points}) < FEWEST_EPOCHS:
         return {}
     numbers, accuracies = (np.array(each, np.float64) for each in zip(*points, strict=True))

@@ -21,7 +21,7 @@ def trial_details(data: RunData, trials: list[TrialPart]) -> list[dict[str, Any]
 
 
 def _details(data: RunData, trial: TrialPart) -> dict[str, Any]:
-    measured = [(epoch.body.epoch, epoch.body.accuracy) for epoch in data.work[trial.id].epochs]
+    measured = [(epoch.body.epoch, epoch.body.accuracy) for epoch in data.work.epochs_of(trial.id)]
     known = [(number, round(accuracy, 5)) for number, accuracy in measured if accuracy is not None]
     return {
         "id": trial.id,

@@ -88,7 +88,7 @@ def _trial(data: RunData, trial: TrialPart) -> Tracked:
 
 
 def _trial_points(data: RunData, trial: int) -> Iterator[Point]:
-    for epoch in data.work[trial].epochs:
+    for epoch in data.work.epochs_of(trial):
         body = epoch.body
         values = {
             "accuracy": body.accuracy,

@@ -10,16 +10,30 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aiperf.config.datasets import IMAGENET, IMAGES
-from aiperf.records.bodies import EpochCompleted, ProgressMade, TrialEnded, TrialStarted
-from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import EPOCH
+from aiperf.facts import UNCLASSIFIED
+from aiperf.records.bodies import TrialEnded, TrialStarted
+from aiperf.records.columns import (
+    CORRECT,
+    EPOCH,
+    EVALUATED,
+    PLACE,
+    TIME,
+    TRAINED,
+    TRIAL,
+    Epochs,
+    Marks,
+    Numbers,
+    places_of,
+)
+from aiperf.records.damage import Damage, DamageKind
 from aiperf.records.lineage import epochs_of_training, qualities_of_training
 from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, learning_rate, out_of_patience, plan_round
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView, TrialIndex
+from analysis.reading.integrity.traces import COMPLETES, Traces
+from analysis.reading.integrity.view import Placed, RunView, TrialIndex
 
 if TYPE_CHECKING:
     from analysis.reading.workers import Workers
@@ -34,82 +48,105 @@ CHUNK = 64
 """Predictions that are recomputed in one task."""
 
 
-def check_training(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:
+def check_training(traces: Traces, view: RunView) -> Iterator[Damage]:
     """Epochs that do not follow each other, or with values that cannot be; progress that falls."""
-    yield from check_order(trace)
-    for place in trace.training:
-        yield from _images(place, view)
-        if isinstance(place.body, EpochCompleted):
-            yield from _epoch(place, place.body, trace.started.body, view)
-    yield from check_open_epoch(trace)
+    yield from check_order(traces)
+    yield from _images(traces, view)
+    yield from _epochs(traces, view)
+    yield from check_open_epochs(traces)
 
 
-def check_order(trace: TrialTrace[Any]) -> Iterator[Damage]:
+def _at(traces: Traces, rows: Numbers, row: int, kind: DamageKind, found: str, expected: str) -> Damage:
+    """A damage at a row of steps or epochs."""
+    return Damage(traces.file, int(rows[row, PLACE]) + 1, kind, found, expected)
+
+
+def check_order(traces: Traces) -> Iterator[Damage]:
     """Epochs that do not follow each other, progress that falls, and times that do."""
-    last = _epochs_before(trace)
-    position = (0, 0, 0)
-    time_ms: int | None = None
-    for place in trace.training:
-        body = place.body
-        if time_ms is not None and place.time_ms < time_ms:
-            found = f"trial {trace.trial} is {time_ms - place.time_ms} ms earlier than in the record before"
-            yield place.damage("time", found, "one clock for all of its ranks")
-        time_ms = place.time_ms
-        expected = last + 1 if last is not None else body.epoch
-        reached = (body.epoch, body.images_trained, body.images_evaluated)
-        if body.epoch != expected:
-            yield place.damage("bounds", f"epoch {body.epoch} of trial {trace.trial}", f"epoch {expected}")
-        elif reached < position:
-            yield place.damage("bounds", f"progress of trial {trace.trial} falls", f"at least {_shown(position)}")
-        position = max(position, reached)
-        last = body.epoch - 1
-        if isinstance(body, EpochCompleted):
-            last = body.epoch
-            position = (last + 1, 0, 0)
-
-
-def check_open_epoch(trace: TrialTrace[Any]) -> Iterator[Damage]:
-    """Progress in an epoch behind the last one that was planned, or that ended by itself."""
-    place = trace.training[-1] if trace.training else None
-    if place is None or isinstance(place.body, EpochCompleted):
+    rows, of = traces.steps, traces.trial_of
+    if not len(rows):
         return
-    planned = trace.started.body.epochs
-    if place.body.epoch > planned:
-        yield place.damage("bounds", f"progress in epoch {place.body.epoch}", f"at most {planned}, as planned")
-    elif trace.ended is not None and trace.ended.body.reason != "stopped":
-        found = f"progress in epoch {place.body.epoch} of trial {trace.trial}, which then ended by itself"
-        yield place.damage("bounds", found, "an end after a completed epoch")
+    is_first = np.append(True, np.diff(of) != 0)
+    is_new = np.append(True, is_first[1:] | (rows[:-1, COMPLETES] == 1))
+    later = np.where(is_first, 0, np.append(0, rows[:-1, TIME] - rows[1:, TIME]))
+    for row in places_of(later > 0):
+        found = f"trial {rows[row, TRIAL]} is {later[row]} ms earlier than in the record before"
+        yield _at(traces, rows, row, "time", found, "one clock for all of its ranks")
+    # The lineage of a resumed trial decides with which epoch it begins (`check_ends`).
+    resumed = np.array([trace.started.body.resumes is not None for trace in traces.trials], bool)[of]
+    begins = np.where(resumed, rows[:, EPOCH], 1)
+    follows = np.append(0, rows[:-1, EPOCH] + rows[:-1, COMPLETES])
+    expected = np.where(is_first, begins, follows)
+    reached, before = rows[:, EPOCH : EVALUATED + 1], _positions_before(rows, is_first, is_new)
+    for row in places_of((rows[:, EPOCH] != expected) | _less(reached, before)):
+        if rows[row, EPOCH] != expected[row]:
+            found = f"epoch {rows[row, EPOCH]} of trial {rows[row, TRIAL]}"
+            yield _at(traces, rows, row, "bounds", found, f"epoch {expected[row]}")
+        else:
+            epoch, trained, evaluated = before[row].tolist()
+            yield _at(traces, rows, row, "bounds", f"progress of trial {rows[row, TRIAL]} falls",
+                      f"at least epoch {epoch}, {trained} images trained, {evaluated} evaluated")  # fmt: skip
 
 
-def _epochs_before(trace: TrialTrace[Any]) -> int | None:
-    """Epochs before those to look at; None if the lineage of a resumed trial decides."""
-    if len(trace.completed):
-        return int(trace.completed.column(EPOCH)[-1])
-    return 0 if trace.started.body.resumes is None else None
+def _positions_before(rows: Numbers, is_first: Marks, is_new: Marks) -> Numbers:
+    """The furthest position (epoch, images trained and evaluated) of a training before each row.
+
+    Behind a completed epoch it is the beginning of the next one, whatever came before.
+    """
+    start = np.zeros((len(rows), 3), np.int64)
+    start[1:, 0] = np.where(is_first[1:], 0, rows[:-1, EPOCH] + 1)
+    before = np.where(is_new[:, None], start, np.roll(rows[:, EPOCH : EVALUATED + 1], 1, axis=0))
+    # A running maximum of positions is one of their ranks, lifted by the part of the file.
+    positions, ranks = np.unique(before, axis=0, return_inverse=True)
+    part = np.cumsum(is_new) * len(rows)
+    return np.asarray(positions[np.maximum.accumulate(ranks.reshape(-1) + part) - part], np.int64)
 
 
-def _shown(position: tuple[int, int, int]) -> str:
-    epoch, trained, evaluated = position
-    return f"epoch {epoch}, {trained} images trained, {evaluated} evaluated"
+def _less(one: Numbers, other: Numbers) -> Marks:
+    """True where a position is before another, column by column."""
+    found = np.zeros(len(one), bool)
+    for column in (2, 1, 0):
+        found = (one[:, column] < other[:, column]) | ((one[:, column] == other[:, column]) & found)
+    return found
 
 
-def _images(place: Placed[ProgressMade | EpochCompleted], view: RunView) -> Iterator[Damage]:
-    body = place.body
-    limit = images_of_epoch(view)
-    found = (body.images_trained, body.images_evaluated)
-    if limit is None and isinstance(body, EpochCompleted):
-        limit = view.epoch_images = found
-    if limit is not None and view.config.training.groups > 1:
-        # Groups go at their own pace: those other than 0 train any number of images meanwhile, and
-        # the sums over the training are compared (`integrity.hybrid`).
-        limit = max(0, body.images_trained), limit[1]
-    if isinstance(body, EpochCompleted):
-        if found != limit and limit is not None:
-            shown = f"{found[0]} images trained and {found[1]} evaluated in an epoch"
-            yield place.damage("bounds", shown, f"{limit[0]} and {limit[1]}")
-    elif min(found) < 0 or (limit is not None and (found[0] > limit[0] or found[1] > limit[1])):
-        most = f"at most {limit[0]} and {limit[1]}" if limit is not None else "none below 0"
-        yield place.damage("bounds", f"{found[0]} images trained and {found[1]} evaluated of an epoch", most)
+def check_open_epochs(traces: Traces) -> Iterator[Damage]:
+    """Progress in an epoch behind the last one that was planned, or that ended by itself."""
+    rows, of = traces.steps, traces.trial_of
+    is_last = np.append(np.diff(of) != 0, True) if len(of) else np.zeros(0, bool)
+    for row in places_of(is_last & (rows[:, COMPLETES] == 0)):
+        trace, epoch = traces.trials[of[row]], rows[row, EPOCH]
+        planned = trace.started.body.epochs
+        if epoch > planned:
+            found = f"progress in epoch {epoch}"
+            yield _at(traces, rows, row, "bounds", found, f"at most {planned}, as planned")
+        elif trace.ended is not None and trace.ended.body.reason != "stopped":
+            found = f"progress in epoch {epoch} of trial {trace.trial}, which then ended by itself"
+            yield _at(traces, rows, row, "bounds", found, "an end after a completed epoch")
+
+
+def _images(traces: Traces, view: RunView) -> Iterator[Damage]:
+    """Images of epochs that are not those of the data set, and progress beyond them."""
+    rows, completes = traces.steps, traces.steps[:, COMPLETES] == 1
+    limit, since = images_of_epoch(view), 0
+    if limit is None and completes.any():
+        since = int(np.argmax(completes))
+        limit = view.epoch_images = int(rows[since, TRAINED]), int(rows[since, EVALUATED])
+    if limit is None:
+        return
+    trained, evaluated = rows[:, TRAINED], rows[:, EVALUATED]
+    # Groups go at their own pace: those other than 0 train any number of images meanwhile, and the
+    # sums over the training are compared (`integrity.hybrid`).
+    most = trained if view.config.training.groups > 1 else np.full(len(rows), limit[0])
+    wrong = completes & ((trained != most) | (evaluated != limit[1]))
+    wrong |= ~completes & ((trained > most) | (evaluated > limit[1]))
+    wrong[:since] = False
+    for row in places_of(wrong):
+        found, expected = f"{trained[row]} images trained and {evaluated[row]} evaluated", f"{most[row]} and {limit[1]}"
+        if completes[row]:
+            yield _at(traces, rows, row, "bounds", f"{found} in an epoch", expected)
+        else:
+            yield _at(traces, rows, row, "bounds", f"{found} of an epoch", f"at most {expected}")
 
 
 def images_of_epoch(view: RunView) -> tuple[int, int] | None:
@@ -120,49 +157,68 @@ def images_of_epoch(view: RunView) -> tuple[int, int] | None:
     return view.epoch_images
 
 
-def _epoch(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, started: TrialStarted,
-           view: RunView) -> Iterator[Damage]:  # fmt: skip
-    if epoch.epoch > started.epochs:
-        yield place.damage("bounds", f"epoch {epoch.epoch}", f"at most {started.epochs}, as planned")
-    if epoch.correct is not None and not 0 <= epoch.correct <= epoch.images_evaluated:
-        found = f"{epoch.correct} of {epoch.images_evaluated} evaluated images correct"
-        yield place.damage("bounds", found, "0 to all of them")
-    yield from check_finite(place, epoch)
-    # It would take the place of the accuracy in patience, prediction and search.
-    if epoch.measured_quality is not None and (epoch.correct is not None or view.config.run.dataset == IMAGENET.name):
-        yield place.damage("bounds", f"a quality of {epoch.measured_quality}", "none but the accuracy")
-    yield from _learning_rate(place, epoch, started, view)
+def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
+    """Values of epochs that cannot be, and learning rates off the schedule."""
+    epochs, rows = traces.epochs, traces.epochs.whole
+    of = traces.trial_of[traces.steps[:, COMPLETES] == 1]
+    starts = [trace.started.body for trace in traces.trials]
+    planned = np.array([start.epochs for start in starts], np.int64)[of]
+    for row in places_of(rows[:, EPOCH] > planned):
+        yield _at(traces, rows, row, "bounds", f"epoch {rows[row, EPOCH]}", f"at most {planned[row]}, as planned")
+    for row in places_of(rows[:, CORRECT] > rows[:, EVALUATED]):
+        found = f"{rows[row, CORRECT]} of {rows[row, EVALUATED]} evaluated images correct"
+        yield _at(traces, rows, row, "bounds", found, "0 to all of them")
+    yield from check_finite(traces)
+    imagenet = view.config.run.dataset == IMAGENET.name
+    for row, quality in qualities_of(epochs):
+        # It would take the place of the accuracy in patience, prediction and search.
+        if rows[row, CORRECT] != UNCLASSIFIED or imagenet:
+            yield _at(traces, rows, row, "bounds", f"a quality of {quality}", "none but the accuracy")
+    yield from _learning_rates(traces, starts, of, view)
 
 
-def check_finite(place: Placed[Any], epoch: EpochCompleted) -> Iterator[Damage]:
+def qualities_of(epochs: Epochs) -> Iterator[tuple[int, float]]:
+    """The rows of epochs with a quality that is no accuracy, and that quality."""
+    for row in places_of(epochs.further != None):  # noqa: E711  # of every element
+        if (quality := epochs.further[row][0]) is not None:
+            yield int(row), quality
+
+
+def check_finite(traces: Traces) -> Iterator[Damage]:
     """Losses and a quality that are not numbers."""
-    if isfinite(epoch.loss) and isfinite(epoch.validation_loss) and epoch.measured_quality is None:
-        return
-    values = {"loss": epoch.loss, "validation loss": epoch.validation_loss, "quality": epoch.measured_quality}
-    for name, value in values.items():
-        if value is not None and not isfinite(value):
-            yield place.damage("bounds", f"the {name} is {value}", "a finite number")
+    rows = traces.epochs.whole
+    for column, name in enumerate(("loss", "validation loss")):
+        values = traces.epochs.losses[:, column]
+        for row in places_of(~np.isfinite(values)):
+            yield _at(traces, rows, row, "bounds", f"the {name} is {values[row]}", "a finite number")
+    for row, quality in qualities_of(traces.epochs):
+        if not isfinite(quality):
+            yield _at(traces, rows, row, "bounds", f"the quality is {quality}", "a finite number")
 
 
-def _learning_rate(place: Placed[ProgressMade | EpochCompleted], epoch: EpochCompleted, started: TrialStarted,
-                   view: RunView) -> Iterator[Damage]:  # fmt: skip
+def _learning_rates(traces: Traces, starts: list[TrialStarted], of: Numbers, view: RunView) -> Iterator[Damage]:
     """Learning rates off the schedule: linear from the first one to 0 (paper, Table 4)."""
-    first = started.hyperparameters.get("learning_rate", view.config.training.learning_rate)
-    if isinstance(first, str):
-        yield place.damage("bounds", f"a first learning rate of {first!r}", "a number")
-        return
-    due = learning_rate(first, epoch.epoch - 1, view.max_epochs)
+    rows, found = traces.epochs.whole, traces.epochs.losses[:, 2]
+    default = view.config.training.learning_rate
+    firsts = [start.hyperparameters.get("learning_rate", default) for start in starts]
+    is_text = np.array([isinstance(first, str) for first in firsts], bool)[of]
+    for row in places_of(is_text):
+        yield _at(traces, rows, row, "bounds", f"a first learning rate of {firsts[of[row]]!r}", "a number")
+    first = np.array([0.0 if isinstance(first, str) else first for first in firsts], np.float64)[of]
+    due: Any = learning_rate(first, rows[:, EPOCH] - 1, view.max_epochs)  # type: ignore[arg-type]  # of all
     slack = RATE_TOLERANCE * first
-    if view.config.training.groups > 1:
-        # The schedule counts the images of all groups, with a lower rate (`rules.asynchrony`).
-        if not 0 <= epoch.learning_rate <= first + slack:
-            yield place.damage("bounds", f"a learning rate of {epoch.learning_rate:g}", f"at most {first:g}")
-        return
-    # Earlier versions counted steps: those whose gradients overflowed in float16 did not move the
-    # schedule on.
-    most = first if started.precision == "mixed_float16" else due
-    if not due - slack <= epoch.learning_rate <= most + slack:
-        yield place.damage("bounds", f"a learning rate of {epoch.learning_rate:g} in epoch {epoch.epoch}", f"{due:g}")
+    # The schedule counts the updates of all groups, with a lower rate (`rules.asynchrony`).
+    of_groups = view.config.training.groups > 1
+    # Steps whose gradients overflow in float16 are left out, and do not move the schedule on.
+    overflows = np.array([start.precision == "mixed_float16" for start in starts], bool)[of]
+    least = np.zeros(len(rows)) if of_groups else due - slack
+    most = first + slack if of_groups else np.where(overflows, first, due) + slack
+    for row in places_of(~((least <= found) & (found <= most)) & ~is_text):
+        if of_groups:
+            yield _at(traces, rows, row, "bounds", f"a learning rate of {found[row]:g}", f"at most {first[row]:g}")
+        else:
+            said = f"a learning rate of {found[row]:g} in epoch {rows[row, EPOCH]}"
+            yield _at(traces, rows, row, "bounds", said, f"{due[row]:g}")
 
 
 def check_ends(view: RunView) -> Iterator[Damage]:
@@ -207,7 +263,7 @@ def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: Rou
     values = list(qualities.values())
     trial = index.started.body.trial
     early = epoch_out_of_patience(values[:-1], plan.patience)
-    own_first = index.first_number
+    own_first = int(index.completed.column(EPOCH)[0]) if len(index.completed) else None
     if early is not None and own_first is not None and list(qualities)[early] >= own_first:
         place = index.ended or index.failed or index.first_epoch
         assert place is not None

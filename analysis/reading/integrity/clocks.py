@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+
 from aiperf.ranges import LAST_MS
 from aiperf.records.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
 """Most by which the clock of a resuming primary may be behind that of the one before it.
@@ -95,12 +96,12 @@ def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:
     first_ms = view.writers[read.writer].first_ms
     if view.corrected(read.writer, LAST_MS if first_ms is None else first_ms) >= ready_ms:
         return
-    early = ((line, ms) for line, time_ms in read.moments() if (ms := view.corrected(read.writer, time_ms)) < ready_ms)
-    first = min(early, default=None)
-    if first is not None:
-        line, moment_ms = first
-        found = f"the record is {arrivals[0].time_ms - moment_ms} ms before the replica was ready"
-        yield Damage(read.file, line, "time", found, "after it")
+    moments = read.moments()
+    moments[:, 1] -= view.ledger.offsets_ms.get(read.writer, 0)
+    early = moments[moments[:, 1] < ready_ms]
+    line, moment_ms = early[np.argmin(early[:, 0])].tolist()
+    found = f"the record is {arrivals[0].time_ms - moment_ms} ms before the replica was ready"
+    yield Damage(read.file, line, "time", found, "after it")
 
 
 def check_arrivals(view: RunView) -> Iterator[Damage]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
 from aiperf.records.bodies import EpochCompleted, TrialStarted
+from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, text_of
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import EPOCH, EpochColumns, TrialEpochs
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import hash_rows, read_rows
-from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView, placed_epochs
+from analysis.reading.integrity.view import Placed, RunView, placed_epoch
 from analysis.reading.workers import Workers
 
 CHUNK = 16
@@ -47,33 +46,28 @@ class EpochRows:
 
     trial: int
     per_step: int | None
-    objects: tuple[Placed[EpochCompleted], ...] = ()
-    file: str = ""
-    columns: EpochColumns = field(default_factory=EpochColumns)
+    file: str
+    columns: Epochs
 
     @property
-    def epochs(self) -> Sequence[Placed[EpochCompleted]]:
+    def epochs(self) -> Iterator[Placed[EpochCompleted]]:
         """The epochs, as objects."""
-        return placed_epochs(self.file, self.columns) if len(self.columns) else self.objects
+        return (self.epoch(row) for row in range(len(self.columns)))
+
+    def epoch(self, row: int) -> Placed[EpochCompleted]:
+        """One of the epochs, as an object."""
+        return placed_epoch(self.file, self.columns, row)
 
     @property
     def evidence(self) -> list[str]:
         """The hash of the rows of each."""
-        if len(self.columns):
-            return [text.decode() for text in self.columns.hashes[:, 0].tolist()]
-        return [place.body.evidence or "" for place in self.objects]
+        return [text_of(value) for value in self.columns.hashes[:, 0].tolist()]
 
 
 def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; none of a simulated run."""
-    if view.config.training.trainer == "simulated":
-        return
-    file, columns = trace.started.file, trace.completed
-    named = columns.hashes[:, 0] != b""
-    if not named.all():
-        columns = columns.only(named)
-    epochs = () if len(trace.completed) else tuple(p for p in trace.epochs if p.body.evidence is not None)
-    if not epochs and not len(columns):
+    columns = named_rows(trace.completed)
+    if view.config.training.trainer == "simulated" or not len(columns):
         return
     body = trace.started.body
     default = view.defaults()["batch_size"]
@@ -85,7 +79,12 @@ def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRow
     else:
         arrivals = view.primary.arrivals.get(trace.writer, ())
         ranks = arrivals[-1].body.accelerators if arrivals else 1
-    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), epochs, file, columns)
+    yield EpochRows(trace.trial, max(1, int(batch)) * max(1, ranks), trace.started.file, columns)
+
+
+def named_rows(epochs: Epochs) -> Epochs:
+    """The epochs whose records name rows."""
+    return epochs.only(epochs.hashes[:, 0] != b"")
 
 
 def check_copies(claims: Sequence[EpochRows], view: RunView) -> Iterator[Damage]:
@@ -96,8 +95,8 @@ def check_copies(claims: Sequence[EpochRows], view: RunView) -> Iterator[Damage]
         for row, evidence in enumerate(claim.evidence):
             known, number = first.setdefault(evidence, (claim, row))
             if seeds.get(known.trial) != seeds.get(claim.trial):
-                place = claim.epochs[row]
-                other = _named(known.epochs[number])
+                place = claim.epoch(row)
+                other = _named(known.epoch(number))
                 found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {other}"
                 yield place.damage("evidence", found, "steps of its own")
 
@@ -122,7 +121,7 @@ def _check(paths: RunPaths, claim: EpochRows, ended: bool) -> Iterator[Damage]:
     name = str(file.relative_to(paths.root))
     if not file.is_file():
         if ended:
-            found = f"the rows of {len(claim.epochs)} epoch(s) of trial {claim.trial} are missing"
+            found = f"the rows of {len(claim.columns)} epoch(s) of trial {claim.trial} are missing"
             yield Damage(name, None, "missing", found)
         return
     try:
@@ -197,16 +196,11 @@ def _leaves_out(trial: TrialLedger) -> Iterator[str]:
 
 def _lacking(epochs: TrialEpochs) -> int:
     """Epochs that lack a hash."""
-    if (columns := epochs.columns) is not None:
-        return int((columns.hashes == b"").any(axis=1).sum())
-    return len(_without_hashes(epochs))
+    return int((epochs.rows.hashes == b"").any(axis=1).sum())
 
 
 def _without_hashes(epochs: TrialEpochs) -> list[tuple[int, list[bool]]]:
     """Epochs that lack a hash, by number, and which of both each lacks."""
-    if (columns := epochs.columns) is not None:
-        missing = columns.hashes == b""
-        rows = np.flatnonzero(missing.any(axis=1))
-        return list(zip(columns.column(EPOCH)[rows].tolist(), missing[rows].tolist(), strict=True))
-    lacks = ((number, [item.body.evidence is None, item.body.weights is None]) for number, item in epochs.items())
-    return sorted(item for item in lacks if any(item[1]))
+    missing = epochs.rows.hashes == b""
+    rows = np.flatnonzero(missing.any(axis=1))
+    return sorted(zip(epochs.rows.column(EPOCH)[rows].tolist(), missing[rows].tolist(), strict=True))

@@ -10,9 +10,8 @@ from aiperf.errors import ConfigError
 from aiperf.records.bodies import TrialBuilt, TrialStarted
 from aiperf.records.damage import Damage
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView
+from analysis.reading.integrity.view import Placed, RunView
 from search_space.hyperparameters import default_space_file
 
 SIMULATED = "simulated"
@@ -40,7 +39,7 @@ def check_facts(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Dama
     if config.training.precision not in (None, body.precision):
         found, expected = f"trial {body.trial} has the precision {body.precision}", str(config.training.precision)
         yield place.damage("facts", found, f"{expected}, as run.json says")
-    if trace.has_epochs and not trace.built and config.run.dataset == IMAGENET.name and body.trainer != SIMULATED:
+    if len(trace.completed) and not trace.built and config.run.dataset == IMAGENET.name and body.trainer != SIMULATED:
         yield place.damage("facts", f"the trainer of trial {body.trial} does not say what it built", "trial_built")
     for built in trace.built:
         yield from check_built(built, (body.architecture,), body.precision, view)

@@ -20,7 +20,6 @@ from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
 from analysis.reading.integrity.hybrid.exchanges import check_exchanges
 from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
-from analysis.reading.integrity.lines import DRIFT_MS
 from analysis.reading.integrity.science.run import (
     check_model_ends,
     check_model_jobs,
@@ -45,12 +44,12 @@ from analysis.reading.integrity.witness import (
 from analysis.reading.workers import Workers
 
 TRIAL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_start, check_facts, check_training, check_exchanges, check_closing,
+    check_start, check_facts, check_exchanges, check_closing,
 )  # fmt: skip
 """Checks of a trial's records, against those of the primary."""
 
 MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_model_start, check_model_facts, check_model_training, check_exchanges, check_closing,
+    check_model_start, check_model_facts, check_exchanges, check_closing,
 )  # fmt: skip
 """The same of a trial of a scientific workload."""
 
@@ -88,7 +87,7 @@ class Inspection:
 
     def add(self, read: WriterRecords) -> None:
         """Take in the next file."""
-        self._damages += [*read.damages, *read.lines.damages, *_twofold(read)]
+        self._damages += [*read.damages, *read.lines.damages]
         if read.writer.startswith("primary-"):
             self.view.primary.add(read)
             return
@@ -100,6 +99,7 @@ class Inspection:
         view = self.view
         traces = traces_of(read, view.is_science)
         yield from traces.damages
+        yield from (check_model_training if view.is_science else check_training)(traces, view)
         for trace in traces.trials:
             if view.is_science:
                 view.models.setdefault(trace.trial, trace.index)
@@ -141,24 +141,6 @@ class Inspection:
         yield from check_cursors(self.view, self._paths, workers)
         yield from check_origins(self.view, architectures.found)
         yield from check_claims(self.view, self._claims, architectures.problems())
-
-
-def _twofold(read: WriterRecords) -> Iterator[Damage]:
-    """A record with another number or other times than its line begins with: a key comes twice.
-
-    `lines` looks at the beginning of a line, where the decoder takes the last one of such keys.
-    """
-    if read.damages or read.lines.damages or not read.records:
-        return
-    anchor_ms = read.anchor_ms
-    if anchor_ms is None:
-        anchor_ms = read.records[0].time_ms - read.records[0].monotonic_ms
-    chained = read.lines.chained
-    for number, record in zip(read.numbers, read.records, strict=True):
-        steps = chained and abs(record.time_ms - record.monotonic_ms - anchor_ms) > DRIFT_MS
-        if record.sequence != number - 1 or steps:
-            yield Damage(read.file, number, "sequence", "the line has two numbers or times", "one of each")
-            return
 
 
 def _conflicts(ledger: Ledger, found: Iterable[Damage]) -> Iterator[Damage]:

@@ -5,14 +5,14 @@ Looked at in the process that reads the file: a long history has millions of lin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from aiperf.errors import RecordDamagedError
-from aiperf.records.chain import broken_links, hash_of, link_of
+import numpy as np
+
+from aiperf.records.chain import broken_links, link_of
+from aiperf.records.columns import MONOTONIC, PLACE, SEQUENCE, TIME, Numbers
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.scan import Head, Scanner
-from aiperf.records.record import decode_record
 
 DRIFT_MS = 1
 """Largest difference between two values of UTC minus monotonic clock of one writer.
@@ -43,70 +43,51 @@ class LineFacts:
 
 
 def check_lines(
-    file: str, lines: Sequence[bytes], first_link: str, wanted: Collection[int] = (), heads: Sequence[Head | None] = ()
+    file: str, lines: Sequence[bytes], hashes: Sequence[str], first_link: str, wanted: Collection[int], heads: Numbers
 ) -> LineFacts:
     """Check the complete lines of a file (relative to the run, such as history/primary-1.jsonl).
 
     `first_link` is the link that the first line must carry; `wanted` are sequence numbers. `heads`
-    are those of the lines if they are known.
+    has a row for each line that could be read: that of a damaged line says nothing.
     """
     chained = not lines or link_of(lines[0]) is not None
     damages = [
         Damage(file, number, "chain", f"the link is {found}", expected)
-        for number, found, expected in broken_links(lines, first_link)
+        for number, found, expected in broken_links(lines, hashes, first_link)
     ]
-    hashes: dict[int, str] = {}
-    known = heads or [head_of(line) for line in lines]
-    damages += _heads(file, zip(lines, known, strict=True), chained, wanted, hashes)
-    return LineFacts(len(lines), chained, hashes, tuple(damages))
+    damages += _numbers(file, heads)
+    if chained:
+        damages += _clocks(file, heads)
+    sequences = heads[:, SEQUENCE]
+    asked = np.flatnonzero(np.isin(sequences, np.fromiter(wanted, np.int64, len(wanted))))[::-1]  # the first one stays
+    found = {int(sequences[row]): hashes[heads[row, PLACE]] for row in asked}
+    damaged = set(range(len(lines))).difference(heads[:, PLACE].tolist())
+    found |= {number: hashes[number] for number in damaged.intersection(wanted).difference(found)}
+    return LineFacts(len(lines), chained, found, tuple(damages))
 
 
-def _heads(
-    file: str, lines: Iterable[tuple[bytes, Head | None]], chained: bool, wanted: Collection[int],
-    hashes: dict[int, str],
-) -> Iterator[Damage]:  # fmt: skip
-    """Sequence numbers that are not 0, 1, 2, ...; clocks that step, and times that fall.
-
-    Adds the hashes that are wanted.
-    """
-    allowed_fall_ms = fall_ms(file)
-    expected, anchor_ms, latest_ms = 0, None, None
-    for number, (line, head) in enumerate(lines, start=1):
-        if head is None:
-            expected += 1  # a damaged line: it has a number of its own
-            continue
-        sequence, time_ms, monotonic_ms = head
-        if sequence in wanted:
-            hashes.setdefault(sequence, hash_of(line))
-        if sequence != expected:
-            yield Damage(file, number, "sequence", f"the record has number {sequence}", f"number {expected}")
-        expected = sequence + 1
-        if not chained:
-            continue
-        if anchor_ms is None:
-            anchor_ms = time_ms - monotonic_ms
-        elif abs(time_ms - monotonic_ms - anchor_ms) > DRIFT_MS:
-            found = f"UTC minus the monotonic clock is {time_ms - monotonic_ms} ms"
-            yield Damage(file, number, "time", found, f"{anchor_ms} ms as in the record before")
-            anchor_ms = time_ms - monotonic_ms
-        if latest_ms is not None and time_ms < latest_ms - allowed_fall_ms:
-            found = f"the record is {latest_ms - time_ms} ms earlier than one before it"
-            yield Damage(file, number, "time", found, f"at most {allowed_fall_ms} ms")
-        latest_ms = time_ms if latest_ms is None else max(latest_ms, time_ms)
+def _numbers(file: str, heads: Numbers) -> Iterator[Damage]:
+    """Sequence numbers that are not 0, 1, 2, ...; a damaged line has a number of its own."""
+    before = np.concatenate([np.full((1, 2), -1), heads[:-1, (PLACE, SEQUENCE)]])
+    expected = before[:, 1] + heads[:, PLACE] - before[:, 0]
+    for row in np.flatnonzero(heads[:, SEQUENCE] != expected):
+        yield Damage(file, int(heads[row, PLACE]) + 1, "sequence", f"the record has number {heads[row, SEQUENCE]}",
+                     f"number {expected[row]}")  # fmt: skip
 
 
-def fall_ms(file: str) -> int:
-    """Most by which a record of a file, such as history/primary-1.jsonl, may be too early."""
-    return 0 if file.startswith("history/primary-") else FALL_MS
-
-
-def head_of(line: bytes) -> Head | None:
-    """The head of a line; None for one that cannot be read."""
-    found = Scanner("").scan(line)
-    if found is not None:
-        return found[0]
-    try:
-        record = decode_record(line)
-    except RecordDamagedError:
-        return None
-    return record.sequence, record.time_ms, record.monotonic_ms
+def _clocks(file: str, heads: Numbers) -> Iterator[Damage]:
+    """Clocks that step, and times that fall."""
+    times, anchors = heads[:, TIME], heads[:, TIME] - heads[:, MONOTONIC]
+    # Between two changes of the difference none is to be found: an honest file has none, or few.
+    changes = np.flatnonzero(np.diff(anchors, prepend=anchors[:1]))
+    anchor = int(anchors[0]) if len(anchors) else 0
+    for row in changes:
+        if abs(int(anchors[row]) - anchor) > DRIFT_MS:
+            found = f"UTC minus the monotonic clock is {anchors[row]} ms"
+            yield Damage(file, int(heads[row, PLACE]) + 1, "time", found, f"{anchor} ms as in the record before")
+            anchor = int(anchors[row])
+    fall_ms = 0 if file.startswith("history/primary-") else FALL_MS
+    falls = np.maximum.accumulate(times) - times
+    for row in np.flatnonzero(falls > fall_ms):
+        found = f"the record is {falls[row]} ms earlier than one before it"
+        yield Damage(file, int(heads[row, PLACE]) + 1, "time", found, f"at most {fall_ms} ms")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+import numpy as np
+
 from aiperf.records.bodies import (
-    AnyBody,
     EpochCompleted,
     GroupExchanged,
-    PhaseBegan,
-    ProgressMade,
     ServerServed,
     TrialBuilt,
     TrialEnded,
@@ -19,49 +17,39 @@ from aiperf.records.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
+from aiperf.records.columns import EVALUATED, PLACE, TRIAL, Epochs, Numbers, rows_of
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import TRIAL, EpochColumns, blocks_of
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import StartT, TrialIndex, WriterRecords, placed_epochs
+from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords, placed_epoch
 
-_OF_A_TRIAL = (ProgressMade, EpochCompleted, TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
+_OF_A_TRIAL = (TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
+
+COMPLETES = EVALUATED + 1
+"""The column of steps that is 1 for an epoch and 0 for progress."""
 
 
 @dataclass(slots=True)
 class TrialTrace(Generic[StartT]):
-    """A trial's records in the order of its file. The body of `training` is an epoch or progress.
-
-    If epochs are rows of `completed`, none is in `training`, whose progress follows all of them.
-    """
+    """A trial's records in the order of its file."""
 
     trial: int
     writer: str
     started: Placed[StartT]
-    training: list[Placed[ProgressMade | EpochCompleted]] = field(default_factory=list)
     built: list[Placed[TrialBuilt]] = field(default_factory=list)
     exchanges: list[Placed[GroupExchanged | ServerServed]] = field(default_factory=list)
     """Of a hybrid training."""
     ended: Placed[TrialEnded] | None = None
     failed: Placed[TrialFailed] | None = None
-    completed: EpochColumns = field(default_factory=EpochColumns)
-
-    @property
-    def has_epochs(self) -> bool:
-        """True if an epoch is complete."""
-        return len(self.completed) > 0 or any(type(place.body) is EpochCompleted for place in self.training)
+    completed: Epochs = field(default_factory=Epochs)
 
     @property
     def epochs(self) -> list[Placed[EpochCompleted]]:
         """The completed epochs, as objects."""
-        if len(self.completed):
-            return placed_epochs(self.started.file, self.completed)
-        return [place for place in self.training if type(place.body) is EpochCompleted]  # type: ignore[misc]
+        return [placed_epoch(self.started.file, self.completed, row) for row in range(len(self.completed))]
 
     @property
     def index(self) -> TrialIndex[StartT]:
         """The turning points."""
-        first = next((place for place in self.training if isinstance(place.body, EpochCompleted)), None)
-        return TrialIndex(self.writer, self.started, self.ended, self.failed, first, self.completed)  # type: ignore[arg-type]
+        return TrialIndex(self.writer, self.started, self.ended, self.failed, self.completed)
 
 
 @dataclass
@@ -72,20 +60,26 @@ class Traces:
     science: bool = False
     """True if the trainings of the run are of scientific workloads."""
     trials: list[TrialTrace[Any]] = field(default_factory=list)
+    steps: Numbers = field(default_factory=lambda: rows_of(COMPLETES + 1))
+    """Progress and epochs of all trials by line, with the columns of progress and `COMPLETES`."""
+    trial_of: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The place in `trials` of each step."""
+    epochs: Epochs = field(default_factory=Epochs)
+    """The epochs among the steps."""
     failed_unstarted: list[Placed[TrialFailed]] = field(default_factory=list)
     """Failures of trials that never started."""
     damages: list[Damage] = field(default_factory=list)
     _open: TrialTrace[Any] | None = None
     _stopped: bool = False
 
+    @property
+    def file(self) -> str:
+        """The file, relative to the run directory."""
+        return f"history/{self.writer}.jsonl"
+
     def add(self, place: Placed[Any]) -> None:
-        """Take in the next record."""
+        """Take in the next of the rare records."""
         body = place.body
-        if type(body) is EpochCompleted and self._open is not None and self._open.trial == body.trial:
-            self._open.training.append(place)  # most records
-            return
-        if isinstance(body, PhaseBegan):
-            return
         if isinstance(body, WorkloadStarted if self.science else TrialStarted):
             self._start(place)
         elif isinstance(body, TrialFailed):
@@ -133,29 +127,51 @@ class Traces:
             self._open.ended, self._open = place, None
         elif isinstance(body, TrialBuilt):
             self._open.built.append(place)
-        elif isinstance(body, GroupExchanged | ServerServed):
-            self._open.exchanges.append(place)
         else:
-            self._open.training.append(place)
+            self._open.exchanges.append(place)
 
     def _stray(self, place: Placed[Any], trial: int) -> None:
-        found = f"{place.body.type} of trial {trial}, which is not in progress"
-        self.damages.append(place.damage("conflict", found, "a record between a trial's start and its end"))
+        self.damages.append(_stray(place.file, place.line, place.body.type, trial))
+
+    def take_steps(self, progress: Numbers, epochs: Epochs, turns: Numbers) -> None:
+        """Share progress and epochs out among the trials.
+
+        `turns` has a row for each change: the place of the line, and the place in `trials` of the
+        one in progress from there on; -1: none.
+        """
+        every = np.concatenate([
+            np.column_stack([progress, np.zeros(len(progress), np.int64)]),
+            np.column_stack([epochs.whole[:, : EVALUATED + 1], np.ones(len(epochs), np.int64)]),
+        ])  # fmt: skip
+        every = every[np.argsort(every[:, PLACE], kind="stable")]
+        numbers = np.array([-1, *(trace.trial for trace in self.trials)], np.int64)
+        of = np.append(-1, turns[:, 1])[np.searchsorted(turns[:, 0], every[:, PLACE])]
+        stray = (of < 0) | (numbers[of + 1] != every[:, TRIAL])
+        for place, trial, completes in every[stray][:, (PLACE, TRIAL, COMPLETES)].tolist():
+            kind = "epoch" if completes else "progress"
+            self.damages.append(_stray(self.file, place + 1, kind, trial))
+        self.steps, self.trial_of = every[~stray], of[~stray]
+        is_epoch = self.steps[:, COMPLETES] == 1
+        self.epochs = epochs.only(np.isin(epochs.column(PLACE), self.steps[is_epoch, PLACE]))
+        bounds = np.searchsorted(self.trial_of[is_epoch], np.arange(len(self.trials) + 1)).tolist()
+        for trace, begin, end in zip(self.trials, bounds[:-1], bounds[1:], strict=True):
+            trace.completed = self.epochs.only(slice(begin, end))
+
+
+def _stray(file: str, line: int, kind: str, trial: int) -> Damage:
+    found = f"{kind} of trial {trial}, which is not in progress"
+    return Damage(file, line, "conflict", found, "a record between a trial's start and its end")
 
 
 def traces_of(read: WriterRecords, science: bool = False) -> Traces:
     """The traces of a replica's file, in a run of AutoML or of scientific workloads."""
-    traces = Traces(read.writer, science)
-    for place in _relevant(read):
+    traces, turns = Traces(read.writer, science), list[tuple[int, int]]()
+    for place in read.placed():
+        before = traces._open
         traces.add(place)
-    rows = {trial: (begin, end) for trial, begin, end in blocks_of(read.epochs.column(TRIAL))}
-    for trace in traces.trials if rows else ():
-        trace.completed = read.epochs.between(*rows.get(trace.trial, (0, 0)))
+        if traces._open is not before:
+            turns.append((place.line - 1, -1 if traces._open is None else len(traces.trials) - 1))
+    for line in (read.columns.witnesses.rows[:, PLACE] + 1).tolist():
+        traces.damages.append(Damage(read.file, line, "conflict", "a replica wrote epoch_witnessed", "a primary"))
+    traces.take_steps(read.columns.progress, read.columns.epochs, np.array(turns, np.int64).reshape(-1, 2))
     return traces
-
-
-def _relevant(read: WriterRecords) -> Iterator[Placed[AnyBody]]:
-    file = read.file
-    for number, record in zip(read.numbers, read.records, strict=True):
-        if not isinstance(record.body, PhaseBegan):
-            yield Placed(file, number, record.sequence, record.time_ms, record.body)

@@ -28,21 +28,19 @@ from aiperf.records.bodies import (
     TrialStarted,
     WorkloadStarted,
 )
-from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import EPOCH, PLACE, TIME, EpochColumns
-from aiperf.records.decoding.scan import PhaseColumns
+from aiperf.records.columns import PLACE, SEQUENCE, TIME, Columns, Epochs, Numbers, Witnesses, text_of
+from aiperf.records.damage import Damage, DamageKind
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
 from aiperf.run_directory.manifest import Manifest
-from analysis.reading.columns import Numbers
-from analysis.reading.integrity.heard.columns import WitnessColumns
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.heard.witnesses import Witnesses
 from analysis.reading.integrity.lines import LineFacts
+from analysis.reading.integrity.witnessed import Witnessed
 from search_space.limits import Limits
 from search_space.resnet import resnet
 
 StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
+
+T_co = TypeVar("T_co", covariant=True)
 
 IMAGES_BATCH = 64
 """Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
@@ -55,15 +53,27 @@ up to 50 millionths, two seconds in twelve hours, without a time service.
 """
 
 
-NO_PROGRESS: Numbers = np.zeros((0, 7), np.int64)
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[T_co]):
+    """A body and its place: file below the run, line from 1, UTC ms on the writer's clock."""
+
+    file: str
+    line: int
+    sequence: int
+    time_ms: int
+    body: T_co
+
+    def damage(self, kind: DamageKind, found: str, expected: str = "") -> Damage:
+        """A damage at this place."""
+        return Damage(self.file, self.line, kind, found, expected)
 
 
 @dataclass(frozen=True, slots=True)
 class WriterRecords:
-    """One writer's decoded records, in the order of their lines, and what its lines show.
+    """One writer's records, in the order of their lines, and what its lines show.
 
-    Needless progress reports are left out, and phases if they are in columns. `unfinished` is True
-    if the last line is incomplete.
+    `records` are the rare ones, `columns` the frequent ones, without needless reports of progress.
+    `unfinished` is True if the last line is incomplete.
     """
 
     writer: str
@@ -74,48 +84,25 @@ class WriterRecords:
     damages: tuple[Damage, ...] = ()
     """Lines that cannot be decoded."""
     unfinished: bool = False
-    phases: PhaseColumns = field(default_factory=PhaseColumns)
-    """Beginnings of phases that are not in `records`; the lines of such a file are in order."""
-    anchor_ms: int | None = None
-    """UTC minus monotonic clock of the first phase, if that is the first line."""
-    progress: Numbers = field(default_factory=lambda: NO_PROGRESS, compare=False)
-    """Progress reports that are not in `records` (`analysis.reading.training.progress`): a row each
-    of place of the line from 0, time, monotonic clock, trial, epoch, images trained and evaluated.
-    """
-
-    witnesses: WitnessColumns = field(default_factory=WitnessColumns, compare=False)
-    """Of a primary, witnesses that are not in `records`."""
-    epochs: EpochColumns = field(default_factory=EpochColumns, compare=False)
-    """Completed epochs that are not in `records`."""
+    columns: Columns = field(default_factory=Columns)
+    repeated: Numbers = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+    """Places of lines with the sequence number of an earlier one: the state of a run lacks them."""
 
     @property
     def file(self) -> str:
         """The file, relative to the run directory."""
         return f"history/{self.writer}.jsonl"
 
-    def span_ms(self) -> tuple[int, int] | None:
-        """The earliest and the latest time of all records, on the writer's clock."""
-        every = (
-            [record.time_ms for record in self.records],
-            self.phases.times_ms,
-            *(column[[column.argmin(), column.argmax()]].tolist() for column in self._times() if len(column)),
-        )
-        some = [times for times in every if len(times)]
-        return (min(map(min, some)), max(map(max, some))) if some else None
-
-    def _times(self) -> tuple[Numbers, ...]:
-        return self.progress[:, 1], self.witnesses.rows[:, 1], self.epochs.column(TIME)
-
-    def moments(self) -> Iterator[tuple[int, int]]:
-        """Line and time of every record, those in columns last."""
-        yield from ((line, record.time_ms) for line, record in zip(self.numbers, self.records, strict=True))
-        columns = zip(self.phases.sequences, self.phases.times_ms, strict=True)
-        yield from ((sequence + 1, time_ms) for sequence, time_ms in columns)
-        yield from ((place + 1, time_ms) for place, time_ms in self.progress[:, :2].tolist())
-        yield from ((place + 1, time_ms) for place, time_ms in self.epochs.whole[:, :2].tolist())
+    def moments(self) -> Numbers:
+        """Line and time of every record, on the writer's clock, in no order."""
+        own = [(number, record.time_ms) for number, record in zip(self.numbers, self.records, strict=True)]
+        parts = [np.array(own, np.int64).reshape(-1, 2), *(rows[:, (PLACE, TIME)] for rows in self.columns.tables())]
+        for part in parts[1:]:
+            part[:, 0] += 1
+        return np.concatenate(parts)
 
     def placed(self) -> Iterator[Placed[AnyBody]]:
-        """Every body with its place."""
+        """Every rare record with its place."""
         for number, record in zip(self.numbers, self.records, strict=True):
             yield Placed(self.file, number, record.sequence, record.time_ms, record.body)
 
@@ -160,7 +147,8 @@ class WriterSummary:
 
 def summary_of(read: WriterRecords) -> WriterSummary:
     """The summary of a file."""
-    first_ms, last_ms = read.span_ms() or (None, None)
+    times = read.moments()[:, 1]
+    first_ms, last_ms = (int(times.min()), int(times.max())) if len(times) else (None, None)
     return WriterSummary(read.writer, read.lines.count, read.lines.chained, first_ms, last_ms)
 
 
@@ -174,7 +162,7 @@ class PrimaryRecords:
     issued: dict[int, list[Placed[JobIssued]]] = field(default_factory=dict)
     """By trial, more than one only if the records are damaged; as the following."""
     closed: dict[int, list[Placed[TrialClosed]]] = field(default_factory=dict)
-    witnessed: Witnesses = field(default_factory=Witnesses)
+    witnessed: Witnessed = field(default_factory=Witnessed)
     arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
     """By writer."""
     losses: list[Placed[ReplicaLost]] = field(default_factory=list)
@@ -185,14 +173,10 @@ class PrimaryRecords:
     def add(self, read: WriterRecords) -> None:
         """Take in the next primary's file."""
         self.files.append(summary_of(read))
-        self.witnessed.begin(read.file, read.witnesses)
+        self.witnessed.add(read.file, read.columns.witnesses)
+        self.beginnings += _beginning(read)
         for place in read.placed():
             body = place.body
-            if place.line == read.numbers[0]:
-                self.beginnings.append(place)
-            if isinstance(body, EpochWitnessed):
-                self.witnessed.add(place)  # type: ignore[arg-type]
-                continue
             self.events.append((read.writer, place))
             if isinstance(body, JobIssued):
                 self.issued.setdefault(body.trial, []).append(place)  # type: ignore[arg-type]
@@ -221,15 +205,33 @@ class PrimaryRecords:
 
     def wanted(self, writer: str) -> set[int]:
         """The sequence numbers of a writer whose hashes the primary recorded."""
-        numbers = self.witnessed.sequences(writer)
+        numbers = self.witnessed.records_of(writer)
         numbers |= {c.body.sequence for c in self.closings_by_writer.get(writer, ()) if c.body.sequence is not None}
         return numbers
 
 
-def placed_epochs(file: str, columns: EpochColumns) -> list[Placed[EpochCompleted]]:
-    """Epochs of a file with their places, as objects."""
-    return [Placed(file, place + 1, place, time_ms, columns.body(row))
-            for row, (place, time_ms) in enumerate(columns.whole[:, (PLACE, TIME)].tolist())]  # fmt: skip
+def _beginning(read: WriterRecords) -> Iterator[Placed[AnyBody]]:
+    """The first record of a primary's file that can be read."""
+    heard = placed_witness(read.file, read.columns.witnesses, 0) if len(read.columns.witnesses) else None
+    own = next(read.placed(), None)
+    if heard is not None and (own is None or heard.line < own.line):
+        yield heard
+    elif own is not None:
+        yield own
+
+
+def placed_witness(file: str, heard: Witnesses, row: int) -> Placed[EpochWitnessed]:
+    """A witness of a file with its place, as an object."""
+    place, sequence, time_ms, _, trial, epoch, record = heard.rows[row].tolist()
+    writer, digest = text_of(heard.writers[row]), text_of(heard.digests[row])
+    body = EpochWitnessed(trial=trial, epoch=epoch, writer=writer, sequence=record, digest=digest)
+    return Placed(file, place + 1, sequence, time_ms, body)
+
+
+def placed_epoch(file: str, epochs: Epochs, row: int) -> Placed[EpochCompleted]:
+    """An epoch of a file with its place, as an object."""
+    place, sequence, time_ms = epochs.whole[row, (PLACE, SEQUENCE, TIME)].tolist()
+    return Placed(file, place + 1, sequence, time_ms, epochs.body(row))
 
 
 @dataclass(slots=True)
@@ -240,23 +242,12 @@ class TrialIndex(Generic[StartT]):
     started: Placed[StartT]
     ended: Placed[TrialEnded] | None
     failed: Placed[TrialFailed] | None
-    first_object: Placed[EpochCompleted] | None
-    """The first epoch, if epochs are not rows of `completed`."""
-    completed: EpochColumns
+    completed: Epochs
 
     @property
     def first_epoch(self) -> Placed[EpochCompleted] | None:
         """The first epoch."""
-        if len(self.completed):
-            return placed_epochs(self.started.file, self.completed.between(0, 1))[0]
-        return self.first_object
-
-    @property
-    def first_number(self) -> int | None:
-        """The number of the first epoch."""
-        if len(self.completed):
-            return int(self.completed.column(EPOCH)[0])
-        return self.first_object.body.epoch if self.first_object is not None else None
+        return placed_epoch(self.started.file, self.completed, 0) if len(self.completed) else None
 
 
 def _batch_size(config: RunConfig) -> int:

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aiperf.records.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialEnded
+from aiperf.records.bodies import EpochWitnessed, TrialClosed, TrialEnded
+from aiperf.records.columns import (
+    EPOCH,
+    PLACE,
+    RECORD,
+    SEQUENCE,
+    TIME,
+    TRIAL,
+    Epochs,
+    Numbers,
+    Witnesses,
+    places_of,
+    rows_of,
+    texts,
+)
 from aiperf.records.damage import Damage
-from aiperf.records.decoding.epochs import EPOCH, PLACE, TIME, TRIAL
 from aiperf.wire.messages import CANCELLED
-from analysis.reading.columns import Numbers
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.heard.witnesses import Witnessed
 from analysis.reading.integrity.traces import Traces, TrialTrace
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, WriterRecords, replica_of
+from analysis.reading.integrity.view import (
+    CLOCK_TOLERANCE_MS,
+    Placed,
+    RunView,
+    WriterRecords,
+    placed_witness,
+    replica_of,
+)
 
 LATE_MS = 120_000
 """Most by which the primary may hear of an epoch after its end, if its record is written at once.
@@ -26,10 +45,6 @@ epoch cannot be heard of before its end, except for the clocks' error.
 """
 
 
-LAST_LINE = 1 << 62
-"""No file has as many."""
-
-
 def late_ms(view: RunView) -> int:
     """Most by which the primary of a run may hear of an epoch after its end."""
     return LATE_MS + round(view.config.storage.patience * 1000)
@@ -37,63 +52,74 @@ def late_ms(view: RunView) -> int:
 
 def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Iterator[Damage]:
     """Epochs of a file that are not as the primary heard of them, or that it did not hear of."""
-    if _is_as_heard(read, traces, view):
-        return
-    heard = view.primary.witnessed.of(read.writer)
-    epochs = {place.sequence: place for trace in traces.trials for place in trace.epochs}
-    for sequence, witnesses in sorted(heard.items()):
-        for again in witnesses[1:]:
-            yield again.damage("witness", f"record {sequence} of {read.writer} is witnessed again", "once")
-        yield from _heard(witnesses[0], epochs.get(sequence), read, view)
-    yield from _unheard(epochs, heard, read.writer, view)
+    heard = _Heard.of(read.writer, view)
+    sequences, hashes = heard.numbers[:, RECORD], read.lines.hashes
+    again = np.append(False, sequences[1:] == sequences[:-1]) if len(sequences) else np.zeros(0, bool)
+    for row in places_of(again):
+        found = f"record {sequences[row]} of {read.writer} is witnessed again"
+        yield heard.place(row).damage("witness", found, "once")
+    epochs = traces.epochs.only(_last_of_each(traces.epochs.column(SEQUENCE)))
+    rows = epochs.whole
+    at = np.searchsorted(rows[:, SEQUENCE], sequences)
+    there = np.append(rows[:, SEQUENCE], -1)[at] == sequences
+    said = np.concatenate([rows, np.full((1, rows.shape[1]), -1)])[np.where(there, at, -1)]
+    other = (said[:, (TRIAL, EPOCH)] != heard.numbers[:, (TRIAL, EPOCH)]).any(axis=1)
+    known = texts([hashes.get(sequence, "") for sequence in sequences.tolist()])
+    changed = known != heard.digests
+    after_ms = heard.numbers[:, TIME] - (said[:, TIME] - view.ledger.offsets_ms.get(read.writer, 0))
+    untimely = (after_ms < -CLOCK_TOLERANCE_MS) | (after_ms > late_ms(view))
+    for row in places_of(~again & (~there | other | changed | untimely)):
+        line, witness = int(said[row, PLACE]) + 1, heard.place(row)
+        if not there[row]:
+            line, found = int(sequences[row]) + 1, "the record is not an epoch, or not there"
+        elif other[row]:
+            found = f"epoch {said[row, EPOCH]} of trial {said[row, TRIAL]}"
+        elif changed[row]:
+            found = f"a record with the hash {hashes.get(int(sequences[row]))}"
+        else:
+            yield from _untimely(read.file, line, int(after_ms[row]), witness, view)
+            continue
+        yield Damage(read.file, line, "witness", found, _as_heard(witness))
+    yield from _unheard(read, epochs, sequences, view)
 
 
-def _is_as_heard(read: WriterRecords, traces: Traces, view: RunView) -> bool:
-    """True if the primary heard of just these epochs, in time, by a look at all together."""
-    heard = view.primary.witnessed.columns_of(read.writer)
-    said = _said(read, traces) if heard is not None else None
-    if heard is None or said is None or len(heard) != len(said):
-        return False
-    times, trials, numbers, sequences = heard.rows[:, (1, 3, 4, 7)].T
-    if not np.array_equal(said[:, 1:], np.column_stack([trials, numbers, sequences])) or np.any(
-        np.diff(sequences) <= 0
-    ):
-        return False
-    after_ms = times - said[:, 0] + view.ledger.offsets_ms.get(read.writer, 0)
-    in_time = (after_ms >= -CLOCK_TOLERANCE_MS) & (after_ms <= late_ms(view))
-    digests = [read.lines.hashes.get(sequence, "").encode() for sequence in sequences.tolist()]
-    return bool(in_time.all()) and digests == heard.digests.tolist()
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What the primaries heard of a writer, by numbers of its records, then by files and lines."""
+
+    numbers: Numbers
+    digests: NDArray[np.bytes_]
+    _places: list[tuple[str, Witnesses, int]]
+
+    @classmethod
+    def of(cls, writer: str, view: RunView) -> _Heard:
+        """All of it."""
+        every = list(view.primary.witnessed.of(writer))
+        places = [(view.primary.witnessed.files[number][0], heard, row)
+                  for number, heard in every for row in range(len(heard))]  # fmt: skip
+        numbers = np.concatenate([rows_of(7), *(heard.rows for _, heard in every)])
+        digests = np.concatenate([texts(()), *(heard.digests for _, heard in every)])
+        order = np.argsort(numbers[:, RECORD], kind="stable")
+        return cls(numbers[order], digests[order], [places[row] for row in order])
+
+    def place(self, row: int) -> Placed[EpochWitnessed]:
+        """One of them, as an object."""
+        return placed_witness(*self._places[row])
 
 
-def _said(read: WriterRecords, traces: Traces) -> Numbers:
-    """Time, trial, number and place of each epoch of a file."""
-    if len(read.epochs):
-        return read.epochs.whole[:, (TIME, TRIAL, EPOCH, PLACE)]
-    epochs = [place for trace in traces.trials for place in trace.epochs]
-    rows = [(place.time_ms, place.body.trial, place.body.epoch, place.sequence) for place in epochs]
-    return np.array(rows, np.int64).reshape(-1, 4)
+def _last_of_each(values: Numbers) -> Numbers:
+    """The last place of each value, in the order of values."""
+    _, first = np.unique(values[::-1], return_index=True)
+    return np.asarray(len(values) - 1 - first, np.int64)
 
 
-def _heard(
-    witness: Placed[EpochWitnessed], epoch: Placed[EpochCompleted] | None, read: WriterRecords, view: RunView
-) -> Iterator[Damage]:
-    body = witness.body
-    if epoch is None:
-        found = "the record is not an epoch, or not there"
-        yield Damage(read.file, body.sequence + 1, "witness", found, _as_heard(witness))
-    elif (epoch.body.trial, epoch.body.epoch) != (body.trial, body.epoch):
-        found = f"epoch {epoch.body.epoch} of trial {epoch.body.trial}"
-        yield epoch.damage("witness", found, _as_heard(witness))
-    elif read.lines.hashes.get(body.sequence) != body.digest:
-        found = f"a record with the hash {read.lines.hashes.get(body.sequence)}"
-        yield epoch.damage("witness", found, _as_heard(witness))
-    else:
-        ended_ms = view.corrected(read.writer, epoch.time_ms)
-        after_ms = witness.time_ms - ended_ms
-        most_ms = late_ms(view) + view.primary.paused_ms(ended_ms, witness.time_ms)
-        if not -CLOCK_TOLERANCE_MS <= after_ms <= most_ms:
-            found = f"epoch {body.epoch} of trial {body.trial} ends {after_ms} ms before the primary heard of it"
-            yield epoch.damage("time", found, f"{-CLOCK_TOLERANCE_MS} to {most_ms} ms")
+def _untimely(file: str, line: int, after_ms: int, witness: Placed[EpochWitnessed], view: RunView) -> Iterator[Damage]:
+    """An epoch that was heard of too early, or too late for a primary that stood still."""
+    body, ended_ms = witness.body, witness.time_ms - after_ms
+    most_ms = late_ms(view) + view.primary.paused_ms(ended_ms, witness.time_ms)
+    if not -CLOCK_TOLERANCE_MS <= after_ms <= most_ms:
+        found = f"epoch {body.epoch} of trial {body.trial} ends {after_ms} ms before the primary heard of it"
+        yield Damage(file, line, "time", found, f"{-CLOCK_TOLERANCE_MS} to {most_ms} ms")
 
 
 def _as_heard(witness: Placed[EpochWitnessed]) -> str:
@@ -102,18 +128,17 @@ def _as_heard(witness: Placed[EpochWitnessed]) -> str:
            f"{witness.line} says"  # fmt: skip
 
 
-def _unheard(
-    epochs: dict[int, Placed[EpochCompleted]], heard: Witnessed, writer: str, view: RunView
-) -> Iterator[Damage]:
+def _unheard(read: WriterRecords, epochs: Epochs, heard: Numbers, view: RunView) -> Iterator[Damage]:
     """Epochs that the primary did not hear of, unless it or the replica died before it could."""
-    last = max(heard, default=-1)
-    for sequence, place in sorted(epochs.items()):
-        if sequence not in heard and (sequence < last or not _excused(place, writer, view)):
-            found = f"epoch {place.body.epoch} of trial {place.body.trial} was not witnessed by the primary"
-            yield place.damage("witness", found, "epoch_witnessed")
+    last, rows = int(heard.max(initial=-1)), epochs.whole
+    for row in places_of(~np.isin(rows[:, SEQUENCE], heard)):
+        place, sequence, time_ms, _, trial, epoch = rows[row, : EPOCH + 1].tolist()
+        if sequence < last or not _excused(time_ms, read.writer, view):
+            found = f"epoch {epoch} of trial {trial} was not witnessed by the primary"
+            yield Damage(read.file, place + 1, "witness", found, "epoch_witnessed")
 
 
-def _excused(place: Placed[EpochCompleted], writer: str, view: RunView) -> bool:
+def _excused(at_ms: int, writer: str, view: RunView) -> bool:
     """True if the primary may have missed the last epochs of a file.
 
     The run is in progress; the epoch came after the end; the replica was lost, at most
@@ -121,7 +146,7 @@ def _excused(place: Placed[EpochCompleted], writer: str, view: RunView) -> bool:
     followed.
     """
     end = view.ledger.run_ended
-    time_ms = view.corrected(writer, place.time_ms)
+    time_ms = view.corrected(writer, at_ms)
     if end is None or time_ms > end.body.end_ms:
         return True
     wait_s = view.config.run.replica_silence + view.config.storage.patience
@@ -212,42 +237,33 @@ def check_unclosed(view: RunView) -> Iterator[Damage]:
             yield closings[0].damage("witness", f"trial {trial} is closed", "a job that was issued")
     for writer in view.primary.witnessed.writers():
         if writer not in view.primary.arrivals:
-            witnesses = view.primary.witnessed.of(writer)
-            first = min((places[0] for places in witnesses.values()), key=lambda place: place.line)
+            number, heard = min(
+                view.primary.witnessed.of(writer), key=lambda item: (int(item[1].rows[0, PLACE]), item[0])
+            )
+            first = placed_witness(view.primary.witnessed.files[number][0], heard, 0)
             yield first.damage("witness", f"epochs of {writer} are witnessed", "a replica_ready that names it")
 
 
 def check_late(view: RunView) -> Iterator[Damage]:
     """Epochs that the primary heard of before it had issued their trial, or after it was closed."""
     files = {file.file: number for number, file in enumerate(view.primary.files)}
-    if _none_is_late(view, files):
-        return
-    for sequences in map(view.primary.witnessed.of, view.primary.witnessed.writers()):
-        for place in (witnesses[0] for _, witnesses in sorted(sequences.items())):
-            trial, moment = place.body.trial, (files[place.file], place.line)
-            job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
-            if job and moment < (files[job[0].file], job[0].line):
-                yield place.damage(
-                    "witness", f"epoch {place.body.epoch} of trial {trial} is witnessed", "its job before"
-                )
-            if closing and moment > (files[closing[0].file], closing[0].line):
-                found = f"epoch {place.body.epoch} of trial {trial} is witnessed"
-                yield place.damage("witness", found, f"none after its end, as {_place(closing[0])} says")
-
-
-def _none_is_late(view: RunView, files: dict[str, int]) -> bool:
-    """True if `check_late` finds nothing, by a look at all witnesses together."""
-    witnessed = view.primary.witnessed
-    if any(True for _ in witnessed.objects()):
-        return False
-    for file, columns in witnessed.files:
-        trials, places = np.unique(columns.rows[:, 3], return_inverse=True)
+    for file, heard in view.primary.witnessed.files:
+        lines = heard.rows[:, PLACE] + 1
+        trials, which = np.unique(heard.rows[:, TRIAL], return_inverse=True)
         spans = [_lines_of(view, files, trial, file) for trial in trials.tolist()]
-        first, last = np.array(spans, np.int64).reshape(-1, 2)[places].T
-        lines = columns.rows[:, 0] + 1
-        if (lines < first).any() or (lines > last).any():
-            return False
-    return True
+        first, last = np.array(spans, np.int64).reshape(-1, 2)[which.reshape(-1)].T
+        for row in places_of((lines < first) | (lines > last)):
+            place = placed_witness(file, heard, row)
+            found = f"epoch {place.body.epoch} of trial {place.body.trial} is witnessed"
+            if lines[row] < first[row]:
+                yield place.damage("witness", found, "its job before")
+            if lines[row] > last[row]:
+                closing = view.primary.closed[place.body.trial][0]
+                yield place.damage("witness", found, f"none after its end, as {_place(closing)} says")
+
+
+LAST_LINE = 1 << 62
+"""No file has as many."""
 
 
 def _lines_of(view: RunView, files: dict[str, int], trial: int, file: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.clock import parse_utc
 from aiperf.run_directory.checksums import is_broken, is_sealed
-from analysis.reading.columns import TIME_BYTES, times_of
+from analysis.reading.times import TIME_BYTES, times_of
 
 Series = NDArray[np.float64]
 

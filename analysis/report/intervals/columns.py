@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.records.decoding.scan import PHASES
+from aiperf.records.columns import PHASE, PHASES, TIME, TRIAL, rows_of
 from aiperf.records.entries import ReplicaLedger
 
 DOWN = "down"
@@ -54,12 +54,6 @@ def moments_of(entry: ReplicaLedger, writer: str, offset_ms: int) -> Moments:
 
     They are in order of time, then of the phases' names and of trials.
     """
-    objects = [(item.time_ms, code(item.body.phase), -1 if item.body.trial is None else item.body.trial)
-               for item in entry.phases.get(writer, ())]  # fmt: skip
-    parts = [Moments.of(objects)]
-    if (own := entry.phase_columns.get(writer)) is not None:
-        places = np.array(own.phases, np.int64)
-        parts.append(Moments(np.array(own.times_ms, np.int64), _CODE_OF[places], np.array(own.trials, np.int64)))
-    found = joined(parts)
-    found = Moments(found.times_ms - offset_ms, found.phases, found.trials)
+    own = entry.phases.get(writer, rows_of(7))
+    found = Moments(own[:, TIME] - offset_ms, _CODE_OF[own[:, PHASE]], own[:, TRIAL])
     return found.only(np.lexsort((found.trials, found.phases, found.times_ms)))

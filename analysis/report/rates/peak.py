@@ -13,15 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.rules.score import TrialWork
 from aiperf.rules.work import NEVER, Exact, Numbers, WorkColumns, cumulative, key_of
 from analysis.reading.run_data import RunData
 from analysis.report.rates.work_intervals import WorkIntervals
 
 INTERVALS = 10
-
-Points = NDArray[np.float64]
-"""Times in milliseconds and operations done since the first, as two rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,22 +35,17 @@ class Curves:
         return found
 
 
-def peak_of_trial(work: TrialWork, begin_ms: int) -> float | None:
-    """Operations per second in the best ten consecutive intervals of a trial.
+def peak_of_trial(work: WorkColumns, place: int, begin_ms: int) -> float | None:
+    """Operations per second in the best ten consecutive intervals of a trial, by its place.
 
     Of fewer intervals, in all of them. None without any.
     """
-    times, done = points_of(work, begin_ms)
+    found = curves_of(work.of_trial(place), np.array([begin_ms], np.int64))
+    times, done = found.times, found.done
     if len(times) < 2:
         return None
     reach = min(INTERVALS, len(times) - 1)
     return float(((done[reach:] - done[:-reach]) * 1000 / (times[reach:] - times[:-reach])).max())
-
-
-def points_of(work: TrialWork, begin_ms: int) -> Points:
-    """The records of a trial after `begin_ms`, one for each time; only work that counts."""
-    found = curves_of(WorkColumns.of([work]), np.array([begin_ms], np.int64))
-    return np.array([found.times, found.done])
 
 
 def curves_of(work: WorkColumns, begins_ms: Numbers) -> Curves:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.records.decoding.epochs import blocks_of
+from aiperf.records.columns import blocks_of
 from aiperf.rules.work import Exact, Numbers, WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.intervals.columns import code, moments_of
@@ -128,7 +128,7 @@ def _training_begins(data: RunData) -> dict[int, int]:
     """The time of each trial's first phase of training."""
     begins: dict[int, int] = {}
     for replica in data.ledger.replicas.values():
-        for writer in replica.writers:
+        for writer in replica.phases:
             own = moments_of(replica, writer, data.ledger.offsets_ms.get(writer, 0))
             own = own.only((own.phases == code("train")) & (own.trials >= 0))
             trials, first = np.unique(own.trials, return_index=True)  # they are in order of time

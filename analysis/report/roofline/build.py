@@ -176,7 +176,7 @@ class Shares:
     def _images(self) -> dict[int, tuple[int, int]]:
         """Images of each trial that count, trained and evaluated."""
         trained, evaluated = self._data.work.columns.images_done(self._data.end_ms)
-        return dict(zip(self._data.work, zip(trained.tolist(), evaluated.tolist(), strict=True), strict=True))
+        return dict(zip(self._data.work.trials, zip(trained.tolist(), evaluated.tolist(), strict=True), strict=True))
 
     def _layers(self, number: int, begun: TrialStarted | WorkloadStarted) -> ImageLayers | None:
         """The layers that an image runs through; None if they cannot be counted."""

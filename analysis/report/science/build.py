@@ -179,7 +179,10 @@ def _rates(
     own = {trial.id: found.work[trial.id] for trial in trials if trial.id in found.work}
     every = found.work.every
     pieces = every.only(np.isin(every.trials, [*own]))
-    peaks = [peak_of_trial(data.work[number], interval[0].begin_ms) for number, interval in own.items()]
+    peaks = [
+        peak_of_trial(data.work.columns, data.work.trials.index(number), interval[0].begin_ms)
+        for number, interval in own.items()
+    ]
     span_s = pieces.span_ms / 1000
     ops = sum(trial.operations for trial in trials) / seconds if seconds > 0 else None
     return {

@@ -17,17 +17,15 @@ from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
 from aiperf.network.json_files import from_json
 from aiperf.ranges import LAST_MS, LONGEST_MS
-from aiperf.records.bodies import EpochCompleted, ProgressMade, RunReleased
+from aiperf.records.bodies import EpochCompleted, RunReleased
 from aiperf.records.cursor import parse_cursor
-from aiperf.records.decoding.scan import Scanner
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.checksums import is_broken, is_sealed, sealed
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.untrusted.reading import Limits, json_object, parse_outside, read_outside, shortened
 from aiperf.untrusted.text import has_control
-from analysis.reading.history import select_lines
-from analysis.reading.integrity.lines import check_lines
+from analysis.reading.history import read_writer
 from analysis.reading.nodes import read_system
 from analysis.reading.profile import read_profile
 from analysis.results.source import read_report_file
@@ -67,8 +65,6 @@ def test_records_with_anything_in_any_field(data: st.DataObject) -> None:
     else:
         assert 0 <= found.time_ms <= LAST_MS
         decode_record(encode_record(found).removesuffix(b"\n"))
-    Scanner("replica-0000-1").scan(line)
-    check_lines("history/replica-0000-1.jsonl", [line, line], "0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -91,31 +87,13 @@ def test_the_longest_run_is_a_thousand_hours(tmp_path: Path) -> None:
         assert (refusal(lambda ms=duration_ms: load_config(overrides={"run.duration": ms / 1000})) == "") == fits  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("digits", [1, 15, 16, 5000])
-def test_progress_of_any_number_of_digits_is_scanned_or_left_to_the_decoder(digits: int) -> None:
-    body = ProgressMade(trial=1, epoch=1, images_trained=10**400, images_evaluated=0)
-    line = encode_record(Record("replica-0000-1", 0, 0, 0, body)).replace(b"0" * 400, b"0" * (digits - 1))
-    head = line[: -len(b',"crc32":"01234567"}\n')]
-    fitting = head + b',"crc32":"%08x"}' % zlib.crc32(head)
-    found = Scanner("replica-0000-1").scan(fitting)
-    assert found is not None
-    assert (found[1] is None) == (digits > 15)
-
-
-def test_progress_at_no_time_is_left_to_the_decoder() -> None:
-    body = ProgressMade(trial=1, epoch=1, images_trained=1, images_evaluated=0)
-    line = encode_record(Record("replica-0000-1", 0, 0, 0, body)).replace(b"1970-01-01", b"1970-13-99")
-    head = line[: -len(b',"crc32":"01234567"}\n')]
-    assert Scanner("replica-0000-1").scan(head + b',"crc32":"%08x"}' % zlib.crc32(head)) is None
-
-
 @settings(max_examples=examples(60))
 @given(content=st.binary(max_size=400), count=st.integers(0, 3))
 def test_histories_of_any_bytes(content: bytes, count: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.getbasetemp() / "replica-0000-1.jsonl"
     file.write_bytes((content + b"\n") * count + content)
-    lines = select_lines(file, None)
-    assert lines.facts.count == file.read_bytes().count(b"\n")
+    found = read_writer(file, None)
+    assert found.lines.count == file.read_bytes().count(b"\n")
 
 
 @settings(max_examples=examples(80))

@@ -19,7 +19,7 @@ from aiperf.run_directory.paths import open_run
 from aiperf.wire.messages import Phase
 from analysis.output.artifacts import write_numbers, write_report
 from analysis.output.tables import print_report
-from analysis.reading.history import ProgressThinning, select_lines
+from analysis.reading.history import ProgressThinning, read_writer
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
@@ -163,7 +163,7 @@ def test_a_thinned_history_gives_the_same_timeline(tmp_path: Path, monkeypatch: 
     run.end(7200)
     file = run.paths.history_file("replica-0000-1")
     lines = len(file.read_bytes().splitlines())
-    assert len(select_lines(file, ProgressThinning(T0_MS, T0_MS + 7_200_000)).texts) < lines / 2
+    assert len(read_writer(file, ProgressThinning(T0_MS, T0_MS + 7_200_000)).columns.progress) < lines / 2
     thinned = build_report(read_run(run.paths))
     monkeypatch.setattr("analysis.reading.history.LONG_RUN_MS", 10**12)
     whole = build_report(read_run(run.paths))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from aiperf.records.bodies import PhaseBegan, RunEnded
-from aiperf.records.decoding.scan import Scanner
 from aiperf.wire.messages import Phase
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
@@ -79,28 +78,3 @@ def test_dead_time_is_down_and_the_phases_sum_to_the_duration(
 def test_the_time_after_an_interruption_is_not_busy(tmp_path: Path) -> None:
     (replica,) = build_report(read_run(interrupted(tmp_path).paths)).replica_details
     assert replica.busy_fraction == pytest.approx(40 / 90)
-
-
-@pytest.mark.parametrize("make", [interrupted, killed, lost, back, two_clocks])
-def test_phases_in_columns_and_as_records_give_the_same_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], HandMadeRun]
-) -> None:
-    paths = make(tmp_path / "run").paths
-    columns = read_run(paths)
-    assert not any(entry.phases for entry in columns.ledger.replicas.values())
-    monkeypatch.setattr("analysis.reading.history.usual_lines", lambda *_: None)
-    monkeypatch.setattr(Scanner, "scan", lambda *_: None)  # every line is left to the decoder
-    records = read_run(paths)
-    assert any(entry.phases for entry in records.ledger.replicas.values())
-    assert records.damages == columns.damages
-    assert build_report(records) == build_report(columns)
-
-
-def test_phases_of_a_file_out_of_order_stay_records(tmp_path: Path) -> None:
-    paths = working(tmp_path / "run").paths
-    (file,) = paths.history_files("replica")
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines, lines[-1]]))
-    data = read_run(paths)
-    assert [damage.kind for damage in data.damages if damage.file == f"history/{file.name}"]
-    assert [len(phases) for entry in data.ledger.replicas.values() for phases in entry.phases.values()] == [1]

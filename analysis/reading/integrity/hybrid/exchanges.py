@@ -13,9 +13,8 @@ from typing import Any
 
 from aiperf.records.bodies import GroupExchanged, ServerServed
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView
+from analysis.reading.integrity.view import Placed, RunView
 
 TIMER_MS = 1_000
 """Most by which the measured seconds of a group may exceed the time that they were measured in."""
@@ -131,7 +130,7 @@ def _sums(
     A training that ended by itself has waited for the last report of every group. Before, servers
     have applied updates that groups have not reported yet.
     """
-    if trace.ended is None or not trace.epochs:
+    if trace.ended is None or not len(trace.completed):
         return
     is_over = trace.ended.body.reason != "stopped"
     sent = sum(place.body.updates for own in groups.values() for place in own)

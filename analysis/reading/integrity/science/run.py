@@ -8,8 +8,7 @@ from aiperf.records.bodies import JobIssued, TrialClosed, WorkloadStarted
 from aiperf.records.damage import Damage
 from aiperf.records.lineage import epochs_of_training
 from aiperf.seeds import fold_seed
-from analysis.reading.integrity.heard.placed import Placed
-from analysis.reading.integrity.view import RunView, TrialIndex
+from analysis.reading.integrity.view import Placed, RunView, TrialIndex
 from analysis.reading.science.quality import reaches_target
 
 SAME = (

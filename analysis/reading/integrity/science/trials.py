@@ -7,13 +7,12 @@ from math import isclose, isfinite
 
 from aiperf.records.bodies import EpochCompleted, JobIssued, WorkloadStarted
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.bounds import check_finite, check_open_epoch, check_order
-from analysis.reading.integrity.evidence import EpochRows
+from analysis.reading.integrity.bounds import check_finite, check_open_epochs, check_order
+from analysis.reading.integrity.evidence import EpochRows, named_rows
 from analysis.reading.integrity.facts import SIMULATED, check_built
-from analysis.reading.integrity.heard.placed import Placed
 from analysis.reading.integrity.jobs import check_issued
-from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import RunView
+from analysis.reading.integrity.traces import Traces, TrialTrace
+from analysis.reading.integrity.view import Placed, RunView
 from analysis.reading.science.quality import measured_of, reaches_target
 
 Trace = TrialTrace[WorkloadStarted]
@@ -61,17 +60,20 @@ def check_model_facts(trace: Trace, view: RunView) -> Iterator[Damage]:
         yield from check_built(built, body.networks.values(), body.precision, view)
 
 
-def check_model_training(trace: Trace, view: RunView) -> Iterator[Damage]:
+def check_model_training(traces: Traces, view: RunView) -> Iterator[Damage]:
     """Epochs that do not follow each other, or with values that cannot be; progress that falls."""
-    body = trace.started.body
-    yield from check_order(trace)
-    for place in trace.epochs:
-        view.of_workload.setdefault(body.workload, []).append(place)
-        if place.body.epoch > body.epochs:
-            yield place.damage("bounds", f"epoch {place.body.epoch}", f"at most {body.epochs}, as planned")
-        yield from check_finite(place, place.body)
-        yield from _measures(place, body)
-    yield from check_open_epoch(trace)
+    yield from check_order(traces)
+    for trace in traces.trials:
+        body = trace.started.body
+        for place in trace.epochs:
+            view.of_workload.setdefault(body.workload, []).append(place)
+            if place.body.epoch > body.epochs:
+                yield place.damage("bounds", f"epoch {place.body.epoch}", f"at most {body.epochs}, as planned")
+    yield from check_finite(traces)
+    for trace in traces.trials:
+        for place in trace.epochs:
+            yield from _measures(place, trace.started.body)
+    yield from check_open_epochs(traces)
 
 
 def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterator[Damage]:
@@ -99,6 +101,6 @@ def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterat
 
 def rows_of_model(trace: Trace, view: RunView) -> Iterator[EpochRows]:
     """The rows that a trial's records name; a task may have several to a step."""
-    epochs = tuple(place for place in trace.epochs if place.body.evidence is not None)
-    if epochs and view.config.training.trainer != SIMULATED:
-        yield EpochRows(trace.trial, None, epochs)
+    columns = named_rows(trace.completed)
+    if len(columns) and view.config.training.trainer != SIMULATED:
+        yield EpochRows(trace.trial, None, trace.started.file, columns)

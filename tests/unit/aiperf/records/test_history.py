@@ -18,7 +18,6 @@ from aiperf.records import files as history
 from aiperf.records.bodies import PhaseBegan, ProgressMade, TrialEnded
 from aiperf.records.chain import broken_links, first_link
 from aiperf.records.cursor import Cursor, parse_cursor
-from aiperf.records.decoding.scan import Scanned, Scanner
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
@@ -88,27 +87,6 @@ def test_any_flipped_byte_is_found(data: st.DataObject) -> None:
     line[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(RecordDamagedError):
         decode_record(bytes(line))
-
-
-@given(*[st.integers(0, 2**40)] * 5, st.integers(0, 4_000_000_000_000))
-def test_progress_is_scanned_exactly_as_it_is_written(
-    trial: int, epoch: int, trained: int, evaluated: int, sequence: int, time_ms: int
-) -> None:
-    body = ProgressMade(trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated)
-    line = encode_record(Record("replica-0000-1", sequence, time_ms, -5, body)).removesuffix(b"\n")
-    head = sequence, time_ms, -5
-    assert scanned(line) == (head, (trial, body.position), None)
-    changed = line.replace(b'"epoch":', b'"epoch":1')
-    assert scanned(changed) == (head, None, None), "its checksum does not fit"
-
-
-def scanned(line: bytes) -> Scanned | None:
-    return Scanner("replica-0000-1").scan(line)
-
-
-def test_only_progress_is_scanned() -> None:
-    other = Record("replica-0000-1", 0, 1_700_000_000_123, 5, TrialEnded(trial=1, reason="completed"))
-    assert scanned(encode_record(other).removesuffix(b"\n")) == ((0, 1_700_000_000_123, 5), None, None)
 
 
 def test_damage_is_reported_with_its_place_and_the_rest_is_read(paths: RunPaths) -> None:
@@ -254,6 +232,12 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_history(
     assert paths.history_files() == []
 
 
+def broken(lines: list[bytes], first: str) -> list[int]:
+    """The numbers of lines with a link that is not the hash before."""
+    hashes = [hashlib.sha256(line).hexdigest() for line in lines]
+    return [number for number, _, _ in broken_links(lines, hashes, first)]
+
+
 def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None:
     paths.run.write_bytes(b"{}")
     with HistoryWriter(paths, "primary", ManualClock()) as writer:
@@ -265,27 +249,18 @@ def test_each_record_carries_the_hash_of_the_one_before(paths: RunPaths) -> None
     assert [record.previous for record in records] == [hashlib.sha256(b"{}").hexdigest(), *hashes[:2]]
     assert head == (2, hashes[2])
     assert [decode_record(line) for line in lines] == records
-    assert list(broken_links(lines, first_link(paths))) == []
-    assert [number for number, _, _ in broken_links([lines[0], lines[2]], first_link(paths))] == [2]
+    assert broken(lines, first_link(paths)) == []
+    assert broken([lines[0], lines[2]], first_link(paths)) == [2]
     paths.run.write_bytes(b"{ }")
-    assert [number for number, _, _ in broken_links(lines, first_link(paths))] == [1]
+    assert broken(lines, first_link(paths)) == [1]
 
 
 def test_a_file_without_a_chain_may_not_gain_one_in_the_middle(paths: RunPaths) -> None:
     old = [encode_record(_record(n))[:-1] for n in range(2)]
     link = hashlib.sha256(old[1]).hexdigest()
     new = encode_record(replace(_record(2), previous=link))[:-1]
-    assert list(broken_links(old, "0" * 64)) == []
-    assert [number for number, _, _ in broken_links([*old, new], "0" * 64)] == [3]
-
-
-def test_progress_with_a_link_is_scanned_as_well() -> None:
-    line = encode_record(replace(_record(7), previous="a" * 64))[:-1]
-    found = scanned(line)
-    assert found is not None
-    assert found[1] == (1, (1, 7, 0))
-    changed = scanned(line.replace(b"aaaa", b"aaab", 1))
-    assert changed == (found[0], None, None), "its checksum does not fit"
+    assert broken(old, "0" * 64) == []
+    assert broken([*old, new], "0" * 64) == [3]
 
 
 def test_a_link_and_a_version_go_together() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from aiperf.network.operations import Operations
 from aiperf.records.bodies import EpochCompleted, RunResumed, TrialEnded
+from aiperf.records.columns import EPOCH
 from aiperf.records.files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import best_quality
 from aiperf.records.record import Record
-from aiperf.rules.score import work_done
+from aiperf.rules.work import WorkColumns
+from analysis.reading.work import Work
 from tests.support.hand_made import T0_MS, HandMadeRun
 
 
@@ -27,6 +29,11 @@ def folded(items: tuple[Record, ...]) -> Ledger:
     ledger = Ledger()
     ledger.add(items)
     return ledger
+
+
+def work_of(ledger: Ledger) -> WorkColumns:
+    """The work of all trials, at any time."""
+    return Work(ledger, dict.fromkeys(ledger.trials, Operations(1, 2)), 0, T0_MS + 10**9).columns
 
 
 def test_the_fold_does_not_depend_on_the_order_of_records_or_on_repetition(tmp_path: Path) -> None:
@@ -45,15 +52,14 @@ def test_only_the_furthest_report_is_kept_if_no_more_is_wanted(tmp_path: Path) -
     for seed in range(10):
         ledger = Ledger(latest_progress_only=True)
         ledger.add(random.Random(seed).sample(items, len(items)))
-        (report,) = ledger.trials[1].progress
-        assert report.body.position == (2, 50, 0)
+        assert ledger.trials[1].progress[:, EPOCH:].tolist() == [[2, 50, 0]]
 
 
 def test_times_are_corrected_by_the_offset_of_the_writers_clock(tmp_path: Path) -> None:
     ledger = folded(records(tmp_path))
-    work = ledger.work(ledger.trials[1], Operations(1, 2))
-    assert [epoch.time_ms for epoch in work.epochs] == [T0_MS + 15_000]
-    assert [report.time_ms for report in work.progress] == [T0_MS + 5_000]
+    work = work_of(ledger)
+    assert work.epochs[work.epochs[:, 0] == 0, 1].tolist() == [T0_MS + 15_000]
+    assert work.reports[:, 1].tolist() == [T0_MS + 5_000]
 
 
 def test_a_trial_dies_with_its_replica_unless_it_ended_before(tmp_path: Path) -> None:
@@ -64,7 +70,7 @@ def test_a_trial_dies_with_its_replica_unless_it_ended_before(tmp_path: Path) ->
 
 def work_at_the_end(run: HandMadeRun) -> int:
     ledger = folded(HistoryReader(run.paths).read_new().records)
-    return work_done([ledger.work(ledger.trials[1], Operations(1, 2))], T0_MS + 600_000)
+    return int(work_of(ledger).operations_done(T0_MS + 600_000)[0])
 
 
 def test_an_unfinished_epoch_counts_only_if_its_replica_was_alive_at_the_end(tmp_path: Path) -> None:
@@ -77,7 +83,7 @@ def test_an_unfinished_epoch_counts_only_if_its_replica_was_alive_at_the_end(tmp
     silent = run("silent").end(600)
     assert work_at_the_end(silent) == epoch, "it died within replica_silence before the end"
     ledger = folded(HistoryReader(silent.paths).read_new().records)
-    assert ledger.work(ledger.trials[1], Operations(1, 2)).died_ms == T0_MS + 590_000
+    assert work_of(ledger).died_ms[0] == T0_MS + 590_000
     stopped = run("stopped").end(600)
     stopped.at(606).replicas[0].append(TrialEnded(trial=1, reason="stopped"))
     assert work_at_the_end(stopped) == epoch + 500 * 3
@@ -86,7 +92,7 @@ def test_an_unfinished_epoch_counts_only_if_its_replica_was_alive_at_the_end(tmp
     resumed = run("resumed").end(600)
     resumed.at(700).primary.append(RunResumed())
     ledger = folded(HistoryReader(resumed.paths).read_new().records)
-    assert ledger.work(ledger.trials[1], Operations(1, 2)).died_ms == T0_MS + 700_000
+    assert work_of(ledger).died_ms[0] == T0_MS + 700_000
 
 
 def test_contradicting_records_are_reported(tmp_path: Path) -> None:

@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 
 from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
-from aiperf.rules.score import (
-    TrialWork,
-    best_error,
-    error_of,
-    errors_of,
-    images_done,
-    operations_per_second,
-    regulated,
-    work_done,
-)
-from aiperf.rules.score_over_time import timeline
-from aiperf.rules.work import WorkColumns
+from aiperf.rules.score import error_of, operations_per_second, regulated
+from aiperf.rules.score_over_time import Course, TimelinePoint
+from tests.support.score import TrialWork, best_error, columns_of, work_done
 
 
 def epoch_at(time_ms: int, epoch: int, correct: int) -> Stamped[EpochFacts]:
@@ -45,31 +36,39 @@ EPOCHS = (epoch_at(1000, 1, 5), epoch_at(2000, 2, 8))
 EPOCH_OPERATIONS = 100 * 30 + 10 * 10
 
 
+def timeline(trials: list[TrialWork], start_ms: int, end_ms: int) -> tuple[TimelinePoint, ...]:
+    return Course(columns_of(trials)).timeline(start_ms, end_ms)
+
+
+def done(trials: list[TrialWork], at_ms: int) -> int:
+    return int(columns_of(trials).operations_done(at_ms).sum())
+
+
 def test_completed_epochs_count_whatever_becomes_of_the_trial() -> None:
-    assert work_done([TrialWork(COST, EPOCHS)], 2000) == 2 * EPOCH_OPERATIONS
-    assert work_done([TrialWork(COST, EPOCHS, died_ms=2001)], 5000) == 2 * EPOCH_OPERATIONS
-    assert work_done([TrialWork(COST, EPOCHS)], 1999) == EPOCH_OPERATIONS
+    assert done([TrialWork(COST, EPOCHS)], 2000) == 2 * EPOCH_OPERATIONS
+    assert done([TrialWork(COST, EPOCHS, died_ms=2001)], 5000) == 2 * EPOCH_OPERATIONS
+    assert done([TrialWork(COST, EPOCHS)], 1999) == EPOCH_OPERATIONS
 
 
 def test_an_unfinished_epoch_counts_up_to_its_last_report_while_its_trial_is_alive() -> None:
     reports = (progress_at(2100, 3, 40), progress_at(2200, 3, 100, 5))
     alive = TrialWork(COST, EPOCHS, reports)
-    assert work_done([alive], 2150) == 2 * EPOCH_OPERATIONS + 40 * 30
-    assert work_done([alive], 9999) == 2 * EPOCH_OPERATIONS + 100 * 30 + 5 * 10
+    assert done([alive], 2150) == 2 * EPOCH_OPERATIONS + 40 * 30
+    assert done([alive], 9999) == 2 * EPOCH_OPERATIONS + 100 * 30 + 5 * 10
     dead = TrialWork(COST, EPOCHS, reports, died_ms=2300)
-    assert work_done([dead], 2299) == work_done([alive], 2299)
-    assert work_done([dead], 2300) == 2 * EPOCH_OPERATIONS
+    assert done([dead], 2299) == done([alive], 2299)
+    assert done([dead], 2300) == 2 * EPOCH_OPERATIONS
 
 
 def test_reports_of_a_completed_epoch_are_not_counted_twice() -> None:
     trial = TrialWork(COST, EPOCHS, (progress_at(500, 1, 60), progress_at(1500, 2, 60)))
-    assert work_done([trial], 2000) == 2 * EPOCH_OPERATIONS
+    assert done([trial], 2000) == 2 * EPOCH_OPERATIONS
 
 
 def test_error_and_regulated_score() -> None:
     assert error_of(270, 360) == 0.25
     assert error_of(360, 360) == 1 / 720
-    assert best_error([TrialWork(COST, EPOCHS)], 1500) == 0.5
+    assert columns_of([TrialWork(COST, EPOCHS)]).best_error(1500) == 0.5
     assert best_error([], 1500) == 1.0
     assert regulated(1e6, 0.25) == -log(0.25) * 1e6
     assert regulated(1e6, 1.0) == 0.0
@@ -109,15 +108,15 @@ def trials(draw: st.DrawFn) -> TrialWork:
 
 @given(st.lists(trials(), max_size=4), st.integers(0, 1_600_000))
 def test_columns_of_work_say_the_same_as_its_trials(run: list[TrialWork], at_ms: int) -> None:
-    work = WorkColumns.of(run)
+    work = columns_of(run)
     found = zip(*(column.tolist() for column in work.images_done(at_ms)), strict=True)
-    assert list(found) == [images_done(trial, at_ms) for trial in run]
+    assert list(found) == [trial.images_done(at_ms) for trial in run]
     alive = [replace(trial, died_ms=None) for trial in run]
     assert sum(work.operations_done(at_ms, alive=True).tolist()) == work_done(alive, at_ms)
     assert work.best_error(at_ms) == best_error(run, at_ms)
     times, errors = work.errors()
     found = zip(times.tolist(), errors.tolist(), strict=True)
-    assert list(found) == [item for trial in run for item in errors_of(trial)]
+    assert list(found) == [item for trial in run for item in trial.errors()]
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:
@@ -125,7 +124,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     epochs = [Stamped(at, EpochFacts(epoch=at, images_trained=many - 1, images_evaluated=many, correct=1, loss=1.0,
                                      validation_loss=1.0, learning_rate=0.1)) for at in range(1, 12)]  # fmt: skip
     run = [TrialWork(Operations(10**12 + 7, 10**12), tuple(epochs[:count])) for count in (1, 11, 5)]
-    assert WorkColumns.of(run).operations_done(99).tolist() == [work_done([trial], 99) for trial in run]
+    assert columns_of(run).operations_done(99).tolist() == [work_done([trial], 99) for trial in run]
     assert timeline(run, 0, 20)[-1].ops == operations_per_second(work_done(run, 20), 20)
 
 

@@ -1,54 +1,48 @@
-"""Records in columns: honest ones become no objects, and damages are found all the same."""
+"""Records in columns: what an honest run says, and damages of what a changed one does."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from aiperf.records.bodies import EpochCompleted
+from aiperf.records.bodies import EpochCompleted, PhaseBegan
+from aiperf.records.columns import TRAINED
 from analysis.reading import history
-from analysis.reading.integrity import witness
+from analysis.reading.history import ProgressThinning, read_writer
 from analysis.reading.run_data import read_run
-from analysis.report.build import build_report
-from tests.support.hand_made import HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 
-def made(root: Path, *images: int, at_s: float = 200) -> HandMadeRun:
+def made(root: Path, *images: int) -> HandMadeRun:
     """A run of two hours with progress in an epoch, and at its end in an open one."""
     run = HandMadeRun(root).at(0).release(7200).at(1).start_trial(1)
     for step, trained in enumerate(images):
-        run.at(at_s + step * 100).progress(1, 1, trained)
+        run.at(200 + step * 100).progress(1, 1, trained)
     run.at(1000).epoch(1, 1)
     for step in range(4):
         run.at(2000 + step * 100).progress(1, 2, 100 * step)
     return run.end(7200)
 
 
-def test_reports_of_an_honest_run_stay_in_columns_but_for_the_last_of_an_open_epoch(tmp_path: Path) -> None:
-    run = made(tmp_path, 100, 200, 300)
-    data = read_run(run.paths)
+def test_reports_of_an_honest_run_are_kept(tmp_path: Path) -> None:
+    data = read_run(made(tmp_path, 100, 200, 300).paths)
     assert data.damages == ()
-    assert data.reports[1][:, 5].tolist() == [100, 200, 300, 0, 100, 200]
-    assert [report.body.images_trained for report in data.ledger.trials[1].progress] == [300]
-    assert len(data.work[1].progress) == 7
+    assert data.ledger.trials[1].progress[:, TRAINED].tolist() == [100, 200, 300, 0, 100, 200, 300]
 
 
-@pytest.mark.parametrize("images", [(100, 200, 150), (100, 10**9)])
-def test_reports_that_a_check_finds_are_records(tmp_path: Path, images: tuple[int, ...],
-                                                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    run = made(tmp_path, *images)
-    found = read_run(run.paths)
-    assert not found.reports
-    assert {damage.kind for damage in found.damages} == {"bounds"}
-    monkeypatch.setattr(history, "usual_lines", lambda *_: None)  # line by line
-    assert read_run(run.paths).damages == found.damages
+@pytest.mark.parametrize(
+    ("images", "found"), [((100, 200, 150), "progress of trial 1 falls"), ((100, 10**9), "1000000000 images trained")]
+)
+def test_reports_that_cannot_be_are_found(tmp_path: Path, images: tuple[int, ...], found: str) -> None:
+    damage, *_ = read_run(made(tmp_path, *images).paths).damages
+    assert (damage.kind, damage.line) == ("bounds", 1 + len(images))
+    assert damage.found.startswith(found)
 
 
 @pytest.mark.parametrize(("later_s", "times", "kinds"), [(0, 1, set()), (4000, 1, {"time"}), (0, 2, {"witness"})])
-def test_witnesses_are_compared_together_as_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float, times: int, kinds: set[str]
-) -> None:
+def test_epochs_are_witnessed_once_and_in_time(tmp_path: Path, later_s: float, times: int, kinds: set[str]) -> None:
     run = HandMadeRun(tmp_path).at(0).release(7200).at(1).start_trial(1).at(1000).epoch(1, 1).at(2000)
     second = EpochCompleted(trial=1, epoch=2, images_trained=1437, images_evaluated=360, correct=300, loss=1.0,
                             validation_loss=1.0, learning_rate=run.learning_rate(2))  # fmt: skip
@@ -56,11 +50,7 @@ def test_witnesses_are_compared_together_as_one_by_one(
     run.replicas[0].append(second)
     for _ in range(times):
         run.at(2000 + later_s)._witness(0, second)
-    found = read_run(run.end(7200).paths).damages
-    assert {damage.kind for damage in found} == kinds
-    monkeypatch.setattr(witness, "_is_as_heard", lambda *_: False)
-    monkeypatch.setattr(witness, "_none_is_late", lambda *_: False)
-    assert read_run(run.paths).damages == found
+    assert {damage.kind for damage in read_run(run.end(7200).paths).damages} == kinds
 
 
 def epochs(root: Path, **changed: object) -> HandMadeRun:
@@ -72,37 +62,51 @@ def epochs(root: Path, **changed: object) -> HandMadeRun:
     return run.completed(0, EpochCompleted(**{**facts, **changed})).end(7200)  # type: ignore[arg-type]
 
 
-def test_epochs_of_an_honest_run_stay_in_columns_and_say_the_same_as_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = epochs(tmp_path)
-    found = read_run(run.paths)
+def test_epochs_of_an_honest_run_are_rows_and_objects_when_asked_for(tmp_path: Path) -> None:
+    found = read_run(epochs(tmp_path).paths)
     own = found.ledger.trials[1].epochs
-    assert own.columns is not None
     assert found.damages == ()
     assert (1 in own, 2 in own, 3 in own, len(own)) == (True, True, False, 2)
-    monkeypatch.setattr(history, "epoch_columns", lambda *_: None)
-    as_records = read_run(run.paths)
-    assert as_records.ledger.trials[1].epochs.columns is None
-    assert dict(as_records.ledger.trials[1].epochs) == dict(own)
-    assert as_records.work[1] == found.work[1]
-    assert build_report(as_records) == build_report(found)
+    assert (own[2].time_ms, own[2].body.correct) == (T0_MS + 2_000_000, 310)
+    assert own.qualities()[2] == own[2].body.quality == 310 / 360
+    assert [epoch.body for epoch in found.work.epochs_of(1)] == [own[1].body, own[2].body]
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"epoch": 3}, {"epoch": 1}, {"trial": 2}, {"images_trained": 1436}, {"correct": 361}, {"learning_rate": 0.5},
-     {"learning_rate": -0.1}, {"measured_quality": 0.9}, {"evidence": "no hash"}],
+    ("changed", "kinds"),
+    [({"epoch": 3}, {"bounds"}), ({"epoch": 1}, {"bounds", "conflict"}), ({"trial": 2}, {"conflict", "witness"}),
+     ({"images_trained": 1436}, {"bounds", "evidence"}), ({"correct": 361}, {"bounds"}),
+     ({"learning_rate": 0.5}, {"bounds"}), ({"learning_rate": -0.1}, {"bounds"}),
+     ({"measured_quality": 0.9}, {"bounds"}), ({"evidence": "no hash"}, {"evidence"})],
     ids=str,
 )  # fmt: skip
-def test_an_epoch_that_a_check_finds_is_a_record(
-    tmp_path: Path, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = epochs(tmp_path, **changed)
-    found = read_run(run.paths)
-    assert found.ledger.trials[1].epochs.columns is None
-    assert found.damages
-    monkeypatch.setattr(history, "epoch_columns", lambda *_: None)
-    assert read_run(run.paths).damages == found.damages
-    monkeypatch.setattr(history, "usual_lines", lambda *_: None)  # line by line
-    assert read_run(run.paths).damages == found.damages
+def test_an_epoch_that_cannot_be_is_found(tmp_path: Path, changed: dict[str, object], kinds: set[str]) -> None:
+    assert kinds & {damage.kind for damage in read_run(epochs(tmp_path, **changed).paths).damages}
+
+
+def test_lines_decoded_together_are_those_decoded_one_by_one(tmp_path: Path) -> None:
+    run = epochs(tmp_path)
+    run.replicas[0].append(PhaseBegan(replica=0, trial=None, phase="idle"))
+    file = run.paths.history_file("replica-0000-1")
+    intact, rng = file.read_bytes(), random.Random(3)
+    for _ in range(150):
+        place, new = rng.randrange(len(intact)), rng.choice([b"", b"0", b"\n", b" ", b"x", b'"', b"}"])
+        changed = intact[:place] + new + intact[place + rng.randint(0, 1) :]
+        lines = changed.split(b"\n")[:-1]
+        together = history._decoded_together(lines, file.stem)
+        assert (together is not None) == (changed == intact)
+    lines = intact.split(b"\n")[:-1]
+    together, single = history._decoded_together(lines, file.stem), history._decoded_one_by_one(lines, file.name)
+    assert together is not None
+    assert (together.heads.tolist(), together.bodies) == (single.heads.tolist(), single.bodies)
+    assert history._decoded_together(lines, "replica-0001-1") is None, "another writer's lines are damages"
+
+
+def test_a_line_that_comes_twice_counts_once_also_if_its_first_is_needless(tmp_path: Path) -> None:
+    run = made(tmp_path, 100, 200, 300)
+    file = run.paths.history_file("replica-0000-1")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines, lines[3]]))
+    found = read_writer(file, ProgressThinning(T0_MS, T0_MS + 7_200_000))
+    assert found.repeated.tolist() == []
+    assert read_run(run.paths).ledger.trials[1].progress[:, TRAINED].tolist().count(300) == 2

@@ -1,0 +1,258 @@
+"""The most frequent records as columns: a row of numbers each, an object only on demand.
+
+A long run has millions of reports of progress and beginnings of phases, and hundreds of thousands
+of epochs and of their witnesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.facts import UNCLASSIFIED, Stamped
+from aiperf.records.bodies import AnyBody, Body, EpochCompleted, EpochWitnessed, PhaseBegan, ProgressMade
+from aiperf.wire.messages import Phase
+
+PHASES: tuple[str, ...] = get_args(Phase)
+
+PLACE, SEQUENCE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT = range(9)
+"""The columns of epochs, and all but the last of reports of progress: place of the line from 0,
+sequence number, UTC and monotonic milliseconds of the writer, and what the record says.
+"""
+
+REPLICA, PHASE = 5, 6
+"""Further columns of beginnings of phases, behind a trial that is -1 between trials; `PHASE` is a
+place in `PHASES`.
+"""
+
+RECORD = 6
+"""Of witnesses, behind the epoch: the sequence number of the epoch's record."""
+
+Numbers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+_LOSSES = ("loss", "validation_loss", "learning_rate")
+_FURTHER = attrgetter("measured_quality", "measures", "training_measures")
+_NOTHING = (None, None, None)
+
+
+def places_of(marks: Marks) -> list[int]:
+    """The rows that are marked."""
+    found: list[int] = np.flatnonzero(marks).tolist()
+    return found
+
+
+def rows_of(width: int) -> Numbers:
+    """No rows."""
+    return np.zeros((0, width), np.int64)
+
+
+def texts(values: Sequence[str]) -> NDArray[np.bytes_]:
+    """Texts as bytes, such as hashes: an array of as many bytes each as the longest has."""
+    return np.array([value.encode(errors="surrogatepass") for value in values], np.bytes_).reshape(len(values))
+
+
+def text_of(value: bytes) -> str:
+    """A text of such an array."""
+    return value.decode(errors="surrogatepass")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Epochs:
+    """Completed epochs, a row each.
+
+    `losses`: loss, validation loss, learning rate. `hashes`: of the rows of its steps and of its
+    weights, empty if there are none. `further`: a quality that is not an accuracy and the measures
+    of a scientific workload, or None.
+    """
+
+    whole: Numbers = field(default_factory=lambda: rows_of(9))
+    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    hashes: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros((0, 2), "S1"))
+    further: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def only(self, wanted: Marks | Numbers | slice) -> Epochs:
+        """Some of the rows, by marks or by places."""
+        return Epochs(self.whole[wanted], self.losses[wanted], self.hashes[wanted], self.further[wanted])
+
+    def column(self, number: int) -> Numbers:
+        """One of the columns of whole numbers."""
+        return self.whole[:, number]
+
+    def body(self, row: int) -> EpochCompleted:
+        """The record of a row."""
+        trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
+        loss, validation_loss, learning_rate = self.losses[row].tolist()
+        evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
+        quality, measures, training_measures = self.further[row] or _NOTHING
+        return EpochCompleted(
+            trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
+            correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
+            learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
+            training_measures=training_measures, weights=weights,
+        )  # fmt: skip
+
+    def stamped(self, row: int) -> Stamped[EpochCompleted]:
+        """The record of a row, and its time."""
+        return Stamped(int(self.whole[row, TIME]), self.body(row))
+
+    def accuracies(self) -> list[float | None]:
+        """The accuracy of each row, as `EpochFacts.accuracy`."""
+        pairs: list[list[int]] = self.whole[:, (CORRECT, EVALUATED)].tolist()
+        return [correct / evaluated if correct >= 0 and evaluated > 0 else None for correct, evaluated in pairs]
+
+    def qualities(self) -> list[float | None]:
+        """The quality of each row, as `EpochFacts.quality`."""
+        found = self.accuracies()
+        for row in places_of(self.further != None):  # noqa: E711  # of every element
+            found[row] = found[row] if self.further[row][0] is None else self.further[row][0]
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Witnesses:
+    """A primary's witnesses of epochs: numbers, the writers of the records and their hashes."""
+
+    rows: Numbers = field(default_factory=lambda: rows_of(7))
+    writers: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, "S1"))
+    digests: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros(0, "S1"))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, wanted: Marks | Numbers | slice) -> Witnesses:
+        """Some of the rows, by marks or by places."""
+        return Witnesses(self.rows[wanted], self.writers[wanted], self.digests[wanted])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The frequent records of a file, or of a part of it, each kind in the order of the lines."""
+
+    phases: Numbers = field(default_factory=lambda: rows_of(7))
+    progress: Numbers = field(default_factory=lambda: rows_of(8))
+    witnesses: Witnesses = field(default_factory=Witnesses)
+    epochs: Epochs = field(default_factory=Epochs)
+
+    def tables(self) -> tuple[Numbers, ...]:
+        """The numbers of each kind."""
+        return self.phases, self.progress, self.witnesses.rows, self.epochs.whole
+
+    def only(self, wanted: Callable[[Numbers], Marks]) -> Columns:
+        """The rows that are wanted, by a function of the numbers of a kind."""
+        return Columns(self.phases[wanted(self.phases)], self.progress[wanted(self.progress)],
+                       self.witnesses.only(wanted(self.witnesses.rows)),
+                       self.epochs.only(wanted(self.epochs.whole)))  # fmt: skip
+
+
+FREQUENT = (PhaseBegan, ProgressMade, EpochWitnessed, EpochCompleted)
+"""The kinds of `Columns`."""
+
+
+def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
+    """The frequent ones of some bodies. `heads` has a row for each body: the first four columns."""
+    kinds: dict[type[Body], list[int]] = {kind: [] for kind in FREQUENT}
+    for place, body in enumerate(bodies):
+        if (rows := kinds.get(type(body))) is not None:
+            rows.append(place)
+    phases, reports, heard, done = ([bodies[place] for place in kinds[kind]] for kind in FREQUENT)  # type: list[Any], list[Any], list[Any], list[Any]
+    at = [heads[kinds[kind]] for kind in FREQUENT]
+    codes = {phase: code for code, phase in enumerate(PHASES)}
+    trials = np.array([-1 if body.trial is None else body.trial for body in phases], np.int64)
+    names = np.array([codes[body.phase] for body in phases], np.int64)
+    correct = np.array([UNCLASSIFIED if body.correct is None else body.correct for body in done], np.int64)
+    images = ("trial", "epoch", "images_trained", "images_evaluated")
+    further = np.empty(len(done), object)
+    further[:] = [None if (own := _FURTHER(body)) == _NOTHING else own for body in done]
+    hashes = texts([value or "" for body in done for value in (body.evidence, body.weights)])
+    return Columns(
+        np.column_stack([at[0], trials, *_numbers(phases, "replica"), names]),
+        np.column_stack([at[1], *_numbers(reports, *images)]),
+        Witnesses(np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
+                  texts([body.writer for body in heard]), texts([body.digest for body in heard])),
+        Epochs(np.column_stack([at[3], *_numbers(done, *images), correct]),
+               np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _LOSSES]),
+               hashes.reshape(-1, 2), further),
+    )  # fmt: skip
+
+
+def _numbers(bodies: Sequence[Any], *names: str) -> Iterator[Numbers]:
+    for name in names:
+        yield np.fromiter(map(attrgetter(name), bodies), np.int64, len(bodies))
+
+
+def joined(parts: Sequence[Epochs]) -> Epochs:
+    """The epochs of all parts, one part after another."""
+    return Epochs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Epochs.__slots__))
+
+
+def blocks_of(values: Numbers) -> Iterator[tuple[int, int, int]]:
+    """Each value of a column with the first row of its block, and the row behind that."""
+    if len(values):
+        begins = np.flatnonzero(np.append(True, np.diff(values) != 0)).tolist()
+        for begin, end in pairwise([*begins, len(values)]):
+            yield int(values[begin]), begin, end
+
+
+class TrialEpochs(Mapping[int, Stamped[EpochCompleted]]):
+    """The completed epochs of a trial by number, in the order in which they were recorded."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Epochs | None = None) -> None:
+        self.rows = Epochs() if rows is None else rows
+
+    def take(self, further: Epochs) -> list[int]:
+        """Add epochs whose numbers are new; the rows of `further` that contradict a known one."""
+        every = joined([self.rows, further]) if len(self.rows) else further
+        numbers, first, known = np.unique(every.column(EPOCH), return_index=True, return_inverse=True)
+        if len(numbers) == len(every):
+            self.rows = every
+            return []
+        again = places_of(first[known] != np.arange(len(every)))
+        conflicts = [row for row in again if every.body(row) != every.body(int(first[known[row]]))]
+        first_new = len(every) - len(further)
+        self.rows = every.only(np.sort(first))
+        return [row - first_new for row in conflicts]
+
+    def qualities(self) -> dict[int, float | None]:
+        """The quality of each by number."""
+        return dict(zip(self, self.rows.qualities(), strict=True))
+
+    def _row(self, number: object) -> int | None:
+        found = places_of(self.rows.column(EPOCH) == number) if isinstance(number, int) else []
+        return found[0] if found else None
+
+    def __getitem__(self, number: int) -> Stamped[EpochCompleted]:
+        row = self._row(number)
+        if row is None:
+            raise KeyError(number)
+        return self.rows.stamped(row)
+
+    def __contains__(self, number: object) -> bool:
+        return self._row(number) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        numbers: list[int] = self.rows.column(EPOCH).tolist()
+        return iter(numbers)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"TrialEpochs({dict(self)!r})"
+
+
+def moments_of(phases: Numbers) -> Iterator[tuple[int, str, int | None]]:
+    """UTC milliseconds on the writer's clock, phase and trial of each beginning of a phase."""
+    for time_ms, trial, phase in phases[:, (TIME, TRIAL, PHASE)].tolist():
+        yield time_ms, PHASES[phase], None if trial < 0 else trial

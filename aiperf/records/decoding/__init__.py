@@ -1,1 +1,0 @@
-"""The usual lines of a history, decoded without the checks that only strange ones need."""

@@ -1,1 +1,0 @@
-"""What primaries heard of epochs, in columns."""
