@@ -230,7 +230,7 @@ def _in_state(part: ReplicaPart, state: State) -> ReplicaPart:
 
 
 def _state_of_replica(data: RunData, entry: ReplicaLedger) -> str:
-    if not entry.arrivals and not entry.losses and not entry.writers:
+    if not entry.arrivals and not entry.losses and not entry.phases:
         return "absent"
     return "lost" if entry.lost else "working" if data.ended == "unfinished" else "finished"
 
