@@ -102,6 +102,8 @@ class Fences:
 
     def _in_force(self) -> list[tuple[str, _Successor]]:
         """The last successor first. One whose first record was not seen by a later one is none."""
+        # A primary that a later one has not seen had lost its claim before it wrote: the later one
+        # resumed without it, so that it must cut nobody off.
         found: list[tuple[str, _Successor]] = []
         for name, item in sorted(self._successors.items(), key=lambda pair: pair[1].rank, reverse=True):
             if all(name in later.until for _, later in found):
@@ -112,9 +114,12 @@ class Fences:
         if writer.startswith(PRIMARY):
             return self._limit_of_primary(writer)
         owners = self._owners.get(writer)
+        # No primary has found it ready, perhaps because the one that had lost its last records:
+        # what every successor saw of the file counts.
         if owners is None:
             seen = [item.until[writer] for _, item in self._in_force() if writer in item.until]
             return min(seen, default=float("inf"))
+        # A forged second owner can only make less of the file count, never more.
         return min(self._limit_of_replica(writer, primary, said) for primary, said in owners.items())
 
     def _limit_of_primary(self, writer: str) -> float:
@@ -125,6 +130,8 @@ class Fences:
 
     def _limit_of_replica(self, writer: str, primary: str, said: int) -> float:
         """By one primary that found it ready with its record `said`."""
+        # The record that names the replica was dropped itself: no primary in force has found it
+        # ready.
         if said > self.limit(primary):
             return -1
         own = self._successors.get(primary)

@@ -97,6 +97,9 @@ class HistoryWriter:
         time_ms = self.clock.utc_ms_at(monotonic_ms)
         record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
+        # The record is numbered and linked here, in the order of calls, and written by the thread
+        # in that order: a group that fails leaves the file behind, and `_failure` lets no later
+        # record follow it.
         self._group.append(line)
         if not self._group_due:
             self._group_due = True
@@ -194,6 +197,8 @@ class HistoryWriter:
 
 
 def _create_exclusively(paths: RunPaths, role: str, patience: Patience, create: CreateFile) -> tuple[str, Appendable]:
+    # The exclusive creation decides between two starts of one role, which no list of files could: a
+    # node may see a folder as it was seconds ago.
     for start in count(1):
         name = f"{role}-{start}"
         with contextlib.suppress(FileExistsError):
@@ -314,6 +319,8 @@ def read_from(file: Path, offset: int = 0) -> bytes:
 
 def _new_lines(file: Path, position: _Position) -> list[bytes]:
     data = read_from(file, position.offset)
+    # A writer writes whole groups, but a reader on another node may see the first part of one: what
+    # has no newline yet is read again, from its beginning, at the next look.
     complete = data[: data.rfind(b"\n") + 1]
     position.offset += len(complete)
     return complete.split(b"\n")[:-1]

@@ -118,6 +118,7 @@ class Ledger:
         for number, own in _by(columns.progress, TRIAL):
             self._take_progress(self.trial(number), own)
         epochs = columns.epochs.only(np.argsort(columns.epochs.column(TRIAL), kind="stable"))
+        # A sort that keeps the order of lines: of two epochs with one number the first one counts.
         for number, begin, end in blocks_of(epochs.column(TRIAL)):
             own_epochs = epochs.only(slice(begin, end))
             for row in self.trial(number).epochs.take(own_epochs):
@@ -152,6 +153,8 @@ class Ledger:
             replica = self.replicas.get(trial.begun.replica)
             losses = replica.losses if replica is not None else ()
             moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms]
+            # A resumption is the only trace that a primary leaves of its death: its replicas died
+            # with it.
             moments += [time_ms for time_ms in map(when, self.resumptions) if time_ms >= began_ms]
         return min(moments, default=None)
 

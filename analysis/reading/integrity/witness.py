@@ -60,14 +60,18 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
         yield heard.place(row).damage("witness", found, "once")
     epochs = traces.epochs.only(_last_of_each(traces.epochs.column(SEQUENCE)))
     rows = epochs.whole
+    # Of each witness the row of its epoch; that of the sentinel -1 behind the last one if there is
+    # none.
     at = np.searchsorted(rows[:, SEQUENCE], sequences)
     there = np.append(rows[:, SEQUENCE], -1)[at] == sequences
     said = np.concatenate([rows, np.full((1, rows.shape[1]), -1)])[np.where(there, at, -1)]
     other = (said[:, (TRIAL, EPOCH)] != heard.numbers[:, (TRIAL, EPOCH)]).any(axis=1)
+    # Hashes are compared as bytes: of a file with a damaged line they are of what is there now.
     known = texts([hashes.get(sequence, "") for sequence in sequences.tolist()])
     changed = known != heard.digests
     after_ms = heard.numbers[:, TIME] - (said[:, TIME] - view.ledger.offsets_ms.get(read.writer, 0))
     untimely = (after_ms < -CLOCK_TOLERANCE_MS) | (after_ms > late_ms(view))
+    # One damage a witness, the gravest: what is said of another record says nothing of the time.
     for row in places_of(~again & (~there | other | changed | untimely)):
         line, witness = int(said[row, PLACE]) + 1, heard.place(row)
         if not there[row]:
