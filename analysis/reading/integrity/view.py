@@ -172,8 +172,8 @@ class PrimaryRecords:
 
     def add(self, read: WriterRecords) -> None:
         """Take in the next primary's file."""
-        # A replica's file may be read for longer than the primary writes: only what stands here was
-        # said before, so that files of primaries are read first (`analysis.reading.history`).
+        # Primaries' files are read before those that they speak of: no witness can be of a record
+        # that was written after its file was read.
         self.files.append(summary_of(read))
         self.witnessed.add(read.file, read.columns.witnesses)
         self.beginnings += _beginning(read)
