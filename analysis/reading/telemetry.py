@@ -10,8 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.samples.columns import COLUMNS, Series
-from analysis.reading.samples.lines import FileSamples, read_samples
+from analysis.reading.samples import COLUMNS, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
 
 

@@ -24,7 +24,7 @@ from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
 from analysis.report.hyperparameters import by_value
-from analysis.report.intervals.spans import Spans
+from analysis.report.intervals import Spans
 from analysis.report.model import (
     AssumedPart,
     DeviationPart,

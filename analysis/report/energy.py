@@ -7,7 +7,7 @@ import numpy as np
 from aiperf.rules.table import MAXIMUM_ERROR
 from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
-from analysis.reading.samples.columns import Series
+from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries, Telemetry
 from analysis.report.model import EnergyPart, UsagePart
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from aiperf.records.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
-from analysis.report.intervals.columns import DOWN, Moments, code, joined, moments_of
-from analysis.report.intervals.spans import Span, Spans
+from analysis.report.intervals import DOWN, Moments, Span, Spans, code, joined, moments_of
 
 INTERVALS = 100
 """Parts of a run in which the phases of all replicas are shared out."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.reading.samples.columns import Series
+from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.rates.work_intervals import WorkIntervalColumns
 

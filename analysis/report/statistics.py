@@ -21,7 +21,7 @@ from aiperf.rules.score import GRID_MS
 from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import IntervalPart, StatisticsPart
-from analysis.report.intervals.spans import Spans
+from analysis.report.intervals import Spans
 from analysis.report.model import TrialPart
 
 Z = 1.959963984540054

@@ -21,7 +21,7 @@ from aiperf.run_directory.paths import open_run
 from analysis.reading.profile import Profile, read_profile
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.devices import CPU
-from analysis.report.intervals.spans import Span
+from analysis.report.intervals import Span
 from analysis.report.phases import spans
 from rehearsal.machine.file import MachineFile
 from search_space.resnet import resnet

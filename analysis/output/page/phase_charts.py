@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, FactorRange, Range1d
 from analysis.output.figures.style import PHASE_COLOURS, time_unit
 from analysis.output.page.plots import Chart, add_hover, new_plot
 from analysis.reading.run_data import RunData
-from analysis.report.intervals.spans import Span
+from analysis.report.intervals import Span
 from analysis.report.phases import INTERVALS, WORST, PhaseSummary, phase_summary
 
 MOST_SPANS = 1500

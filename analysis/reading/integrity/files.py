@@ -14,7 +14,7 @@ from aiperf.records.damage import Damage
 from aiperf.records.digest.positions import PREFIX
 from aiperf.records.files import read_from
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.digests.check import hashes_in_digest
+from analysis.reading.integrity.digests import hashes_in_digest
 from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex
 from analysis.reading.workers import Workers
 

@@ -14,22 +14,20 @@ from analysis.reading.architectures import Architectures, Claim
 from analysis.reading.integrity.architectures import check_claims, check_origins, claims_of
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
-from analysis.reading.integrity.digests.check import check_digests
+from analysis.reading.integrity.digests import check_digests
 from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, rows_of
+from analysis.reading.integrity.exchanges import check_exchanges
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
-from analysis.reading.integrity.hybrid.exchanges import check_exchanges
 from analysis.reading.integrity.jobs import check_jobs, check_start, check_turns, check_unstarted
-from analysis.reading.integrity.science.run import (
+from analysis.reading.integrity.science import (
     check_model_ends,
-    check_model_jobs,
-    check_same_terms,
-    check_workload_images,
-)
-from analysis.reading.integrity.science.trials import (
     check_model_facts,
+    check_model_jobs,
     check_model_start,
     check_model_training,
+    check_same_terms,
+    check_workload_images,
     rows_of_model,
 )
 from analysis.reading.integrity.traces import TrialTrace, traces_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aiperf.records.columns import blocks_of
 from aiperf.rules.work import Exact, Numbers, WorkColumns
 from analysis.reading.run_data import RunData
-from analysis.report.intervals.columns import code, moments_of
+from analysis.report.intervals import code, moments_of
 
 
 @dataclass(frozen=True, slots=True)

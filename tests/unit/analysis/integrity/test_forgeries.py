@@ -263,7 +263,7 @@ def test_a_cursor_names_records_that_are_there(honest: Path, tmp_path: Path) -> 
 
 
 def test_a_key_that_comes_twice_in_a_line_is_found(honest: Path, tmp_path: Path) -> None:
-    """The decoder takes the last one, whatever the line begins with."""
+    """Every reader takes the last one, whatever the line begins with."""
     root = shutil.copytree(honest, tmp_path / "run")
     file = RunPaths(root).history_file(FIRST)
     *lines, last = file.read_bytes().splitlines()
@@ -273,4 +273,4 @@ def test_a_key_that_comes_twice_in_a_line_is_found(honest: Path, tmp_path: Path)
     head = head[: -len(b',"crc32":"00000000"}')]
     forged = head + b',"crc32":"%08x"}' % zlib.crc32(head)
     file.write_bytes(b"".join(line + b"\n" for line in [*lines, forged]))
-    assert (FIRST, 10, "sequence") in places_in(root)
+    assert (FIRST, 10, "time") in places_in(root)

@@ -12,8 +12,7 @@ import pytest
 
 from aiperf.clock import format_utc
 from aiperf.run_directory.checksums import sealed
-from analysis.reading.samples.columns import usual_samples
-from analysis.reading.samples.lines import read_lines, read_samples
+from analysis.reading.samples import read_lines, read_samples, usual_samples
 
 HEAD = {"version": 1, "host": "node-1", "interval_s": 30, "writer": "replica-0001-1"}
 

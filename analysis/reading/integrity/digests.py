@@ -23,8 +23,7 @@ from aiperf.records.digest.positions import SEGMENT_ENTRIES, head_name, is_prima
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
-from analysis.reading.integrity.view import RunView, start_of
-from analysis.reading.integrity.witnessed import HeardEpochs
+from analysis.reading.integrity.view import HeardEpochs, RunView, start_of
 
 
 def hashes_in_digest(view: RunView, paths: RunPaths, primary: str, numbers: frozenset[int]) -> dict[int, str]:

@@ -1,1 +1,0 @@
-"""Digests against the raw records that they are made of."""

@@ -1,1 +1,0 @@
-"""Exchanges of hybrid trainings with their parameter servers, against the trainings."""

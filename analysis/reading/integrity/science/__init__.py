@@ -1,1 +1,0 @@
-"""Checks of the records of scientific workloads."""

@@ -1,1 +1,0 @@
-"""Beginnings of phases, and the phases between them, in columns: a run may have millions."""
