@@ -108,7 +108,7 @@ def rows_of_model(trace: Trace, view: RunView) -> Iterator[EpochRows]:
         yield EpochRows(trace.trial, None, trace.started.file, columns)
 
 
-SAME = (
+SHARED = (
     "networks", "training_passes", "evaluation_passes", "further_training", "further_evaluation", "target", "higher",
     "dataset", "generated", "fingerprint",
 )  # fmt: skip
@@ -210,7 +210,7 @@ def check_same_terms(view: RunView) -> Iterator[Damage]:
     for trial, index in sorted(view.models.items()):
         body = index.started.body
         known = first.setdefault(body.workload, body)
-        for name in SAME:
+        for name in SHARED:
             found, expected = getattr(body, name), getattr(known, name)
             if found != expected:
                 shown = f"trial {trial} of {body.workload} has the {name.replace('_', ' ')} {found}"
