@@ -12,9 +12,17 @@ from slurm.resources import NODE_FORMAT, Request, StepPart
 from slurm.times import time_limit
 
 INFLUENCES = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCANCEL_", "OMPI_", "PMIX_")
-"""Prefixes of variables that set options of SLURM's commands invisibly."""
+"""Prefixes of variables that starters set, or that set options of SLURM's commands invisibly."""
 
-KEPT = frozenset({"SLURM_CONF"})
+KEPT = frozenset({"SLURM_CONF", "SLURM_JWT"})
+
+TUNING = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
+"""Prefixes of variables by which sites and users set up MPI."""
+
+STARTERS_OWN = ("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_MCA_shmem_RUNTIME")
+"""Of those, what an mpirun sets for its own ranks."""
+
+STEP_OPTIONS = "OMPI_MCA_plm_slurm_args"
 
 NAME_FORMAT = "%i|%j"
 """Format of squeue: id and name of a job or step."""
@@ -25,7 +33,13 @@ HOSTS_OF_JOB = """exec "$@" --hosts "$(scontrol show hostnames "$SLURM_JOB_NODEL
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without variables that would change what SLURM's commands do."""
-    return {name: value for name, value in environment.items() if name in KEPT or not name.startswith(INFLUENCES)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in KEPT
+        or not name.startswith(INFLUENCES)
+        or (name.startswith(TUNING) and not name.startswith(STARTERS_OWN))
+    }
 
 
 def step_in_allocation(
@@ -39,12 +53,18 @@ def step_in_allocation(
     return ["srun", f"--jobid={job}", f"--nodelist={nodes[0]}", *_one_task(name, part), *command, *further]
 
 
-def steps_of_mpirun(name: str) -> dict[str, str]:
+def trial_step(job: str, node: str, part: StepPart) -> list[str]:
+    """A step of a part of a node that ends at once, or within seconds if SLURM cannot start it."""
+    return ["srun", f"--jobid={job}", f"--nodelist={node}", "--immediate=5", *_one_task("aiperf-try", part), "true"]
+
+
+def steps_of_mpirun(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Variables for the srun that an mpirun inside a step of this name starts.
 
     The ranks on further nodes are steps of their own with the same name, by which they are found.
     """
-    return {"SLURM_OVERLAP": "1", "SLURM_CPU_BIND": "none", "OMPI_MCA_plm_slurm_args": f"--job-name={name}"}
+    options = f"{environment.get(STEP_OPTIONS, '')} --job-name={name}".lstrip()
+    return {"SLURM_OVERLAP": "1", "SLURM_CPU_BIND": "none", STEP_OPTIONS: options}
 
 
 def job_of_its_own(config: RunConfig, request: Request, name: str, command: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.untrusted.text import shown
+from slurm.allocation import gpus_of_nodes
 
 NODE_FORMAT = "%P|%c|%m"
 """Format of sinfo: partition, CPUs, MiB of memory; a star marks the default partition."""
@@ -113,28 +114,35 @@ def _why_indivisible(config: RunConfig, node: NodeSize | None) -> list[str]:
     return problems
 
 
-def part_in_allocation(config: RunConfig, environment: Mapping[str, str]) -> StepPart | None:
-    """The part of a replica that shares its node, from the variables of the allocation.
+def part_in_allocation(config: RunConfig, environment: Mapping[str, str], job: str) -> StepPart | None:
+    """The part of a replica that shares its node, by the allocation's variables and description.
 
     None if a replica has its node for itself, or the node cannot be divided: its replicas then see
     all of it.
     """
     per_node = config.replica.per_node
-    cpus = min(map(int, _COUNT.findall(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))), default=0)
-    gpus = gpus_of_allocation(config.slurm, environment)
+    lists = [
+        text for name, text in environment.items() if re.fullmatch(r"SLURM_JOB_CPUS_PER_NODE(_HET_GROUP_\d+)?", name)
+    ]
+    cpus = min(map(int, _COUNT.findall(",".join(lists))), default=0)
+    gpus = gpus_of_allocation(config.slurm, environment, job)
     if per_node == 1 or cpus < per_node or gpus is None or 0 < gpus < per_node:
         return None
     return StepPart(cpus // per_node, gpus // per_node)
 
 
-def gpus_of_allocation(settings: SlurmSection, environment: Mapping[str, str]) -> int | None:
-    """GPUs of each node of an allocation; None if it has GPUs, but their number is not known."""
+def gpus_of_allocation(settings: SlurmSection, environment: Mapping[str, str], job: str) -> int | None:
+    """GPUs of each node of an allocation; None if their number is not known.
+
+    Variables depend on the options that a user asked with (`--gres` sets none); `job`, the output
+    of `scontrol show job --details`, does not.
+    """
     found = environment.get("SLURM_GPUS_ON_NODE", "")
     if found.isdigit():
         return int(found)
     if settings.gpus_per_node is not None:
         return settings.gpus_per_node
-    return None if any(name.startswith(("SLURM_GPUS", "SLURM_JOB_GPUS")) for name in environment) else 0
+    return gpus_of_nodes(job)
 
 
 def smallest_node(shown: str, partition: str | None) -> NodeSize | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aiperf.errors import UsageError
 from primary.allocations.contract import Allocation, same_everywhere, unusable, variable
-from slurm.hostlists import expand
+from slurm.allocation import components
 
 
 def find_slurm(environment: Mapping[str, str]) -> Allocation | None:
@@ -16,9 +16,9 @@ def find_slurm(environment: Mapping[str, str]) -> Allocation | None:
     if not job:
         return None
     title = f"SLURM job {job}"
-    names = variable("SLURM_JOB_NODELIST", environment, title)
+    variable("SLURM_JOB_NODELIST", environment, title)
     try:
-        hosts = expand(names)
+        hosts = tuple(host for component in components(environment) for host in component.nodes)
     except UsageError as error:
         raise unusable(title, f"SLURM_JOB_NODELIST: {error}") from None
     cpus = re.findall(r"(?:^|,)(\d+)", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))

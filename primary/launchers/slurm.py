@@ -15,6 +15,7 @@ from aiperf.errors import LaunchError, UsageError
 from aiperf.run_directory.primary_identity import PrimaryIdentity
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
+from slurm.allocation import components, in_a_step
 from slurm.commands import (
     NAME_FORMAT,
     clean_environment,
@@ -24,10 +25,11 @@ from slurm.commands import (
     size_of_nodes,
     step_in_allocation,
     steps_of_mpirun,
+    trial_step,
 )
-from slurm.hostlists import expand
 from slurm.resources import (
     Request,
+    StepPart,
     needs_node_size,
     part_in_allocation,
     request_of_replica,
@@ -56,9 +58,28 @@ class SlurmLauncher:
         self._clock = clock
         self.per_node = config.replica.per_node
         self._allocation = os.environ.get("SLURM_JOB_ID")
-        self._nodes = expand(os.environ.get("SLURM_JOB_NODELIST", "")) if self._allocation else ()
-        self._part = part_in_allocation(config, os.environ) if self._allocation else None
+        self._components = components(os.environ)
+        self._nodes = tuple(node for component in self._components for node in component.nodes)
+        self._part = self._part_of_node() if self._allocation else None
         self._request = None if self._allocation else _request(config)
+
+    def _part_of_node(self) -> StepPart | None:
+        """The part of a replica that shares its node.
+
+        Raises UsageError in a step that keeps SLURM from starting others with a part of the node.
+        """
+        jobs = [_ask_now("scontrol", "show", "job", "--details", component.job) for component in self._components]
+        part = part_in_allocation(self._config, os.environ, "\n".join(jobs))
+        if part is not None and in_a_step(os.environ) and self._nodes:
+            job = self._components[0]
+            if why := _why_not(trial_step(job.job, job.nodes[0], part)):
+                step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+                raise UsageError(
+                    f"this is SLURM's step {step} (srun --pty?), beside which SLURM starts no replica with a part "
+                    f"of a node: {why}; type exit, and start the run from the shell of salloc or the job's script, or "
+                    "enter the job by: srun --overlap --pty bash"
+                )
+        return part
 
     def end_leftovers(self, identity: PrimaryIdentity) -> None:
         """Cancel jobs, and kill steps of this allocation, whose primary has died.
@@ -67,7 +88,8 @@ class SlurmLauncher:
         """
         self._end_earlier(identity, (f"--user={os.getuid()}",), ())
         if self._allocation:
-            self._end_earlier(identity, ("--steps", f"--jobs={self._allocation}"), ("--signal=KILL",))
+            jobs = ",".join(component.job for component in self._components)
+            self._end_earlier(identity, ("--steps", f"--jobs={jobs}"), ("--signal=KILL",))
 
     def _end_earlier(self, identity: PrimaryIdentity, which: tuple[str, ...], how: tuple[str, ...]) -> None:
         shown = _ask_now("squeue", "--noheader", *which, f"--format={NAME_FORMAT}")
@@ -81,18 +103,31 @@ class SlurmLauncher:
         """
         name = replica_name(self._config, spec.replica, spec.identity)
         nodes = self._nodes_of(spec.replica)
+        job: str | None = None
         if self._allocation:
-            command = step_in_allocation(self._allocation, name, nodes, spec.command, self._part)
+            job = self._component_of(spec.replica, nodes)
+            command = step_in_allocation(job, name, nodes, spec.command, self._part)
         else:
             assert self._request is not None
             command = job_of_its_own(self._config, self._request, name, spec.command)
         environment = {**spec.environment, **self._division()}
-        environment |= steps_of_mpirun(name) if self._config.replica.nodes > 1 else {}
+        environment |= steps_of_mpirun(name, os.environ) if self._config.replica.nodes > 1 else {}
         environment |= {} if self._allocation else {JOB_OF_ITS_OWN: "1"}
         child = await start_child(
             spec, ["env", "-i", *_words(clean_environment(os.environ), environment), *command], {}
         )
-        return SlurmProcess(child, SlurmTask(name, self._allocation, nodes), self._clock)
+        return SlurmProcess(child, SlurmTask(name, job, nodes), self._clock)
+
+    def _component_of(self, replica: int, nodes: tuple[str, ...]) -> str:
+        """The job of a replica's nodes. Raises LaunchError if they are of several components."""
+        jobs = {each.job for each in self._components if {*each.nodes} & {*nodes}}
+        if len(jobs) != 1:
+            raise LaunchError(
+                f"replica {replica} would take nodes of several components of the heterogeneous job "
+                f"{self._allocation} ({', '.join(nodes)}): no step can; make each component a multiple of "
+                f"replica.nodes ({self._config.replica.nodes}) nodes"
+            )
+        return jobs.pop()
 
     def _division(self) -> dict[str, str]:
         """For the agent: what SLURM divides among the replicas of a node, if they share one."""
@@ -137,6 +172,18 @@ def _request(config: RunConfig) -> Request:
     if node is None:
         raise UsageError(f"sinfo shows no node of the partition {config.slurm.partition or '(default)'}; {SIZE_REMEDY}")
     return request_of_replica(config, node)
+
+
+def _why_not(command: list[str]) -> str:
+    """Why SLURM does not run a command; empty if it does."""
+    try:
+        done = subprocess.run(
+            command, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", timeout=QUERY_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["srun fails"])[-1]
 
 
 def _words(kept: dict[str, str], added: dict[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -112,6 +113,18 @@ def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
 def mpi_daemons() -> list[psutil.Process]:
     """Open MPI's, one on each node."""
     return [process for process in psutil.process_iter() if ask(process.name, "") == "orted"]
+
+
+def test_a_step_that_keeps_replicas_off_is_named(slurm: LocalCluster, tmp_path: Path) -> None:
+    options = ["--replicas", "2", "--set", "replica.per_node=2", "--duration", "5s", "--output", tmp_path / "run"]
+    inside = [sys.executable, "-m", "aiperf", "run", *SIMULATED, *SLURM, *options]
+    words = ["salloc", "--quiet", "--nodes=1", "--exclusive", "srun", "--ntasks=1", "--cpus-per-task=16"]
+    held = subprocess.run([*words, *map(str, inside)], capture_output=True, text=True, check=False)
+    assert held.returncode != 0
+    assert re.search(r"this is SLURM's step \d+\.0 \(srun --pty\?\), beside which SLURM starts no", held.stderr)
+    shared = subprocess.run([*words, "--overlap", *map(str, inside)], capture_output=True, text=True, check=False)
+    assert shared.returncode == 0, shared.stderr
+    assert report(tmp_path / "run")["ended"] == "deadline"
 
 
 def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path) -> None:

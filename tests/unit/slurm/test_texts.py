@@ -14,7 +14,17 @@ from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.run_directory.primary_identity import PrimaryIdentity
-from slurm.commands import clean_environment, job_name, job_of_its_own, of_earlier, replica_name, step_in_allocation
+from primary.allocations.slurm import find_slurm
+from slurm.allocation import Component, components, gpus_of_nodes, in_a_step
+from slurm.commands import (
+    clean_environment,
+    job_name,
+    job_of_its_own,
+    of_earlier,
+    replica_name,
+    step_in_allocation,
+    steps_of_mpirun,
+)
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.resources import NodeSize, StepPart, part_in_allocation, request_of_replica, smallest_node
 from slurm.script import ScriptRequest, job_script, remarks
@@ -24,8 +34,50 @@ from slurm.times import limit_s, time_limit
 
 def test_only_the_command_line_tells_slurm_what_to_do() -> None:
     found = clean_environment({"PATH": "/bin", "SLURM_CONF": "x", "SLURM_NTASKS": "9", "SBATCH_ACCOUNT": "a",
-                               "SALLOC_QOS": "q", "OMPI_COMM_WORLD_RANK": "1"})  # fmt: skip
+                               "SALLOC_QOS": "q", "OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "0",
+                               "OMPI_MCA_ess_base_jobid": "7", "OMPI_MCA_orte_hnp_uri": "x"})  # fmt: skip
     assert found == {"PATH": "/bin", "SLURM_CONF": "x"}
+    tuned = {"OMPI_MCA_btl_tcp_if_include": "ib0", "PMIX_MCA_gds": "hash", "SLURM_JWT": "token", "UCX_TLS": "rc"}
+    assert clean_environment(tuned) == tuned
+    assert steps_of_mpirun("r0", {})["OMPI_MCA_plm_slurm_args"] == "--job-name=r0"
+    own = {"OMPI_MCA_plm_slurm_args": "--mpi=none"}
+    assert steps_of_mpirun("r0", own)["OMPI_MCA_plm_slurm_args"] == "--mpi=none --job-name=r0"
+
+
+DETAILS = """JobId=7 JobName=interactive
+   JobState=RUNNING NumNodes=2 NumCPUs=16 TRES=cpu=16,node=2,billing=16,gres/gpu=7
+"""
+OF_NODES = (
+    DETAILS
+    + """     Nodes=n1 CPU_IDs=0-7 Mem=0 GRES=gpu:a100:3(IDX:0-2),gpu:v100:1(IDX:3)
+     Nodes=n2 CPU_IDs=0-7 Mem=0 GRES=gpu:a100:3(IDX:0-2)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "gpus"),
+    [(OF_NODES, 3), (DETAILS, 3), (DETAILS.replace(",gres/gpu=7", ""), 0), ("", None),
+     ("slurm_load_jobs error: Invalid job id specified", None),
+     (OF_NODES.replace("gpu:a100:3(IDX:0-2)", ""), 0)],
+)  # fmt: skip
+def test_gpus_that_no_variable_names_are_asked_for(shown: str, gpus: int | None) -> None:
+    assert gpus_of_nodes(shown) == gpus
+
+
+def test_all_components_of_a_heterogeneous_job_count() -> None:
+    job = {
+        "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n1", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "4",
+        "SLURM_JOB_ID_HET_GROUP_1": "5", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+    }  # fmt: skip
+    assert components(job) == (Component("4", ("n1",)), Component("5", ("n2", "n3")))
+    assert components({"SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n1"}) == (Component("4", ("n1",)),)
+    assert components({}) == ()
+    found = find_slurm(job)
+    assert found is not None
+    assert found.hosts == ("n1", "n2", "n3")
+    assert [in_a_step({"SLURM_STEP_ID": text}) for text in ("0", "4294967290", "")] == [True, False, False]
 
 
 def test_a_step_runs_on_the_first_node_and_knows_the_others() -> None:
@@ -111,8 +163,14 @@ def test_a_node_that_jobs_cannot_divide(overrides: dict[str, Any], problem: str)
     ],
 )
 def test_the_part_of_a_step(environment: dict[str, str], settings: dict[str, Any], part: StepPart | None) -> None:
-    assert part_in_allocation(load_config(overrides={"replica.per_node": 2, **settings}), environment) == part
-    assert part_in_allocation(load_config(overrides=settings), environment) is None
+    job = "" if "SLURM_GPUS" in environment else DETAILS.replace(",gres/gpu=7", "")
+    assert part_in_allocation(load_config(overrides={"replica.per_node": 2, **settings}), environment, job) == part
+    assert part_in_allocation(load_config(overrides=settings), environment, job) is None
+
+
+def test_gpus_of_an_allocation_by_gres_are_divided() -> None:
+    config = load_config(overrides={"replica.per_node": 2})
+    assert part_in_allocation(config, {"SLURM_JOB_CPUS_PER_NODE": "16"}, OF_NODES) == StepPart(8, 1)
 
 
 def test_the_smallest_node_of_a_partition() -> None:
