@@ -41,6 +41,9 @@ LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
 NOISE = 0.01
 """Variance of repeated trainings, in units of the variance of all observations."""
 
+ALIKE = 1e-9
+"""Observations are alike if they differ by less than this share of the largest one."""
+
 UCB_BETA = 2.576
 """Weight of the deviation in the upper confidence bound: 99 %, as in Auto-Keras."""
 
@@ -58,8 +61,12 @@ class Surrogate:
     def __init__(self, observations: Sequence[Observation], table: DistanceTable) -> None:
         self._table = table
         values = np.array([observation.accuracy for observation in observations])
-        self._mean = float(values.mean())
-        self._deviation = float(values.std()) or 1.0
+        self._mean, self._deviation = float(values.mean()), float(values.std())
+        # The mean of equal values may differ from them in its last bit: a deviation of that size
+        # would leave nothing to explore, and rounding would choose among equal bounds.
+        self._alike = bool(np.ptp(values) <= ALIKE * np.abs(values).max())
+        if self._alike:
+            values, self._deviation = np.full(len(values), self._mean), 1.0
         near = self._near(observations, values)
         most = LANDMARKS if len(near) == len(observations) else OWN_LANDMARKS
         self._landmarks, distances = _farthest_first([observations[place].architecture for place in near], table, most)
@@ -71,8 +78,13 @@ class Surrogate:
         return np.arange(len(observations))
 
     def upper_confidence_bounds(self, candidates: Sequence[Known]) -> Floats:
-        """Mean plus `UCB_BETA` deviations of the accuracy of every candidate, (n,)."""
+        """Mean plus `UCB_BETA` deviations of the accuracy of every candidate, (n,).
+
+        If all observations are alike, without their common mean, which tells no candidate apart.
+        """
         mean, deviation = self.predict(candidates)
+        if self._alike:
+            mean = np.zeros(len(candidates))
         bounds: Floats = mean + UCB_BETA * deviation
         return bounds
 

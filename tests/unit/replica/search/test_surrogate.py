@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
@@ -24,9 +26,11 @@ LIMITS = growth_limits(INITIAL, 4.0, None, 64, 4)
 
 POOL = random_history(INITIAL, LIMITS, 60, random.Random(1))
 
+TABLE = DistanceTable()
+
 
 def observations(values: list[float], architectures: list[Architecture] | None = None) -> tuple[Observation, ...]:
-    return tuple(map(Observation, architectures or POOL, values))
+    return tuple(map(Observation, architectures or POOL, values))  # of the first ones
 
 
 def test_the_kernel_is_positive_semi_definite_and_the_surrogate_interpolates() -> None:
@@ -58,3 +62,15 @@ def test_it_imports_no_tables() -> None:
     program = "import sys, replica.search.surrogate; print('pandas' in sys.modules, 'sklearn' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert shown.split() == ["False", "True"]
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(common=st.floats(1e-4, 1), count=st.integers(1, 12), lies=st.integers(0, 3))
+@example(common=0.1, count=3, lies=0)
+@example(common=0.001, count=7, lies=2)
+def test_bounds_do_not_depend_on_the_common_value_of_equal_accuracies(common: float, count: int, lies: int) -> None:
+    lie = sum([common] * count) / count  # of pending trials: it may differ in its last bit
+    found = Surrogate(observations([common] * count + [lie] * lies), TABLE).upper_confidence_bounds(POOL[20:30])
+    wanted = Surrogate(observations([0.5] * (count + lies)), TABLE).upper_confidence_bounds(POOL[20:30])
+    np.testing.assert_array_equal(found, wanted)
+    assert np.ptp(found) > 0, "candidates are told apart"
