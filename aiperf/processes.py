@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
 from aiperf.ranks import without_ranks
 from aiperf.storage.logs import open_log
@@ -92,7 +94,15 @@ class MessageOutput:
 
 
 async def open_input() -> asyncio.StreamReader:
-    """Standard input, to be read line by line."""
+    """Standard input, to be read line by line.
+
+    Raises EnvironmentNotReadyError if nothing can come by it.
+    """
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(sys.stdin.fileno())):
+        raise EnvironmentNotReadyError(
+            ["standard input is no pipe, by which the primary is heard: run a container with -i (docker run -i)"]
+        )
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader

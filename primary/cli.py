@@ -12,7 +12,7 @@ from aiperf.cli.lines import warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
 from aiperf.run_directory.manifest import Manifest, read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
@@ -32,6 +32,8 @@ from primary.work.data import with_data
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
+    parser.add_argument("--or-resume", action="store_true",
+                        help="resume the run that DIR holds, if it holds one: for jobs that are repeated")  # fmt: skip
     _add_detach(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
@@ -44,6 +46,12 @@ def _execute(arguments: argparse.Namespace) -> int:
         arguments.report = False
         return examine(arguments, steps=0)
     ignore_hangups()
+    if arguments.or_resume and arguments.output is None:
+        raise UsageError("--or-resume: name the directory of the run with --output DIR")
+    if arguments.or_resume and RunPaths(arguments.output).run.exists():
+        warn(f"{arguments.output} holds a run, which is resumed with its own settings")
+        arguments.directory, arguments.new_clock = arguments.output, False
+        return _resume(arguments)
     config, clock = read_run_options(arguments), SystemClock()
     if arguments.output is None:
         arguments.output = preflight.default_output(config, clock)

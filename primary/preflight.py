@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shlex
 import socket
 import sys
 from datetime import datetime
@@ -88,7 +89,11 @@ def output_problems(output: Path) -> list[str]:
     if not output.is_dir():
         return [f"--output {output} is not a directory; name a new or an empty one"]
     if RunPaths(output).run.exists():
-        return [f"--output {output} holds another run; name a new directory (this one was not changed)"]
+        again = f"aiperf resume {shlex.quote(str(output))}"
+        return [
+            f"--output {output} holds another run, which was not changed; to resume it: {again} "
+            "(or start it with --or-resume); else name a new directory"
+        ]
     if any(output.iterdir()):
         return [f"--output {output} is not empty; name a new or an empty directory"]
     return foreign_hands(output)

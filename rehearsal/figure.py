@@ -24,12 +24,14 @@ def prediction_chart(rows: Sequence[Predicted], name: str) -> Drawing:
 
 def _paint(figure: Any, rows: Sequence[Predicted]) -> None:
     left, right = figure.subplots(1, 2)
-    prefix, size = scale_of(max(row.score_ops.high for row in rows))
+    prefix, size = scale_of(max(row.score_ops.high or row.score_ops.value for row in rows))
     for axes, unit, key, colour in ((left, size, "score_ops", COLOURS[0]), (right, 0.01, "efficiency", COLOURS[1])):
         bands = [getattr(row, key) for row in rows]
         replicas = [row.replicas for row in rows]
-        axes.fill_between(replicas, [b.low / unit for b in bands], [b.high / unit for b in bands],
-                          color=colour, alpha=0.25, linewidth=0)  # fmt: skip
+        ends = [(band.low, band.high) for band in bands]
+        known = [(low / unit, high / unit) for low, high in ends if low is not None and high is not None]
+        if len(known) == len(bands):
+            axes.fill_between(replicas, *zip(*known, strict=True), color=colour, alpha=0.25, linewidth=0)
         axes.plot(replicas, [b.value / unit for b in bands], "-", color=colour)
         for row, band in zip(rows, bands, strict=True):
             axes.plot(row.replicas, band.value / unit, "o", color=colour, markersize=5,
@@ -37,4 +39,7 @@ def _paint(figure: Any, rows: Sequence[Predicted]) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xlabel("replicas")
     left.set(ylabel=f"score ({prefix}OPS)", yscale="log")
-    right.set(ylabel="efficiency (%)", ylim=(0, max(LEAST_TOP, *(102 * row.efficiency.high for row in rows))))
+    right.set(
+        ylabel="efficiency (%)",
+        ylim=(0, max(LEAST_TOP, *(102 * (row.efficiency.high or row.efficiency.value) for row in rows))),
+    )

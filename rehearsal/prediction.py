@@ -11,7 +11,7 @@ the curve of the machine file allows.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
@@ -36,15 +36,20 @@ LARGEST_REHEARSED = 16
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A value that is expected, and where it lies in 95 of 100 cases."""
+    """A value that is expected, and where it lies in 95 of 100 cases: None if one sample says."""
 
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
+
+    def through(self, change: Callable[[float], float]) -> Band:
+        """All of it changed by an increasing function."""
+        low, high = (None if end is None else change(end) for end in (self.low, self.high))
+        return Band(change(self.value), low, high)
 
     def scaled(self, factor: float) -> Band:
         """All of it times a positive factor."""
-        return Band(self.value * factor, self.low * factor, self.high * factor)
+        return self.through(lambda value: value * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,7 @@ def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, li
             accelerators=size * rehearsal.machine.node.accelerators,
             rehearsed=size in samples,
             score_ops=score,
-            regulated_score_ops=Band(
-                regulated(score.value, error.value), regulated(score.low, error.high), regulated(score.high, error.low)
-            ),
+            regulated_score_ops=_regulated(score, error),
             error=error,
             efficiency=each.scaled(1 / smallest if smallest else 0.0),
             first_limit=first_limit(rehearsal.machine, load),
@@ -142,7 +145,14 @@ def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, li
 
 
 def _clipped(error: Band, floor: float) -> Band:
-    return Band(*(min(1.0, max(floor, value)) for value in (error.value, error.low, error.high)))
+    return error.through(lambda value: min(1.0, max(floor, value)))
+
+
+def _regulated(score: Band, error: Band) -> Band:
+    value = regulated(score.value, error.value)
+    if score.low is None or score.high is None or error.low is None or error.high is None:
+        return Band(value)
+    return Band(value, regulated(score.low, error.high), regulated(score.high, error.low))
 
 
 def _slope(errors: dict[int, float]) -> float:
@@ -156,6 +166,6 @@ def _band(values: Sequence[float]) -> Band:
     """Mean, and the interval in which the next value lies."""
     mean = fmean(values)
     if len(values) < 2:
-        return Band(mean, mean, mean)
+        return Band(mean)
     reach = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) * sqrt(1 + 1 / len(values))
     return Band(mean, max(0.0, mean - reach), mean + reach)

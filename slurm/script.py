@@ -40,11 +40,14 @@ def job_script(request: ScriptRequest) -> str:
         f"--output={request.log}",
         # The batch shell gets the signal and passes it on.
         f"--signal=B:TERM@{STOP_SIGNAL_S}",
-        # A requeued run would begin again in a directory that is in use.
-        "--no-requeue",
+        # A requeued job resumes its run.
+        "--requeue",
+        "--open-mode=append",
         *job_options(config, request_of_run(config.slurm)),
     ]
-    command = python_module("aiperf", "run", *request.words, "--launcher", "slurm", python=request.python)
+    command = python_module(
+        "aiperf", "run", "--or-resume", *request.words, "--launcher", "slurm", python=request.python
+    )
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {_quoted(directive)}" for directive in directives),

@@ -13,6 +13,10 @@ WORSE = 0.95
 """A measure below this ratio of the other run's is reported as worse."""
 
 
+ONE, LEAST_SHARE = 0.5, 0.01
+"""The least differences of counts, and of shares of the time, that matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A setting that two runs do not share."""
@@ -30,18 +34,26 @@ class Measure:
     first: float | None
     second: float | None
     better: str
+    least: float = 0.0
+    """The least difference that matters: ratios to smaller numbers say nothing."""
 
     @property
     def ratio(self) -> float | None:
-        """Second / first; None if undefined."""
-        return self.second / self.first if self.first and self.second is not None else None
+        """Second / first; None if undefined, or if the first is 0 or too small to compare with."""
+        if self.first is None or self.second is None or abs(self.first) <= self.least:
+            return None
+        return self.second / self.first if self.first else None
 
     @property
     def worse(self) -> bool:
-        """True if the second is worse by more than 5 %."""
-        if self.ratio is None or self.better == "neither":
+        """True if the second is worse by more than 5 %, and by no less than matters."""
+        if self.first is None or self.second is None or self.better == "neither":
             return False
-        return self.ratio < WORSE if self.better == "more" else self.ratio > 1 / WORSE
+        if self.ratio is not None and self.first > 0:
+            beyond = self.ratio < WORSE if self.better == "more" else self.ratio > 1 / WORSE
+            return beyond and abs(self.second - self.first) >= self.least
+        loss = self.first - self.second if self.better == "more" else self.second - self.first
+        return loss > 0 and loss >= self.least
 
 
 @dataclass(frozen=True)
@@ -97,10 +109,10 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
         yield Measure(label, value(first), value(second), "more")
     yield from _workloads(first, second)
     yield Measure("trials", len(first.trials), len(second.trials), "neither")
-    yield Measure("failures", len(first.failures), len(second.failures), "less")
+    yield Measure("failures", len(first.failures), len(second.failures), "less", ONE)
     for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
         better = "neither" if phase in ("train", "evaluate") else "less"
-        yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better)
+        yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better, LEAST_SHARE)
 
 
 def _workloads(first: Report, second: Report) -> Iterator[Measure]:

@@ -185,7 +185,7 @@ def _ranked(rows: Iterable[Row], order: Order) -> Iterable[Row]:
     """Competition ranking: rows are compared with the first of a rank, not one with the next."""
     first: Row | None = None
     for place, row in enumerate(rows, start=1):
-        if row.status != "official":
+        if row.status != "official" or getattr(row, ORDERS[order]) is None:
             yield row
             continue
         if first is None or not _level(first, row, order):

@@ -9,8 +9,9 @@ from aiperf.cli.quality import qualities_text
 from aiperf.cli.units import count
 from aiperf.facts import Measured
 from aiperf.records.columns import moments_of
-from aiperf.rules.score import regulated
+from aiperf.rules.score import error_of, regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
+from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import Snapshot, read_snapshot
 from analysis.reading.run_data import RunData
@@ -150,7 +151,10 @@ def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
     holder, found = find_holder(paths.claims, now_ms), read_snapshot(paths, now_ms)
     if found is None or holder is None or not holder.alive or (holder.host, holder.pid) != (found.host, found.pid):
         return None
-    error = 1.0 if found.best_accuracy is None else 1.0 - found.best_accuracy
+    error = 1.0
+    if found.best_accuracy is not None:
+        images = read_manifest(paths).config.dataset.validation_images
+        error = error_of(round(found.best_accuracy * images), images)
     ops = found.operations / found.elapsed_s if found.elapsed_s > 0 else 0.0
     state: State = "running" if found.released else "starting"
     return RunStatus(
@@ -165,7 +169,7 @@ def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
         trials=found.trials,
         error=error,
         score_ops=ops,
-        regulated_score_ops=regulated(ops, error) if error > 0 else None,
+        regulated_score_ops=regulated(ops, error),
         replicas=_rows(found),
         next=next_command(state, paths),
     )

@@ -16,7 +16,7 @@ from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
-from analysis.results.comparison import ReportComparison, compare
+from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
 from analysis.results.science.ranking import rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
@@ -173,8 +173,14 @@ def _print_comparison(comparison: ReportComparison) -> None:
         shown = (_shown(measure.name, value) for value in (measure.first, measure.second))
         table.add_row(measure.name, *shown, number(measure.ratio, 3))
     console.print(table)
-    worse = ", ".join(f"{m.name} ({number(m.ratio, 3)} x)" for m in comparison.slower)
+    worse = ", ".join(f"{measure.name} ({_change(measure)})" for measure in comparison.slower)
     print_line(console, f"worse in B: {worse or 'nothing'}")
+
+
+def _change(measure: Measure) -> str:
+    if measure.ratio is not None:
+        return f"{number(measure.ratio, 3)} x"
+    return f"{_shown(measure.name, measure.first)} to {_shown(measure.name, measure.second)}"
 
 
 def _shown(name: str, value: float | None) -> str:

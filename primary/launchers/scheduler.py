@@ -18,7 +18,7 @@ from primary.launchers.pipes import start_child
 from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
 from primary.launchers.relays.rendezvous import Channel, Rendezvous
 from primary.launchers.relays.starters import STARTERS, Request
-from primary.launchers.relays.task import interpreter, write_task
+from primary.launchers.relays.task import interpreter, is_this_host, write_task
 from primary.launchers.slurm import SlurmLauncher
 
 
@@ -71,14 +71,22 @@ class SchedulerLauncher:
         except BaseException:
             task.unlink(missing_ok=True)
             raise
-        description = f"host {hosts[0]} of {self._allocation.title}, started by {self._starter.program}"
+        program = "this process" if self._directly(hosts[0]) else self._starter.program
+        hint = f"; {self._starter.hint}" if self._starter.hint and program == self._starter.program else ""
+        description = f"host {hosts[0]} of {self._allocation.title}, started by {program}{hint}"
         return RelayedProcess(child, channel, task, description)
 
     def _command(self, host: str, task: Path) -> list[str]:
         # Isolated and without site: only the standard library, whatever is set on the node.
         relay = (*interpreter(self._config.environment, sys.executable), "-I", "-S", str(task))
+        if self._directly(host):
+            return list(relay)
         request = Request(self._allocation, host, self.per_node, relay)
         return [self._starter.program, *self._starter.words(request)]
+
+    def _directly(self, host: str) -> bool:
+        """True if the relay is a child of this process, which runs on that host."""
+        return not self._starter.own_host and is_this_host(host)
 
     async def _channel(self, child: asyncio.subprocess.Process, rendezvous: Rendezvous | None) -> Channel | None:
         if rendezvous is None:

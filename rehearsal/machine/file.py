@@ -21,6 +21,8 @@ from aiperf.errors import ConfigError
 
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
+OperationRate = Annotated[float, Field(gt=0, le=1e17)]
+"""More than any accelerator has: trainings that take no time would fill a rehearsal without end."""
 Hours = Annotated[float, Field(gt=0, le=1e9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -50,9 +52,9 @@ class NodeSection(Section):
 class StepSection(Section):
     """A training step on one accelerator: its operations at a rate, and a time for its launch."""
 
-    operations_per_s: Rate
+    operations_per_s: OperationRate
     """Counted operations (rule set aiperf-1) a second while an accelerator trains."""
-    evaluation_operations_per_s: Rate | None = None
+    evaluation_operations_per_s: OperationRate | None = None
     """The same for the evaluation; default: that of the training."""
     seconds: Seconds = 0.0
     """Time of a step whatever its size."""

@@ -56,12 +56,20 @@ def _print(rows: Sequence[Predicted], name: str) -> None:
     for row in rows:
         table.add_row(
             str(row.replicas), *_ops(row.score_ops), *_ops(row.regulated_score_ops), number(row.error.value),
-            percent(row.efficiency.value), "rehearsal" if row.rehearsed else "extrapolation",
+            percent(row.efficiency.value), _source(row),
         )  # fmt: skip
     open_console().print(table)
     limit = rows[-1].first_limit
-    warn(f"sizes beyond {LARGEST_REHEARSED} replicas are extrapolated; ranges hold in 95 of 100 cases")
+    ranges = "no ranges from one seed" if rows[-1].score_ops.low is None else "ranges hold in 95 of 100 cases"
+    warn(f"sizes beyond {LARGEST_REHEARSED} replicas are extrapolated; {ranges}")
     warn(f"first limit: {limit.what}, at about {limit.replicas:,} replicas")
+
+
+def _source(row: Predicted) -> str:
+    if row.rehearsed:
+        return "rehearsal"
+    beyond = ", beyond its first limit" if row.replicas > row.first_limit.replicas else ""
+    return f"extrapolation{beyond}"
 
 
 def _ops(band: Band) -> tuple[str, str]:

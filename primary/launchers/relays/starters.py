@@ -29,6 +29,10 @@ class Starter:
     """True if the command has the starter's standard input and output."""
     words: Callable[[Request], list[str]]
     """The arguments of the program. Raises LaunchError."""
+    own_host: bool = True
+    """False if it may not start anything on the host that it is called on."""
+    hint: str = ""
+    """The scheduler's setting that it needs, for messages."""
 
 
 def _pbsdsh(request: Request) -> list[str]:
@@ -61,7 +65,14 @@ def _flux(request: Request) -> list[str]:
 STARTERS = {
     "PBS": Starter("pbsdsh", forwards_input=False, words=_pbsdsh),
     "LSF": Starter("blaunch", forwards_input=True, words=_blaunch),
-    "Grid Engine": Starter("qrsh", forwards_input=True, words=_qrsh),
+    # With `job_is_first_task TRUE` the job's script takes the place of a task on its host.
+    "Grid Engine": Starter(
+        "qrsh",
+        forwards_input=True,
+        words=_qrsh,
+        own_host=False,
+        hint="the job's parallel environment needs control_slaves TRUE (qconf -sp PE)",
+    ),
     "Flux": Starter("flux", forwards_input=True, words=_flux),
 }
 """By scheduler. SLURM's srun needs no relay: it has a launcher of its own."""

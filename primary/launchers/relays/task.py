@@ -60,6 +60,18 @@ def own_addresses() -> list[str]:
     return [this_host().name(), *outward] if outward else [this_host().name(), "127.0.0.1"]
 
 
+def is_this_host(host: str) -> bool:
+    """True if a name of the scheduler's is one of this host, or of one of its addresses."""
+    own = this_host().name()
+    if host == own or host.partition(".")[0] == own.partition(".")[0]:
+        return True
+    try:
+        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found & set(own_addresses()))
+
+
 def interpreter(settings: EnvironmentSection, own: str) -> tuple[str, ...]:
     """A Python of the node for the relay, outside of containers and of what is activated later."""
     chosen = settings.python or own

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
-from aiperf.errors import EXIT_DONE, AiperfError, TrialFailedError
+from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import (
     NO_PROBE,
     BeginExamination,
@@ -35,6 +35,8 @@ from replica.agent.examine.probe import train_a_few_steps
 from replica.agent.share import share_of_node
 from replica.search.choices import initial_architecture
 
+log = logging.getLogger(__name__)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Answer one request: `python -m replica.agent.examine --replica N`."""
@@ -44,7 +46,11 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which ends its examiners
     output = MessageOutput()
-    return asyncio.run(_serve(arguments, output))
+    try:
+        return asyncio.run(_serve(arguments, output))
+    except EnvironmentNotReadyError as error:
+        log.error("%s", error)
+        return error.exit_code
 
 
 async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:

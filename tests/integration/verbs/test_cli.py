@@ -101,6 +101,7 @@ def test_an_output_directory_with_another_run_is_left_alone(tmp_path: Path) -> N
     (output / "run.json").write_text("precious")
     result = aiperf("run", *SIMULATED, "--output", output)
     assert (result.returncode, "holds another run" in result.stderr) == (2, True)
+    assert f"aiperf resume {output}" in result.stderr
     assert [path.name for path in output.iterdir()] == ["run.json"]
     assert (output / "run.json").read_text() == "precious"
 

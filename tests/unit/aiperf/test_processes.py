@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
-from aiperf.processes import end_group, spawn
+import pytest
+
+from aiperf.errors import EXIT_ENVIRONMENT
+from aiperf.processes import end_group, python_module, spawn
+from tests.support.hand_made import HandMadeRun
 from tests.support.processes import lives
 from tests.support.runs import wait_for
 
@@ -53,3 +58,16 @@ def test_the_end_does_not_wait_for_a_process_that_keeps_the_pipes_open(tmp_path:
         return code
 
     assert asyncio.run(scenario()) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("module", ["replica", "replica.agent.examine"])
+def test_a_program_without_a_pipe_to_the_primary_ends_at_once(module: str, tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"training.trainer": "simulated"})
+    words = ("--run", str(run.paths.root)) if module == "replica" else ()
+    done = subprocess.run(
+        python_module(module, *words, "--replica", "0"), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == EXIT_ENVIRONMENT
+    assert "run a container with -i" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

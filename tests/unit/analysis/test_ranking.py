@@ -130,3 +130,9 @@ def test_a_run_and_its_copy_are_one_row(tmp_path: Path) -> None:
     ranking = rank([read_result(tmp_path / "run"), read_result(tmp_path / "copy")], "score")
     assert [row.origin for row in ranking.rows] == [str(tmp_path / "run")]
     assert ranking.same == ((str(tmp_path / "copy"), str(tmp_path / "run")),)
+
+
+def test_a_system_without_the_measure_has_no_rank(template: RunResult) -> None:
+    results = [result(template, name, ops, None) for name, ops in (("a", 50.0), ("b", 5.0))]
+    without = [replace(each, report=each.report.model_copy(update={"accelerators": 0})) for each in results]
+    assert [row.rank for row in rank(without, "accelerator").rows] == [None, None]

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from aiperf.config.sections.cluster import EnvironmentSection
+from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
+from aiperf.host import this_host
 from primary.allocations import Allocation
 from primary.launchers.relays import remote
 from primary.launchers.relays.process import RelayedProcess
 from primary.launchers.relays.rendezvous import MAX_STRANGERS, Rendezvous
 from primary.launchers.relays.starters import STARTERS, Request
-from primary.launchers.relays.task import interpreter, own_addresses
+from primary.launchers.relays.task import interpreter, is_this_host, own_addresses
+from primary.launchers.scheduler import SchedulerLauncher
 
 COMMAND = ("/opt/python", "-I", "/runs/odd 'name'/task")
 
@@ -207,3 +210,17 @@ def test_addresses_are_for_other_nodes() -> None:
     name, *addresses = own_addresses()
     assert name
     assert addresses == ["127.0.0.1"] or not any(address.startswith("127.") for address in addresses)
+
+
+def test_grid_engine_starts_nothing_on_the_host_of_its_own_script() -> None:
+    """As `job_is_first_task TRUE` and `control_slaves FALSE` refuse it."""
+    own = this_host().name()
+    for title, program in (("Grid Engine", None), ("LSF", "blaunch")):
+        launcher = SchedulerLauncher(load_config(), Allocation(title, "7", (own, "another.invalid")))
+        words = launcher._command(own, Path("/task"))
+        assert words[0] == (program or sys.executable)
+        assert words[-1] == "/task"
+        assert launcher._command("another.invalid", Path("/task"))[0] == STARTERS[title].program
+    assert is_this_host(f"{own}.example")
+    assert not is_this_host("another.invalid")
+    assert "control_slaves TRUE" in STARTERS["Grid Engine"].hint

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from aiperf.__main__ import parser_of
 from aiperf.config.datasets import IMAGENET
@@ -15,6 +16,7 @@ from aiperf.network.operations import count
 from rehearsal.machine.curve import Curve
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
 from rehearsal.machine.pace import all_reduce_s, pace_of
+from rehearsal.prediction import Band, _band, _clipped, _regulated
 from search_space.resnet import resnet
 
 RESNET50 = count(resnet(50, 224, 1000))
@@ -85,3 +87,18 @@ def test_a_curve_is_an_accuracy_and_the_same_each_time(seed: int, epoch: int, ra
     once, again = (Curve(CurveSection(), "abc", {"learning_rate": rate}, seed).accuracy(epoch) for _ in range(2))
     assert once == again
     assert 0 <= once < 1
+
+
+def test_a_rate_beyond_any_accelerator_is_refused() -> None:
+    with pytest.raises(ValidationError, match="operations_per_s"):
+        machine_of(step={"operations_per_s": 1e30})
+
+
+def test_one_sample_has_no_band() -> None:
+    assert _band([3.0]).scaled(2) == Band(6.0, None, None)
+    assert _clipped(_band([0.5]), 0.6) == Band(0.6)
+    assert _regulated(Band(2.0), Band(0.1, 0.05, 0.2)).low is None
+    several = _band([1.0, 2.0, 3.0])
+    assert several.low is not None
+    assert several.high is not None
+    assert several.low < several.value < several.high

@@ -222,7 +222,8 @@ def test_a_job_script_asks_for_everything_that_a_long_run_needs() -> None:
     asked = [line.split(" ", 1)[1] for line in job_script(ScriptRequest(config, (), "python3", "log-%j")).splitlines()
              if line.startswith("#SBATCH ")]  # fmt: skip
     assert asked == [
-        "--job-name=aiperf", "--nodes=4", "--output=log-%j", "--signal=B:TERM@120", "--no-requeue", "--partition=gpu",
+        "--job-name=aiperf", "--nodes=4", "--output=log-%j", "--signal=B:TERM@120", "--requeue",
+        "--open-mode=append", "--partition=gpu",
         "--account=a", "--time=12:13:00", "--exclusive", "--mem=0", "--gpus-per-node=8", "--no-kill",
     ]  # fmt: skip
 
@@ -252,7 +253,7 @@ def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
     assert "#SBATCH --job-name=aiperf-odd--name---x\n" in text
     assert "#SBATCH --partition=gpu\n" in text
     assert "\ntrue\n" in text
-    assert "run --output '/a b/$c' --launcher slurm &" in text
+    assert "run --or-resume --output '/a b/$c' --launcher slurm &" in text
     script = tmp_path / "job.sh"
     script.write_text(text)
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0

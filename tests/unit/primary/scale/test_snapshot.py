@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.clock import SystemClock
+from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import load_config
+from aiperf.rules.score import regulated
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
@@ -37,6 +39,7 @@ def in_progress(replicas: int = 2) -> RunView:
 
 def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> None:
     paths, clock = RunPaths(tmp_path), ManualClock()
+    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
     display = SnapshotDisplay(paths, "large", clock)
     display.refresh(in_progress())
     assert status_at_a_glance(paths, T0_MS) is None, "no primary lives"
@@ -60,6 +63,18 @@ def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> No
         assert status_at_a_glance(paths, T0_MS) is None, "an earlier primary's"
         display.close()
         assert not paths.snapshot.exists()
+
+
+def test_the_error_of_a_perfect_accuracy_is_that_of_the_rules(tmp_path: Path) -> None:
+    paths, clock, view = RunPaths(tmp_path), ManualClock(), in_progress()
+    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
+    view.replicas[0].take(Progress(trial=8, phase="train", epoch=2, epochs=9, accuracy=1.0, operations=10**12))
+    SnapshotDisplay(paths, "large", clock).refresh(view)
+    with Claim(paths.claims, clock):
+        status = status_at_a_glance(paths, T0_MS)
+    assert status is not None
+    assert status.error == 1 / (2 * DIGITS.validation_images)
+    assert status.regulated_score_ops == regulated(status.score_ops or 0.0, status.error)
 
 
 def test_snapshots_are_written_at_a_bounded_rate(tmp_path: Path) -> None:
