@@ -49,6 +49,8 @@ class Part:
     install: Callable[[Environment], None]
     replaces: str = ""
     """The part that owns the same files."""
+    proof: str = ""
+    """A pattern of a file below the environment that another installation would have removed."""
     optional: str = ""
     """What is printed if it cannot be installed; empty: that is an error."""
 
@@ -70,7 +72,7 @@ class Environment:
             if defect := self._defect():
                 self._create(defect)
             for part in parts:
-                if self._parts.get(part.name) != part.key:
+                if not self._is_there(part):
                     self._add(part)
         return True
 
@@ -126,7 +128,10 @@ class Environment:
         return ""
 
     def _has(self, parts: Sequence[Part]) -> bool:
-        return all(self._parts.get(part.name) == part.key for part in parts)
+        return all(map(self._is_there, parts))
+
+    def _is_there(self, part: Part) -> bool:
+        return self._parts.get(part.name) == part.key and (not part.proof or any(self.folder.glob(part.proof)))
 
     def _create(self, defect: str) -> None:
         python = self.python or getattr(sys, "_base_executable", sys.executable)
@@ -269,7 +274,9 @@ def own_code() -> Part:
     """AIPerf, in place."""
     files = (ROOT / "setup.cfg", ROOT / "pyproject.toml", ROOT / "aiperf" / "__init__.py")
     words = ("--no-deps", "--no-build-isolation", "-e", ".")
-    return Part("aiperf", key_of(*files), lambda environment: environment.pip("install", *words))
+    # `pip install .` by hand would replace the code in place by a copy, which stays as it is.
+    in_place = "lib/python3*/site-packages/__editable__.aiperf_hpc-*"
+    return Part("aiperf", key_of(*files), lambda environment: environment.pip("install", *words), proof=in_place)
 
 
 def pytorch(optional: str = "") -> Part:

@@ -53,6 +53,8 @@ elif "pip" in words and "install" in words:
         if (packages / (name + ".dist-info")).exists():  # pip takes it for installed
             continue
         (packages / (name + ".dist-info")).mkdir()
+        if name == "aiperf":
+            (packages / "__editable__.aiperf_hpc-0.2.0.pth").touch()
         step(name + " begins")
         for number in range(3):
             (packages / f"{{name}}{{number}}.py").touch()
@@ -167,6 +169,15 @@ def test_another_content_is_installed_whatever_its_time(checkout: Checkout) -> N
     checkout.log.unlink()
     os.utime(lock)
     assert checkout.make() == (0, "")
+
+
+def test_code_that_was_installed_as_a_copy_by_hand_is_installed_in_place_again(checkout: Checkout) -> None:
+    checkout.make()
+    (packages,) = checkout.folder.glob(".venv/lib/python3.11/site-packages")
+    (packages / "__editable__.aiperf_hpc-0.2.0.pth").unlink()
+    (packages / "aiperf.dist-info").rmdir()
+    code, err = checkout.make()
+    assert (code, "installing aiperf" in err, "installing run" in err) == (0, True, False)
 
 
 def test_without_a_network_nothing_that_works_is_lost(checkout: Checkout) -> None:
