@@ -6,6 +6,7 @@ up to whole batches with images that do not count.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -24,6 +25,9 @@ from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
+
+STEPS_AHEAD = 2
+"""Steps that the host gives to the device ahead of the one that it computes."""
 
 Values = list[Any]
 """Arrays of variables."""
@@ -74,6 +78,8 @@ class JaxSteps(KerasState):
         )
         self._score = jax.jit(self._own_scores)
         self._compiled: dict[tuple[str, int], Any] = {}
+        self._under_way: deque[Any] = deque()
+        """Results of the last steps, the oldest first."""
 
     def _values(self) -> tuple[Values, Values, Values]:
         return (
@@ -173,6 +179,10 @@ class JaxSteps(KerasState):
         ):  # fmt: skip
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
+        self._under_way.append(results)
+        if len(self._under_way) > STEPS_AHEAD:
+            # JAX queues about 32 steps, each with the memory of its batch.
+            jax.block_until_ready(self._under_way.popleft())
         return results
 
     def evaluate(self, images: Any, labels: Any) -> Any:

@@ -25,18 +25,25 @@ EXTRAS = (
 
 def descend(optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> Any:
     """The optimiser as updates call it (`updates.contract`)."""
+    scaling = optimiser if isinstance(optimiser, keras.optimizers.LossScaleOptimizer) else None
+    inner = optimiser if scaling is None else scaling.inner_optimizer
     covered = (
-        isinstance(optimiser, keras.optimizers.SGD)
-        and optimiser.momentum
-        and not any(getattr(optimiser, name) for name in EXTRAS)
+        isinstance(inner, keras.optimizers.SGD)
+        and inner.momentum
+        and not any(getattr(inner, name) for name in EXTRAS)
         and all(variable.constraint is None for variable in variables)
         and variables[0].value.device.type in FUSED_ON
     )
-    return (FusedDescent if covered else KerasDescent)(optimiser, variables, parameters)
+    if covered:
+        return FusedDescent(inner, variables, parameters, scaling)
+    return KerasDescent(optimiser, variables, parameters)
 
 
 class KerasDescent:
     """Keras's optimiser as it is."""
+
+    unscales = False
+    """True if gradients are without the scale of the loss after `apply`."""
 
     def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
         self._optimiser = optimiser
@@ -54,10 +61,18 @@ class KerasDescent:
 
 
 class FusedDescent:
-    """Keras's SGD with momentum. It waits for nothing on the device."""
+    """Keras's SGD with momentum, and its scaling of the loss if there is one.
 
-    def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
+    It waits for nothing on the device: whether the gradients are finite is decided there, too.
+    """
+
+    unscales = True
+
+    def __init__(
+        self, optimiser: Any, variables: Sequence[Any], parameters: Parameters, scaling: Any | None = None
+    ) -> None:
         self._optimiser = optimiser
+        self._scaling = scaling
         layouts = [parameters.layout(variable) for variable in variables]
         pairs = list(zip(layouts, variables, strict=True))
         self._values = [layout.memory(variable.value.detach()) for layout, variable in pairs]
@@ -71,13 +86,30 @@ class FusedDescent:
         self._rate = rate
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Update the variables that it was made for."""
+        """Update the variables that it was made for, unless a scaled gradient is not finite."""
+        gradients = list(gradients)
         with torch.no_grad():
+            found = None if self._scaling is None else self._unscaled(gradients)
             # Keras: m = momentum * m - rate * g, w = w + m. PyTorch: w = w - lr * m with
             # m = momentum * m + (1 - dampening) * g. While the rate falls, these agree only if
             # the rate is in the dampening.
             torch._fused_sgd_(
-                self._values, list(gradients), self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
+                self._values, gradients, self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
                 lr=-1.0, dampening=1.0 + self._rate, nesterov=False, maximize=False, is_first_step=False,
+                found_inf=found,
             )  # fmt: skip
-            self._optimiser.iterations.value.add_(1)
+            if found is None:
+                self._optimiser.iterations.value.add_(1)
+                return
+            self._optimiser.iterations.value.add_((1 - found[0]).to(self._optimiser.iterations.value.dtype))
+            # Keras doubles the scale after as many finite steps, and halves it after another one.
+            scale, steps = self._scaling.dynamic_scale.value, self._scaling.step_counter.value
+            torch._amp_update_scale_(scale, steps, found, 2.0, 0.5, self._scaling.dynamic_growth_steps)
+
+    def _unscaled(self, gradients: list[Any]) -> Any:
+        """Take the scale out of the gradients; (1,) float32: 1 if one of them is not finite."""
+        scale = self._scaling.dynamic_scale.value
+        found = torch.zeros(1, device=scale.device)
+        # The scale is a power of two: its inverse is exact.
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, scale.reciprocal())
+        return found

@@ -44,6 +44,18 @@ class _Step:
     """What no later step reads."""
 
 
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One of the convolutions that differ, by all that libraries choose an algorithm by."""
+
+    compute: Compute
+    shape: tuple[int, ...]
+    """Of an image that it takes: height, width, channels."""
+    dtype: Any
+    kernel: Any
+    """The variable of Keras."""
+
+
 class Network:
     """Computes what the model computes, up to the input of its final softmax if it has one.
 
@@ -57,6 +69,7 @@ class Network:
         self.gives_logits = isinstance(last, keras.layers.Softmax)
         self.parameters = Parameters()
         self._statistics = Statistics()
+        self._convolutions: dict[tuple[Any, ...], Convolution] = {}
         layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         sources = {layer: _sources(layer) for layer in layers if not (self.gives_logits and layer is last)}
         (self._input,) = (layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer))
@@ -78,8 +91,32 @@ class Network:
             place = Place(self.parameters, self._statistics, edges or NO_EDGES, owned)
             dtype = None if all(_type(each) == _type(layer) for each in given) else getattr(torch, _type(layer))
             names = tuple(each.name for each in given)
-            steps.append(_Step(OPERATIONS[type(layer)](layer, place), names, layer.name, dtype, ()))
+            compute = OPERATIONS[type(layer)](layer, place)
+            steps.append(_Step(compute, names, layer.name, dtype, ()))
+            if isinstance(layer, keras.layers.Conv2D | keras.layers.DepthwiseConv2D):
+                self._note(layer, given[0], place.edges, compute)
         return self._with_last_reads(steps)
+
+    def _note(self, layer: Any, before: Any, edges: Edges, compute: Compute) -> None:
+        """Take a convolution in that differs from all so far."""
+        shape, kernel = tuple(before.output.shape[1:]), layer.kernel
+        settings = (layer.strides, layer.padding, layer.dilation_rate, layer.use_bias, layer.compute_dtype)
+        own = Convolution(compute, shape, getattr(torch, layer.compute_dtype), kernel)
+        self._convolutions.setdefault((type(layer), shape, tuple(kernel.shape), edges, *settings), own)
+
+    def try_convolutions(self, images: int) -> int:
+        """Compute each different convolution once, alone, forward and backward; their number.
+
+        `images`: of a batch. Libraries then know their fastest algorithms, with the memory of one.
+        """
+        for each in self._convolutions.values():
+            height, width, channels = each.shape
+            (kernel,) = self.parameters.leaves([each.kernel])
+            zeros = torch.zeros(images, height, width, channels, dtype=each.dtype, device=kernel.device)
+            given = zeros.permute(0, 3, 1, 2).requires_grad_()
+            outputs = each.compute(True, given)
+            torch.autograd.grad(outputs, [given, kernel], torch.zeros_like(outputs))
+        return len(self._convolutions)
 
     def _with_last_reads(self, steps: Sequence[_Step]) -> list[_Step]:
         seen = {self._output}

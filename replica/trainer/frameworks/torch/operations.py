@@ -188,13 +188,39 @@ def _flatten(training: bool, images: Tensor) -> Tensor:
     return (images.permute(0, 2, 3, 1) if images.ndim == 4 else images).flatten(1)
 
 
+class Draws:
+    """Numbers from 0 to 1 by a layer's own generator, those that `keras.random.uniform` draws.
+
+    Its state is a variable: a resumed training draws the masks that follow. Keras reads it from the
+    device at each draw, which waits for all steps under way; here only after something else has
+    set it.
+    """
+
+    def __init__(self, generator: Any) -> None:
+        self._state = generator.state
+        self._version = -1
+        self._next = 0
+
+    def draw(self, like: Tensor) -> Tensor:
+        """Numbers in float32, as many as a tensor has, on its device."""
+        state = self._state.value
+        if state._version != self._version:
+            self._next = int(state.sum())
+        generator = torch.Generator(device=like.device).manual_seed(self._next & 0xFFFFFFFF)
+        with torch.no_grad():
+            state[1].add_(1)
+        self._next, self._version = self._next + 1, state._version
+        return torch.rand(like.shape, generator=generator, device=like.device)
+
+
 def _dropout(layer: Any, place: Place) -> Compute:
+    draws = Draws(layer.seed_generator) if layer.rate else None
+
     def compute(training: bool, values: Tensor) -> Tensor:
-        if not training or not layer.rate:
+        if not training or draws is None:
             return values
-        # The layer's own generator is a variable: a resumed training draws the masks that follow.
         # Keras's dropout would take PyTorch's generator, which no checkpoint has.
-        kept = keras.random.uniform(tuple(values.shape), seed=layer.seed_generator) >= layer.rate
+        kept = draws.draw(values) >= layer.rate
         return values * kept.to(values.dtype) / (1 - layer.rate)
 
     return compute

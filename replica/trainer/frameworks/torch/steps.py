@@ -17,7 +17,8 @@ from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.frameworks.torch.descent import descend
-from replica.trainer.frameworks.torch.network import network_of
+from replica.trainer.frameworks.torch.memory import little_memory
+from replica.trainer.frameworks.torch.network import Network, network_of
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
@@ -46,7 +47,15 @@ class TorchSteps(KerasState):
         self._descent.set_rate(rate)
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        """Let libraries choose their algorithms on a blank image; no rank needs another."""
+        """Let libraries choose their algorithms; no rank needs another.
+
+        On an accelerator they choose by the shapes of whole batches, for each convolution alone:
+        another training has its memory.
+        """
+        if self._device.type != "cpu" and isinstance(self._network, Network):
+            with little_memory(self._device):
+                for size in {size for size in sizes if size}:
+                    self._network.try_convolutions(size)
         before = self.state()
         images, labels = blank(1)
         self._own_gradients(self._tensor(images), self._tensor(labels), self._scale())
@@ -71,7 +80,7 @@ class TorchSteps(KerasState):
         with torch.no_grad():
             totals, applied = self._update.apply(gradients, self._trained, sums)
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(applied))))
-        return torch.cat([totals, (norm if scale is None else norm / scale)[None]])
+        return torch.cat([totals, (norm if scale is None or self._descent.unscales else norm / scale)[None]])
 
     def _scale(self) -> Any:
         """The scale of the loss, on the device; None if the optimiser has none."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import (
     Add,
@@ -210,20 +208,3 @@ def test_a_network_by_kerass_layers_trains_as_well(trains_on: str) -> None:
     images, labels = np.ones((6, 8, 8, 3), np.float32) * classes[:, None, None, None], np.eye(3)[classes]
     losses = steps.read([steps.train(images, labels) for _ in range(30)])[:, 0]
     assert losses[-1] < losses[0] / 2
-
-
-@ON_TORCH
-def test_variables_that_lie_on_the_cpu_next_to_an_accelerator_are_refused(
-    trains_on: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    from replica.trainer.frameworks.torch.framework import check_device
-
-    check_device("cpu")
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="npu"))
-    check_device("npu")
-    with pytest.raises(TrialFailedError, match="'cpu', not on this node's 'npu': set KERAS_TORCH_DEVICE") as raised:
-        check_device("cpu")
-    assert raised.value.kind == "unfit"

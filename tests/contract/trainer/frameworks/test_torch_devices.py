@@ -1,0 +1,185 @@
+"""PyTorch's steps as an accelerator needs them: no wait for it, little memory to warm up with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from aiperf.errors import TrialFailedError
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, Flatten, Input, ReLU, Softmax
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.model.builder import build_model, set_up
+from replica.trainer.model.optimisers import build_optimiser
+from search_space.resnet import resnet
+from tests.support.trainings.requests import request_for
+from workloads.classification.workload import CLASSIFICATION
+
+ON_TORCH = pytest.mark.parametrize("trains_on", ["torch"])
+
+HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
+"""PyTorch's operations whose result the host needs: on an accelerator each waits for all before."""
+
+SMALL = Architecture(
+    (
+        Node("in", Input(8, 8, 3)),
+        Node("conv", Conv(4), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("drop", Dropout(0.3), ("flat",)),
+        Node("fc", Dense(3), ("drop",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+
+def steps_in(precision: str, seed: int = 1) -> tuple[Any, Any]:
+    """Steps of the small network, and its optimiser."""
+    from replica.trainer.frameworks.torch.steps import TorchSteps
+
+    set_up(precision, seed=seed)
+    model, request = build_model(SMALL), request_for("digits", precision=precision)
+    optimiser = build_optimiser(model, request)
+    return TorchSteps(model, optimiser, CLASSIFICATION, AloneCollective(), request), optimiser
+
+
+def batch(scale: float = 1.0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    return scale * rng.normal(size=(6, 8, 8, 3)).astype(np.float32), np.eye(3, dtype=np.float32)[np.arange(6) % 3]
+
+
+@ON_TORCH
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_step_never_waits_for_the_device(trains_on: str, precision: str) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: Counter[str] = Counter()
+
+    class Counting(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen[func.overloadpacket.__name__] += 1
+            return func(*args, **(kwargs or {}))
+
+    steps, _ = steps_in(precision)
+    steps.train(*batch())
+    with Counting():
+        results = []
+        for number in range(3):
+            steps.set_learning_rate(0.1 - 0.01 * number)
+            results.append(steps.train(*batch()))
+    assert seen["convolution_backward"] == 3, "the steps were seen"
+    assert {name: seen[name] for name in HOST_READS if seen[name]} == {}
+    with Counting():
+        float(results[0][0])
+    assert seen["_local_scalar_dense"] == 1, "a wait would have been seen"
+
+
+@ON_TORCH
+def test_the_fused_descent_scales_the_loss_as_keras_does(trains_on: str) -> None:
+    from replica.trainer.frameworks.torch.descent import FusedDescent, KerasDescent
+
+    after = []
+    for kind in (KerasDescent, FusedDescent):
+        steps, optimiser = steps_in("mixed_float16")
+        optimiser.dynamic_growth_steps = 2
+        if kind is KerasDescent:
+            steps._update._optimiser = steps._descent = KerasDescent(optimiser, steps._trained, steps._parameters)
+        assert type(steps._descent) is kind
+        rows, scales = [], []
+        # The third batch overflows in float16, and changes no weight.
+        for number, scale in enumerate((1.0, 1.0, 1e30, 1.0, 1.0, 1.0)):
+            before = steps.weights()[0]
+            steps.set_learning_rate(0.1 - 0.01 * number)
+            rows.append(steps.read([steps.train(*batch(scale))])[0])
+            scales.append((float(optimiser.dynamic_scale), int(optimiser.step_counter), int(optimiser.iterations)))
+            assert (before == steps.weights()[0]).all() == (number == 2)
+        after.append((np.stack(rows), scales, steps.weights()[0]))
+    (rows, scales, weights), (fused_rows, fused_scales, fused_weights) = after
+    assert fused_scales == scales
+    finite = np.isfinite(rows)
+    np.testing.assert_array_equal(np.isfinite(fused_rows), finite)
+    np.testing.assert_allclose(fused_rows[finite], rows[finite], rtol=2e-3)
+    np.testing.assert_allclose(fused_weights, weights, rtol=1e-4, atol=1e-5)
+
+
+@ON_TORCH
+def test_masks_are_those_of_kerass_generator_also_after_its_state_was_set(trains_on: str) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.operations import Draws
+
+    mine, other = (keras.random.SeedGenerator(987_654_321) for _ in range(2))
+    draws, like = Draws(mine), torch.zeros(5, 3)
+
+    def same() -> None:
+        np.testing.assert_array_equal(
+            draws.draw(like).numpy(), keras.ops.convert_to_numpy(keras.random.uniform((5, 3), seed=other))
+        )
+
+    same()
+    same()
+    for generator in (mine, other):
+        generator.state.assign([7, 40])
+    same()
+    same()
+    assert keras.ops.convert_to_numpy(mine.state).tolist() == [7, 42]
+
+
+@ON_TORCH
+def test_each_different_convolution_is_tried_alone_and_nothing_changes(trains_on: str) -> None:
+    from replica.trainer.frameworks.torch.network import network_of
+
+    set_up("float32", seed=1)
+    model = build_model(resnet(50, 32, 10))
+    network: Any = network_of(model)
+    before = model.get_weights()
+    convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in model.layers)
+    assert convolutions == 53
+    assert network.try_convolutions(2) == 20, "blocks of a stage are alike"
+    for mine, other in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@ON_TORCH
+def test_a_warm_up_takes_little_of_an_accelerators_memory_and_may_lack_it(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.memory import little_memory
+
+    limits: list[float] = []
+    module = SimpleNamespace(
+        set_per_process_memory_fraction=limits.append, mem_get_info=lambda: (0, 80 * 10**9),
+        memory_reserved=lambda: 10**9, empty_cache=lambda: limits.append(-1),
+    )  # fmt: skip
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    with little_memory("cuda"):
+        limits.append(0)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB.")
+    assert limits == [4 / 80, 0, 1.0, -1]
+    with pytest.raises(RuntimeError, match="shape"), little_memory("cuda"):
+        raise RuntimeError("shape mismatch")
+
+
+@ON_TORCH
+def test_variables_that_lie_on_the_cpu_next_to_an_accelerator_are_refused(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.framework import check_device
+
+    check_device("cpu")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="npu"))
+    check_device("npu")
+    with pytest.raises(TrialFailedError, match="'cpu', not on this node's 'npu': set KERAS_TORCH_DEVICE") as raised:
+        check_device("cpu")
+    assert raised.value.kind == "unfit"
