@@ -21,6 +21,8 @@ from replica.trainer.collectives.rank import place_of
 from replica.trainer.failures import others_may_die
 
 AXIS = "ranks"
+ALIKE, DIFFERENT = PartitionSpec(), PartitionSpec(AXIS)
+"""Arrays that each rank has alike, and those of which each has a part."""
 
 NO_LIMIT_MS = 1000 * 86_400_000
 """How long a rank waits for a message: the service itself notices ranks that are gone."""
@@ -58,51 +60,52 @@ class JaxCollective(StoreCollective):
         first = {device.process_index: device for device in reversed(jax.devices())}
         return Mesh(np.array([first[rank] for rank in range(self.size)]), (AXIS,))
 
-    def _rows(self, own: Any) -> Any:
+    def rows(self, own: Any) -> Any:
         """The array (ranks, ...) of which this rank has its row."""
-        row = jax.device_put(jnp.asarray(own)[None], jax.local_devices()[0])
-        return self._global((self.size, *row.shape[1:]), PartitionSpec(AXIS), row)
+        return self.parts(jnp.asarray(own)[None])
 
-    def _shared(self, own: Any) -> Any:
+    def parts(self, own: Any) -> Any:
+        """The array of all ranks' parts, one behind the other; all have the same shape."""
+        part = jax.device_put(own, jax.local_devices()[0])
+        return self._global((self.size * len(part), *part.shape[1:]), DIFFERENT, part)
+
+    def shared(self, own: Any) -> Any:
         """The array that every rank has, and has alike."""
         value = jax.device_put(own, jax.local_devices()[0])
-        return self._global(value.shape, PartitionSpec(), value)
+        return self._global(value.shape, ALIKE, value)
 
     def _global(self, shape: tuple[int, ...], spec: PartitionSpec, own: Any) -> Any:
         return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, spec), [own])
 
-    def together(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Compile a function over all ranks, which call it together.
+    def described(self, shape: tuple[int, ...], dtype: Any, alike: bool) -> Any:
+        """An array of all ranks as compilers know it; `shape`: of one rank's part."""
+        whole = shape if alike else (self.size * shape[0], *shape[1:])
+        return jax.ShapeDtypeStruct(whole, dtype, sharding=NamedSharding(self._mesh, ALIKE if alike else DIFFERENT))
 
-        Its first argument is alike on all ranks, its second differs. Its results must be alike:
-        within it, `sum_tensors` makes them so.
+    def together(
+        self, function: Callable[..., Any], alike: Any, results_alike: Any, donated: tuple[int, ...] = ()
+    ) -> Any:
+        """A function that all ranks call together, to be compiled over them (`jax.jit`).
+
+        `alike`: True for each argument that is the same on all ranks, False for one of which each
+        has its part; of results likewise. Within it `sum_tensors` makes results alike.
         """
-
-        def body(shared: Any, rows: Any) -> Any:
-            return function(shared, jax.tree.map(lambda row: row[0], rows))
-
-        compiled = jax.jit(
-            jax.shard_map(
-                body, mesh=self._mesh, in_specs=(PartitionSpec(), PartitionSpec(AXIS)), out_specs=PartitionSpec(),
-                check_vma=False,
-            )
-        )  # fmt: skip
-
-        def call(shared: Any, own: Any) -> Any:
-            with others_may_die(JaxRuntimeError):
-                found = compiled(jax.tree.map(self._shared, shared), jax.tree.map(self._rows, own))
-            return jax.tree.map(lambda value: value.addressable_data(0), found)
-
-        return call
+        specs = [tuple(ALIKE if each else DIFFERENT for each in which) for which in (alike, results_alike)]
+        mapped = jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+        return jax.jit(mapped, donate_argnums=donated)
 
     @cached_property
-    def _sum(self) -> Callable[[Any, Any], Any]:
-        return self.together(lambda shared, own: jax.lax.psum(own, AXIS))
+    def _sum(self) -> Callable[[Any], Any]:
+        return self.together(lambda own: (jax.lax.psum(own, AXIS),), (False,), (True,))  # type: ignore[no-any-return]
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over ranks as one all-reduce, inside of a function of `together` or outside."""
         flat = jnp.concatenate([jnp.ravel(tensor) for tensor in tensors])
-        total = jax.lax.psum(flat, AXIS) if isinstance(flat, jax.core.Tracer) else self._sum((), flat)
+        if isinstance(flat, jax.core.Tracer):
+            total = jax.lax.psum(flat, AXIS)
+        else:
+            with others_may_die(JaxRuntimeError):
+                total = self._sum(self.parts(flat))[0].addressable_data(0)
         ends = np.cumsum([math.prod(tensor.shape) for tensor in tensors])[:-1]
         parts = jnp.split(total, ends)
         return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]

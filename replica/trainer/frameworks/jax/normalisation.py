@@ -6,6 +6,10 @@ waits for the first, and as many again for their gradients. Here one pass finds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
 from typing import Any
 
 import jax
@@ -19,6 +23,30 @@ def fuse_normalisation(model: Any) -> None:
     normalise_by(model, _in_one_pass)
 
 
+_MASK: ContextVar[Any] = ContextVar("mask", default=None)
+"""(N,) float32 as a step is traced: 1 for images that count, 0 for those that fill a batch up."""
+
+
+@contextmanager
+def counting(mask: Any) -> Iterator[None]:
+    """A block in which moments are those of the images that count."""
+    token = _MASK.set(mask)
+    try:
+        yield
+    finally:
+        _MASK.reset(token)
+
+
+def _means(values: Any, mask: Any) -> Any:
+    """The mean of each channel."""
+    axes = tuple(range(values.ndim - 1))
+    if mask is None:
+        return values.mean(axes)
+    weights = mask.reshape(-1, *[1] * (values.ndim - 1))
+    # A rank without images has no moments, and must not divide by nothing.
+    return (values * weights).sum(axes) / (jnp.maximum(mask.sum(), 1.0) * prod(values.shape[1:-1]))
+
+
 def _in_one_pass(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
     """The variance is the mean square less the square of the mean, in float32.
 
@@ -26,9 +54,9 @@ def _in_one_pass(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
     off.
     """
     wide = inputs.astype(jnp.float32)
-    axes = tuple(range(wide.ndim - 1))
-    mean = wide.mean(axes)
+    mask = _MASK.get()
+    mean = _means(wide, mask)
     # Below zero by rounding where all values of a channel are alike.
-    variance = jnp.maximum((wide * wide).mean(axes) - mean * mean, 0)
+    variance = jnp.maximum(_means(wide * wide, mask) - mean * mean, 0)
     factor = layer.gamma.value * jax.lax.rsqrt(variance + layer.epsilon)
     return wide * factor + (layer.beta.value - mean * factor), mean, variance

@@ -1,36 +1,40 @@
 """The training step and the evaluation step of one rank on JAX, compiled by XLA.
 
-Results are over all ranks. Programs are compiled for each size of a batch; evaluations are filled
-up to whole batches with images that do not count.
+Results are over all ranks. Alone, a rank has a program for each size of a batch. Several ranks run
+one program together, from their images to the update, for which batches are filled up with images
+that do not count; so are those of evaluations.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from jax.errors import JaxRuntimeError
 from numpy.typing import NDArray
 
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.failures import others_may_die
 from replica.trainer.framework import BlankBatch
 from replica.trainer.frameworks.jax.collective import JaxCollective
-from replica.trainer.frameworks.jax.normalisation import fuse_normalisation
+from replica.trainer.frameworks.jax.normalisation import counting, fuse_normalisation
+from replica.trainer.frameworks.jax.raw_state import RawState, Step, Values
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
+BY_RANK = (True, False, True, False, False, False), (True, True, False, True)
+"""Of arguments and results of a step of several ranks: True if they are alike on all."""
+
 STEPS_AHEAD = 2
 """Steps that the host gives to the device ahead of the one that it computes."""
-
-Values = list[Any]
-"""Arrays of variables."""
 
 
 class StatelessOptimiser:
@@ -71,32 +75,67 @@ class JaxSteps(KerasState):
         self._others = [variable for variable in model.variables if id(variable) not in own]
         self._stateless = StatelessOptimiser(optimiser)
         self._update = UPDATES.load(choose_update(collective.size))(self._stateless, collective)
-        self._train_alone = jax.jit(self._whole_step, donate_argnums=(0, 1, 2))
-        self._gradients = jax.jit(self._scaled_gradients)
-        self._apply_together = (
-            cast(JaxCollective, collective).together(self._applied_together) if collective.size > 1 else None
-        )
+        self._together = collective if isinstance(collective, JaxCollective) else None
+        variables = (self._trained, self._others, optimiser.variables)
+        self._raw = RawState(variables, optimiser.learning_rate, self._together)
+        if self._together is None:
+            self._train = jax.jit(self._whole_step, donate_argnums=(0, 1, 2))
+        else:
+            self._train = self._together.together(self._step_of_ranks, *BY_RANK, donated=(0, 1, 2))
         self._score = jax.jit(self._own_scores)
         self._compiled: dict[tuple[str, int], Any] = {}
         self._under_way: deque[Any] = deque()
         """Results of the last steps, the oldest first."""
 
-    def _values(self) -> tuple[Values, Values, Values]:
-        return (
-            [variable.value for variable in self._trained],
-            [variable.value for variable in self._others],
-            [variable.value for variable in self._optimiser.variables],
-        )
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the training steps that follow."""
+        self._raw.set_rate(rate)
+
+    def weights(self) -> list[NDArray[Any]]:
+        """Copies of the model's weights in Keras's order."""
+        self._raw.write()
+        return super().weights()
+
+    def state(self) -> list[NDArray[Any]]:
+        """Copies of all variables of model and optimiser."""
+        self._raw.write()
+        return super().state()
+
+    def restore(self, state: Sequence[NDArray[Any]]) -> None:
+        """Set all variables. Raises ValueError if the shapes are those of another model."""
+        self._raw.write()
+        super().restore(state)
+
+    def share(self) -> None:
+        """Give every rank the weights and the optimiser's state of rank 0."""
+        self._raw.write()
+        super().share()
+
+    def average_statistics(self) -> None:
+        """Give every rank the mean of the weights that gradients do not train."""
+        self._raw.write()
+        super().average_statistics()
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Compile for training batches of these sizes and for the evaluation; nothing runs."""
-        values = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), self._values())
-        step = self._train_alone if self._collective.size == 1 else self._gradients
-        for size in {size for size in sizes if size}:
-            self._compiled["train", size] = step.lower(*values, *blank(size)).compile()
-        whole = blank(self._batch_size)
-        mask = np.ones(self._batch_size, np.float32)
+        values = [_described(each) for each in (self._trained, self._others, self._optimiser.variables)]
+        whole, mask = blank(self._batch_size), np.ones(self._batch_size, np.float32)
+        if self._together is not None:
+            values[1] = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in values[1]]
+            given = [*values, *whole, mask]
+            described = [
+                jax.tree.map(lambda part, alike=alike: self._of_ranks(part, alike), each)
+                for each, alike in zip(given, BY_RANK[0], strict=True)
+            ]
+            self._compiled["train", self._batch_size] = self._train.lower(*described).compile()
+        else:
+            for size in {size for size in sizes if size}:
+                self._compiled["train", size] = self._train.lower(*values, *blank(size)).compile()
         self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole, mask).compile()
+
+    def _of_ranks(self, part: Any, alike: bool) -> Any:
+        assert self._together is not None
+        return self._together.described(part.shape, part.dtype, alike)
 
     def program_bytes(self, size: int) -> int | None:
         """Bytes that the training program takes for what it computes, for a batch of this size.
@@ -111,17 +150,25 @@ class JaxSteps(KerasState):
             return jnp.asarray(self._optimiser.scale_loss(1.0), jnp.float32)
 
     def _own_gradients(
-        self, trained: Values, others: Values, scale: Any, images: Any, labels: Any
+        self, trained: Values, others: Values, scale: Any, images: Any, labels: Any, mask: Any = None
     ) -> tuple[Any, Values, Values]:
-        """Sums of this rank, gradients of its mean loss times the scale, and moving statistics."""
+        """Sums of this rank, gradients of its mean loss times the scale, and moving statistics.
+
+        `mask`: (N,) float32, 0 for images that do not count; None: all do.
+        """
 
         def loss_of(trained: Values) -> Any:
             known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
-            with keras.StatelessScope(state_mapping=known) as scope:
+            with keras.StatelessScope(state_mapping=known) as scope, counting(mask):
                 outputs = self._body(images, training=True)
             losses = self._loss(labels, outputs)
-            sums = jnp.stack([losses.sum(), jnp.float32(images.shape[0])])
-            return losses.mean() * scale, (sums, [scope.get_current_value(variable) for variable in self._others])
+            after = [scope.get_current_value(variable) for variable in self._others]
+            if mask is None:
+                return losses.mean() * scale, (jnp.stack([losses.sum(), jnp.float32(images.shape[0])]), after)
+            total, count = (losses * mask).sum(), mask.sum()
+            # A rank that has run out of images has no gradients, and its statistics stay.
+            after = [jnp.where(count > 0, new, old) for new, old in zip(after, others, strict=True)]
+            return total / jnp.maximum(count, 1.0) * scale, (jnp.stack([total, count]), after)
 
         gradients, (sums, after) = jax.grad(loss_of, has_aux=True)(trained)
         return sums, gradients, after
@@ -141,26 +188,27 @@ class JaxSteps(KerasState):
         results, trained, own = self._applied(trained, own, gradients, sums)
         return results, trained, others, own
 
-    def _scaled_gradients(
-        self, trained: Values, others: Values, own: Values, images: Any, labels: Any
-    ) -> tuple[Any, Values, Values]:
-        return self._own_gradients(trained, others, self._scale(own), images, labels)
+    def _step_of_ranks(
+        self, trained: Values, rows: Values, own: Values, images: Any, labels: Any, mask: Any
+    ) -> tuple[Any, Values, Values, Values]:
+        """This rank's part of a step that all do together."""
+        others = [row[0] for row in rows]
+        sums, gradients, others = self._own_gradients(trained, others, self._scale(own), images, labels, mask)
+        results, trained, own = self._applied(trained, own, gradients, sums)
+        return results, trained, [each[None] for each in others], own
 
-    def _applied_together(self, shared: tuple[Values, Values], gradients: tuple[Values, Any]) -> Any:
-        return self._applied(*shared, *gradients)
-
-    def _train_together(self, images: Any, labels: Any) -> tuple[Any, Values, Values, Values]:
-        """Own gradients, then the update with those of all ranks; no images have none."""
-        assert self._apply_together is not None
-        trained, others, own = self._values()
-        sums, gradients = jnp.zeros(2), [jnp.zeros_like(value) for value in trained]
-        if len(images):
-            step = self._compiled.get(("train", len(images)), self._gradients)
-            sums, gradients, others = step(trained, others, own, images, labels)
-        results, trained, own = self._apply_together((trained, own), (gradients, sums))
-        return results, trained, others, own
+    def _train_together(self, ranks: JaxCollective, images: Any, labels: Any) -> tuple[Any, Step]:
+        count, filled = len(images), max(len(images), self._batch_size)
+        mask = (np.arange(filled) < count).astype(np.float32)
+        given = [ranks.parts(each) for each in (_filled(images, filled), _filled(labels, filled), mask)]
+        step = self._compiled.get(("train", filled), self._train)
+        with others_may_die(JaxRuntimeError):
+            results, *after = step(*self._raw.begin_step(), *given)
+        return results.addressable_data(0), tuple(after)
 
     def _own_scores(self, trained: Values, others: Values, images: Any, labels: Any, mask: Any) -> Any:
+        if self._together is not None:
+            others = [row[0] for row in others]
         known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
         with keras.StatelessScope(state_mapping=known):
             outputs = self._body(images, training=False)
@@ -169,16 +217,13 @@ class JaxSteps(KerasState):
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; the sum of the losses, the images, and the norm of the gradient."""
         images, labels = _array(images), _array(labels)
-        if self._collective.size == 1:
-            step = self._compiled.get(("train", len(images)), self._train_alone)
-            results, trained, others, own = step(*self._values(), images, labels)
+        if self._together is None:
+            step = self._compiled.get(("train", len(images)), self._train)
+            results, *after = step(*self._raw.begin_step(), images, labels)
+            self._raw.end_step(tuple(after))
         else:
-            results, trained, others, own = self._train_together(images, labels)
-        for variables, values in (
-            (self._trained, trained), (self._others, others), (self._optimiser.variables, own),
-        ):  # fmt: skip
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+            results, values = self._train_together(self._together, images, labels)
+            self._raw.end_step(values)
         self._under_way.append(results)
         if len(self._under_way) > STEPS_AHEAD:
             # JAX queues about 32 steps, each with the memory of its batch.
@@ -190,14 +235,20 @@ class JaxSteps(KerasState):
         count = len(images)
         filled = max(count, self._batch_size)
         mask = (np.arange(filled) < count).astype(np.float32)
-        trained, others, _ = self._values()
+        trained, others = self._raw.local()
         step = self._compiled.get(("score", filled), self._score)
         own = step(trained, others, _filled(_array(images), filled), _filled(_array(labels), filled), mask)
         return self._collective.sum_tensors([own], "scores")[0]
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; a row for each of them."""
-        return np.stack([np.asarray(each) for each in results])
+        rows = np.stack([np.asarray(each) for each in results])
+        self._raw.write()
+        return rows
+
+
+def _described(variables: Sequence[Any]) -> list[Any]:
+    return [jax.ShapeDtypeStruct(each.value.shape, each.value.dtype) for each in variables]
 
 
 def _array(values: Any) -> Any:

@@ -72,7 +72,7 @@ class FusedDescent:
         self, optimiser: Any, variables: Sequence[Any], parameters: Parameters, scaling: Any | None = None
     ) -> None:
         self._optimiser = optimiser
-        self._scaling = scaling
+        self._scaling: Any = scaling
         layouts = [parameters.layout(variable) for variable in variables]
         pairs = list(zip(layouts, variables, strict=True))
         self._values = [layout.memory(variable.value.detach()) for layout, variable in pairs]

@@ -91,15 +91,15 @@ def test_the_fused_descent_scales_the_loss_as_keras_does(trains_on: str) -> None
         if kind is KerasDescent:
             steps._update._optimiser = steps._descent = KerasDescent(optimiser, steps._trained, steps._parameters)
         assert type(steps._descent) is kind
-        rows, scales = [], []
+        seen, scales = [], []
         # The third batch overflows in float16, and changes no weight.
         for number, scale in enumerate((1.0, 1.0, 1e30, 1.0, 1.0, 1.0)):
             before = steps.weights()[0]
             steps.set_learning_rate(0.1 - 0.01 * number)
-            rows.append(steps.read([steps.train(*batch(scale))])[0])
+            seen.append(steps.read([steps.train(*batch(scale))])[0])
             scales.append((float(optimiser.dynamic_scale), int(optimiser.step_counter), int(optimiser.iterations)))
             assert (before == steps.weights()[0]).all() == (number == 2)
-        after.append((np.stack(rows), scales, steps.weights()[0]))
+        after.append((np.stack(seen), scales, steps.weights()[0]))
     (rows, scales, weights), (fused_rows, fused_scales, fused_weights) = after
     assert fused_scales == scales
     finite = np.isfinite(rows)

@@ -1,0 +1,144 @@
+"""Costs of a training's host program that decide how fast an accelerator can be, on any machine.
+
+python -m benchmarks.accelerators [--only torch_host_waits,jax_two_ranks_host_ms] [--format json]
+
+`torch_host_waits`: operations of a step of PyTorch whose results the host reads; each would wait
+for the device. `jax_two_ranks_host_ms`: CPU time of the main thread for a step of two ranks beyond
+that of one, ResNet-50 at 32 x 32; compiling it takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from replica.trainer.collectives.rank import meeting_point
+from tests.support.trainings.requests import request_for
+
+HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
+"""PyTorch's operations whose result the host needs: on an accelerator each waits for all before."""
+
+STEPS, SIDE, CLASSES = 20, 32, 10
+
+
+def steps_of(name: str, ranks: int, precision: str = "float32") -> tuple[Any, Any]:
+    """The steps of ResNet-50 for one image, ready to train, and their collective."""
+    from replica.trainer.frameworks import FRAMEWORKS  # noqa: PLC0415
+
+    framework = FRAMEWORKS.load(name)()
+    collective = framework.open_collective(ranks)
+    framework.configure(1, 0)
+    # Keras takes its backend from the framework that is loaded before it.
+    from replica.trainer.model.builder import build_model, set_up  # noqa: PLC0415
+    from replica.trainer.model.optimisers import build_optimiser  # noqa: PLC0415
+    from search_space.resnet import resnet  # noqa: PLC0415
+    from workloads.classification.workload import CLASSIFICATION  # noqa: PLC0415
+
+    set_up(precision, seed=1)
+    request = request_for("digits", batch_size=1, precision=precision)
+    model = build_model(resnet(50, SIDE, CLASSES))
+    steps = framework.compile(model, build_optimiser(model, request), CLASSIFICATION, collective, request)
+    steps.prepare(batch, (1,))
+    steps.share()
+    return steps, collective
+
+
+def batch(images: int) -> tuple[Any, Any]:
+    """Blank images."""
+    labels = np.eye(CLASSES, dtype=np.float32)[np.zeros(images, np.int64)]
+    return np.zeros((images, SIDE, SIDE, 3), np.float32), labels
+
+
+def host_waits() -> int:
+    """Operations of three steps, of each precision, whose results the host reads."""
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
+
+    found = 0
+
+    class Reads(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal found
+            found += func.overloadpacket.__name__ in HOST_READS
+            return func(*args, **(kwargs or {}))
+
+    for precision in ("float32", "mixed_bfloat16", "mixed_float16"):
+        steps, _ = steps_of("torch", 1, precision)
+        steps.train(*batch(1))
+        with Reads():
+            for number in range(3):
+                steps.set_learning_rate(0.1 / (number + 1))
+                steps.train(*batch(1))
+    return found
+
+
+def host_ms(ranks: int) -> float:
+    """Median CPU time of the main thread for a step on JAX, in milliseconds."""
+    steps, collective = steps_of("jax", ranks)
+    given = batch(1)
+    for _ in range(2):
+        steps.read([steps.train(*given)])
+    times = []
+    for number in range(STEPS):
+        steps.set_learning_rate(0.1 / (number + 1))
+        began = time.thread_time()
+        results = steps.train(*given)
+        times.append(1e3 * (time.thread_time() - began))
+        np.asarray(results)  # the next step must not wait for this one
+    collective.close()
+    return statistics.median(times)
+
+
+def measured(what: str, ranks: int = 1) -> float:
+    """A number that this module prints in a process, or rank 0 of several."""
+    command = [sys.executable, "-m", "benchmarks.accelerators", "--measure", what, str(ranks)]
+    place = {"WORLD_SIZE": str(ranks), **meeting_point(())} if ranks > 1 else {}
+    own = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **place, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {})},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    printed = [process.communicate()[0] for process in own]
+    if failed := [process.returncode for process in own if process.returncode]:
+        raise SystemExit(f"{' '.join(command)} ended with {failed[0]}")
+    return float(printed[0].splitlines()[-1])
+
+
+KEYS = {
+    "torch_host_waits": lambda: measured("host_waits"),
+    "jax_two_ranks_host_ms": lambda: measured("host_ms", 2) - measured("host_ms"),
+}
+
+
+def main() -> None:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(KEYS), help="keys, separated by commas")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        what, ranks = arguments.measure
+        found = host_waits() if what == "host_waits" else host_ms(int(ranks))
+        print(found, flush=True)
+        return
+    result = {name: KEYS[name]() for name in arguments.only.split(",")}
+    if arguments.format == "json":
+        print(json.dumps(result))
+    else:
+        print("\n".join(f"{name}: {value:g}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""JAX's steps: batches that are filled up, and values that Keras's variables get only when read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiperf.network.architecture import Architecture, Node
+from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.model.builder import build_model, set_up
+from replica.trainer.model.optimisers import build_optimiser
+from tests.support.trainings.requests import request_for
+from workloads.classification.workload import CLASSIFICATION
+
+ON_JAX = pytest.mark.parametrize("trains_on", ["jax"])
+
+SMALL = Architecture(
+    (
+        Node("in", Input(6, 6, 3)),
+        Node("conv", Conv(4), ("in",)),
+        Node("bn", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("bn",)),
+        Node("flat", Flatten(), ("relu",)),
+        Node("hidden", Dense(5), ("flat",)),
+        Node("hidden_bn", BatchNorm(), ("hidden",)),
+        Node("fc", Dense(3), ("hidden_bn",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
+
+
+def made() -> tuple[Any, Any]:
+    from replica.trainer.frameworks.jax.steps import JaxSteps
+
+    set_up("float32", seed=1)
+    model, request = build_model(SMALL), request_for("digits")
+    return JaxSteps(model, build_optimiser(model, request), CLASSIFICATION, AloneCollective(), request), model
+
+
+def batch(images: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(images, 6, 6, 3)).astype(np.float32), np.eye(3, dtype=np.float32)[np.arange(images) % 3]
+
+
+@ON_JAX
+@pytest.mark.parametrize("images", [5, 1, 0])
+def test_images_that_fill_a_batch_up_count_in_nothing(trains_on: str, images: int) -> None:
+    steps, _ = made()
+    trained, others, _ = steps._raw.begin_step()
+    scale = np.float32(1)
+    mask = (np.arange(8) < images).astype(np.float32)
+    full = [np.where(mask.reshape(-1, *[1] * (each.ndim - 1)) > 0, each, np.float32(9)) for each in batch(8)]
+    sums, gradients, after = steps._own_gradients(trained, others, scale, *full, mask)
+    if images:
+        wanted_sums, wanted, wanted_after = steps._own_gradients(
+            trained, others, scale, *(e[:images] for e in batch(8))
+        )
+    else:
+        wanted_sums, wanted, wanted_after = np.zeros(2), [np.zeros_like(each) for each in gradients], others
+    np.testing.assert_allclose(sums, wanted_sums, rtol=1e-5)
+    for mine, other in zip([*gradients, *after], [*wanted, *wanted_after], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-5)
+
+
+@ON_JAX
+def test_variables_have_their_values_once_results_are_read_and_may_be_set_then(trains_on: str) -> None:
+    steps, model = made()
+    weights = model.get_weights()
+    first = steps.read([steps.train(*batch(4)) for _ in range(2)])
+    after = model.get_weights()
+    assert any((mine != other).any() for mine, other in zip(weights, after, strict=True))
+    for mine, other in zip(steps.weights(), after, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    again = steps.read([steps.train(*batch(4))])
+    assert again[0, 0] != first[0, 0]
+    model.set_weights(weights)
+    assert steps.read([steps.train(*batch(4))])[0, 0] == first[0, 0], "trained from what was set"
+    steps.train(*batch(4))
+    assert all(np.isfinite(each).all() for each in steps.state()), "before anything is read, too"
+    steps.evaluate(*batch(3))
