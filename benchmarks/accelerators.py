@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from replica.trainer.collectives.rank import meeting_point
+from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.trainings.requests import request_for
 
 HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
@@ -29,13 +30,16 @@ HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_s
 STEPS, SIDE, CLASSES = 20, 32, 10
 
 
-def steps_of(name: str, ranks: int, precision: str = "float32") -> tuple[Any, Any]:
-    """The steps of ResNet-50 for one image, ready to train, and their collective."""
-    from replica.trainer.frameworks import FRAMEWORKS  # noqa: PLC0415
-
+def opened(name: str, ranks: int) -> tuple[Any, Any]:
+    """A framework with one thread, and its ranks."""
     framework = FRAMEWORKS.load(name)()
     collective = framework.open_collective(ranks)
     framework.configure(1, 0)
+    return framework, collective
+
+
+def steps_of(framework: Any, collective: Any, precision: str = "float32") -> Any:
+    """The steps of ResNet-50 for one image, ready to train."""
     # Keras takes its backend from the framework that is loaded before it.
     from replica.trainer.model.builder import build_model, set_up  # noqa: PLC0415
     from replica.trainer.model.optimisers import build_optimiser  # noqa: PLC0415
@@ -48,7 +52,7 @@ def steps_of(name: str, ranks: int, precision: str = "float32") -> tuple[Any, An
     steps = framework.compile(model, build_optimiser(model, request), CLASSIFICATION, collective, request)
     steps.prepare(batch, (1,))
     steps.share()
-    return steps, collective
+    return steps
 
 
 def batch(images: int) -> tuple[Any, Any]:
@@ -69,8 +73,9 @@ def host_waits() -> int:
             found += func.overloadpacket.__name__ in HOST_READS
             return func(*args, **(kwargs or {}))
 
+    own = opened("torch", 1)
     for precision in ("float32", "mixed_bfloat16", "mixed_float16"):
-        steps, _ = steps_of("torch", 1, precision)
+        steps = steps_of(*own, precision)
         steps.train(*batch(1))
         with Reads():
             for number in range(3):
@@ -81,7 +86,8 @@ def host_waits() -> int:
 
 def host_ms(ranks: int) -> float:
     """Median CPU time of the main thread for a step on JAX, in milliseconds."""
-    steps, collective = steps_of("jax", ranks)
+    framework, collective = opened("jax", ranks)
+    steps = steps_of(framework, collective)
     given = batch(1)
     for _ in range(2):
         steps.read([steps.train(*given)])

@@ -48,16 +48,17 @@ def batch(images: int) -> tuple[Any, Any]:
 @ON_JAX
 @pytest.mark.parametrize("images", [5, 1, 0])
 def test_images_that_fill_a_batch_up_count_in_nothing(trains_on: str, images: int) -> None:
+    import jax
+
     steps, _ = made()
+    gradients_of = jax.jit(steps._own_gradients)
     trained, others, _ = steps._raw.begin_step()
     scale = np.float32(1)
     mask = (np.arange(8) < images).astype(np.float32)
     full = [np.where(mask.reshape(-1, *[1] * (each.ndim - 1)) > 0, each, np.float32(9)) for each in batch(8)]
-    sums, gradients, after = steps._own_gradients(trained, others, scale, *full, mask)
+    sums, gradients, after = gradients_of(trained, others, scale, *full, mask)
     if images:
-        wanted_sums, wanted, wanted_after = steps._own_gradients(
-            trained, others, scale, *(e[:images] for e in batch(8))
-        )
+        wanted_sums, wanted, wanted_after = gradients_of(trained, others, scale, *(e[:images] for e in batch(8)))
     else:
         wanted_sums, wanted, wanted_after = np.zeros(2), [np.zeros_like(each) for each in gradients], others
     np.testing.assert_allclose(sums, wanted_sums, rtol=1e-5)
