@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import difflib
 import errno
 import os
+import pwd
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -25,6 +29,7 @@ from aiperf.untrusted.text import as_message, shown
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code is 0 done, 1 failed, 2 usage, 3 environment."""
     keep_others_from_writing()
+    _settle_home()
     hold_warnings()
     if "_ARGCOMPLETE" in os.environ:
         from aiperf.cli.completion import complete  # noqa: PLC0415
@@ -44,6 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in VERBS and words[0] not in FOLLOW_UPS:
         return _complain([unknown_verb(words[0])], EXIT_USAGE)
     return _run_verb(words[0], words[1:])
+
+
+def _settle_home() -> None:
+    """Give libraries a home and a name if the user has neither, as in a container with a bare uid.
+
+    They ask for them while they are imported, and their errors would cost a run its report.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        os.environ.setdefault("USER", f"uid{os.getuid()}")
+        if "HOME" not in os.environ:
+            folder = tempfile.mkdtemp(prefix="aiperf-home-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            os.environ["HOME"] = folder
 
 
 class _Parser(argparse.ArgumentParser):

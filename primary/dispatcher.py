@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 REFRESH_S = 1.0
 
 ASKED_TOGETHER = 16
+WAITING_NOTICE_S = 15.0
 """Replicas that are asked about at a time when they have not come."""
 
 LATE_S = 5.0
@@ -192,11 +193,24 @@ class Dispatcher:
         milestones, limit_s = self._milestones, self._config.start_limit
         if (suite := self._config.micro.suite) != "none":
             self._context.announce(f"the micro suite ({suite}) measures every node before the release")
+        notice = asyncio.create_task(self._note_waiting())
         try:
             await wait_awake(self._all_answered, limit_s)
         except TimeoutError:
             await self._note_absent(limit_s)
+        finally:
+            notice.cancel()
         return await self.claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
+
+    async def _note_waiting(self) -> None:
+        """Say what a start waits for that takes long."""
+        await self._context.clock.sleep(WAITING_NOTICE_S)
+        late = [server for server in self._servers if server.is_awaited]
+        turn = asyncio.Semaphore(ASKED_TOGETHER)
+        reasons = await asyncio.gather(*(server.awaited(turn) for server in late[:ASKED_TOGETHER]))
+        for reason in dict.fromkeys(reasons):
+            count = reasons.count(reason)
+            self._context.announce(f"waiting for {count} of {len(self._servers)} replicas, each for {reason}")
 
     async def _note_absent(self, limit_s: float) -> None:
         """Record which replicas are not there, and why, as far as that is known in a moment."""

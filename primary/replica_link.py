@@ -141,6 +141,10 @@ class ReplicaLink:
         last = last_lines(self._spec.log)
         return f"{what}{f': {known}' if known else ''}{f'; end of {self._spec.log}: {last}' if last else ''}"
 
+    async def explain(self) -> str:
+        """What the launcher knows of the replica; may be empty."""
+        return await self._process.explain()
+
     async def cancel(self, grace_s: float) -> Exit:
         """End the replica by force."""
         return await self._process.cancel(grace_s)

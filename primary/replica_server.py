@@ -264,6 +264,16 @@ class ReplicaServer:
         """True if the replica has neither come nor been lost."""
         return self._view.state == "starting"
 
+    async def awaited(self, turn: asyncio.Semaphore) -> str:
+        """What the start of this replica waits for, as far as that is known in a moment."""
+        if self._link is None:
+            return f"its connection ({self._context.config.run.launcher})"
+        known = ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASKED_S), turn:
+                known = await self._link.explain()
+        return f"its first message{f'; {known}' if known else ''}"
+
     async def note_absence(self, limit_s: float, turn: asyncio.Semaphore) -> None:
         """Record that the replica was not ready in time, and why. It may still come."""
         reason = f"not ready within {limit_s:.0f} s"

@@ -39,7 +39,7 @@ from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
-from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
+from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED, without_proxy
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of
 from primary.nni.trial_imports import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner
@@ -136,6 +136,7 @@ class NniRun:
         return self._accompany(experiment, lambda: experiment.resume(self._config.nni.port, wait_completion=False))
 
     def _accompany(self, experiment: Experiment, start: Callable[[], object]) -> EndReason:
+        os.environ.update(without_proxy(os.environ))
         with self._signals(), PATIENCE.set(self._config.storage.patience):
             try:
                 with _manager_environment(), _output_to(self._paths.nni_output), patient_start(self._clock):

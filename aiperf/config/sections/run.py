@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from aiperf.config.datasets import DATASETS
 from aiperf.config.sections.base import MOST, Duration, Section
-from aiperf.config.texts import Line, PathText, RunName
+from aiperf.config.texts import Interface, Line, PathText, RunName
 
 Availability = Literal["on-premise", "cloud", "preview", "research"]
 
@@ -112,6 +112,10 @@ class ReplicaSection(Section):
     rank_starter: Literal["auto", "none", "horovodrun", "processes", "mpirun"] = "auto"
     """`auto`: `none` for one rank, `mpirun` over several nodes; on one node `horovodrun` (Gloo) for
     TensorFlow, `processes` for others."""
+    interface: Interface | None = None
+    """Network interface between the nodes of a replica, as `ip link` names it; default: the
+    starter's choice.
+    """
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
     cpu_threads: int | None = Field(None, ge=1, le=100_000)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from aiperf.config.datasets import IMAGENET
 from aiperf.examination import Examination
 from primary.doctor.findings import Finding, Said, Status, together
 from primary.doctor.node_answers import Evidence
 
 _HOROVOD = "make horovod (in the folder of AIPerf's sources, on the node); or --set replica.ranks=1"
+_OWN_ADDRESS = "$(hostname -I | cut -d' ' -f1)"
 _NEEDED = {"horovodrun": "gloo", "mpirun": "mpi"}
 
 
@@ -47,7 +50,11 @@ def _said(facts: Examination, uses_horovod: bool) -> list[Said]:
     if facts.address is None:
         needed: Status = "failed" if facts.starter == "horovodrun" else "warning"
         text = f"{facts.node['host']} cannot resolve its own name: Horovod's Gloo crashes"
-        problems.append((needed, text, 'echo "127.0.1.1 $(hostname)" >> /etc/hosts (as root, on the node)'))
+        problems.append((needed, text, f'echo "{_OWN_ADDRESS} $(hostname)" >> /etc/hosts (as root, on the node)'))
+    elif facts.nodes > 1 and ip_address(facts.address.partition("%")[0]).is_loopback:
+        text = f"{facts.node['host']} takes its own name for {facts.address}, where other nodes cannot reach its ranks"
+        remedy = f'sed -i "s/^127\\.0\\.1\\.1/{_OWN_ADDRESS}/" /etc/hosts (as root, on the node)'
+        problems.append(("failed", text, f"{remedy}; or --set replica.interface=NAME"))
     if problems:
         return [Said(facts.replica, *problem) for problem in problems]
     if not uses_horovod:

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,12 @@ async def describe_others(chosen: str) -> dict[str, str]:
 
 def _own_address() -> str | None:
     try:
-        return socket.gethostbyname(this_host().name())
+        found = socket.getaddrinfo(this_host().name(), None, type=socket.SOCK_STREAM)
     except OSError:
         return None
+    # Of several addresses, of IPv4 or IPv6, libraries announce one of the network if there is one.
+    addresses = [str(each[4][0]) for each in found]
+    return next((text for text in addresses if not ip_address(text.partition("%")[0]).is_loopback), addresses[0])
 
 
 def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:

@@ -95,8 +95,17 @@ class RankSetup:
         starter = self.starter
         if starter == "processes" and self.config.training.framework == "tensorflow":
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
-        request = RankRequest(program.command, self.ranks, self.hosts, environment, servers=self.servers)
+        interface = self.config.replica.interface if self.hosts else None
+        if interface is not None:
+            environment = {**environment, **dict.fromkeys(INTERFACE_VARIABLES, interface)}
+        request = RankRequest(
+            program.command, self.ranks, self.hosts, environment, interface=interface, servers=self.servers
+        )
         return STARTERS.load(starter)(request)
+
+
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""By which the libraries of ranks choose their network."""
 
 
 class TrainerProcess(Trainer):

@@ -34,6 +34,11 @@ def _slots(request: RankRequest, hosts: int) -> list[int]:
     return [*[request.ranks_per_host] * (hosts - 1), request.ranks_per_host + request.servers]
 
 
+def _unless_set(parameter: str, value: str) -> tuple[str, ...]:
+    """A setting of Open MPI; a site or user that has chosen another in the environment is right."""
+    return () if f"OMPI_MCA_{parameter}" in os.environ else ("--mca", parameter, value)
+
+
 def start_with_mpirun(request: RankRequest) -> list[str]:
     """Start one rank a slot, unbound: the trainer sets the threads of a rank, not MPI.
 
@@ -53,9 +58,9 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
         "--host", ",".join(f"{host}:{count}" for host, count in zip(hosts, _slots(request, len(hosts)), strict=True)),
         "--map-by", "slot",
         "--bind-to", "none",
-        "--mca", "pml", "ob1",
+        *_unless_set("pml", "ob1"),
         *YIELD,
-        "--mca", "btl", "self,vader,tcp" if not request.hosts else "self,tcp",
+        *_unless_set("btl", "self,vader,tcp" if not request.hosts else "self,tcp"),
         *(("--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface) if interface else ()),
         *(word for name, value in HOROVOD.items() for word in ("-x", f"{name}={value}")),
         *(word for name in names if name in os.environ or name in request.environment for word in ("-x", name)),

@@ -83,6 +83,18 @@ def test_a_rank_that_was_killed_is_found_in_what_mpirun_says() -> None:
     assert lost_rank("Process name: [[1,1],0] Exit code: 1") is None
 
 
+def test_the_network_of_several_nodes_is_the_one_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = RankRequest(("x",), ranks=2, hosts=("a", "b"), interface="ib0")
+    mpirun = start("mpirun", request)
+    assert mpirun[mpirun.index("btl_tcp_if_include") + 1] == mpirun[mpirun.index("oob_tcp_if_include") + 1] == "ib0"
+    horovodrun = start("horovodrun", request)
+    assert horovodrun[horovodrun.index("--network-interfaces") + 1] == "ib0"
+    assert mpirun[mpirun.index("btl") + 1] == "self,tcp"
+    monkeypatch.setenv("OMPI_MCA_btl", "^openib")
+    monkeypatch.setenv("OMPI_MCA_pml", "ucx")
+    assert not {"btl", "pml"} & set(start("mpirun", request)), "a site's choice stays"
+
+
 def test_mpirun_hands_the_variables_of_frameworks_to_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {
         "NCCL_IB_HCA": "mlx5", "XLA_FLAGS": "--x", "UCX_TLS": "rc", "TRITON_CACHE_DIR": "/c", "MIOPEN_DEBUG_X": "1",

@@ -278,4 +278,6 @@ def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(tmp_pa
     assert [failure.what for failure in late] == ["replica 1 did not come", "replica 2 did not come"]
     assert all(failure.reason.startswith("not ready within 25 s") for failure in late)
     assert [round(part.phases_s.get("down", 0.0)) for part in found.replica_details] == [0, 15, 35]
+    log = RunPaths(tmp_path / "run").primary_log.read_text()
+    assert log.index("waiting for 3 of 3 replicas, each for its") < log.index("not ready within 25 s")
     assert found.damages == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import aiperf
+from aiperf.__main__ import main
 from tests.support.folders import DOCS
 from tests.support.hand_made import HandMadeRun
 
@@ -44,3 +46,17 @@ def test_the_example_of_the_page_runs(
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         aiperf.nothing  # noqa: B018
+
+
+def test_a_user_without_a_name_and_a_home_gets_both_for_the_time_being(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises((KeyError, RuntimeError)):
+        Path.home()
+    assert main(["--version"]) == 0
+    assert Path.home().is_dir()
+    assert getpass.getuser().startswith("uid")

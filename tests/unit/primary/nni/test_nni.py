@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from aiperf.records.bodies import TrialEnded
 from primary import preflight
 from primary.nni.experiment import StorageNote
 from primary.nni.follower import End, Follower
+from primary.nni.portal import without_proxy
 from primary.nni.start import MANAGER_WORD, SILENT, patient_start, state_of
 from primary.nni.trial import final_metrics
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
@@ -167,3 +169,16 @@ def test_no_experiment_is_started_in_the_manager_of_another_command() -> None:
                 launcher._check_rest_server(port)
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize("before", ["", "example.org, 10.0.0.1", "localhost"])
+def test_the_manager_of_this_machine_is_asked_without_a_proxy(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://proxy.invalid:3128")
+    monkeypatch.setenv("no_proxy", before)
+    for name, value in without_proxy(os.environ).items():
+        monkeypatch.setenv(name, value)
+    for url in ("http://localhost:8080/x", "http://127.0.0.1:8080", "http://[::1]:8080"):
+        assert requests.utils.should_bypass_proxies(url, None), url
+    assert requests.utils.should_bypass_proxies("http://example.org", None) is before.startswith("example.org")
+    assert without_proxy({"NO_PROXY": "*"}) == {}
