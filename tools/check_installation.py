@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tools.environment import REQUIREMENTS, ROOT, Environment, NotMadeError, Part, key_of, locked
 
-NOT_SOURCES = (".git", ".venv*", "build", "dist", "runs", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+NOT_SOURCES = shutil.ignore_patterns("__pycache__", ".git", ".venv*", "*.egg-info", ".*_cache", ".hypothesis")
+MADE = frozenset({"build", "dist", "runs"})
 RUN = "runs/first"
 USE = (
     ("--version",),
@@ -36,7 +37,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     copy, made = folder / "sources", folder / "dist"
     for old in (copy, made):
         shutil.rmtree(old, ignore_errors=True)
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=_not_sources)
     environment = Environment(folder / "building")
     environment.make([locked("build")])
     words = f"from setuptools import build_meta; build_meta.build_sdist({str(made)!r})"
@@ -46,6 +47,11 @@ def build(folder: Path) -> tuple[Path, Path]:
     (wheel,) = made.glob("*.whl")
     print(f"{source.name}: {source.stat().st_size >> 10} KiB; {wheel.name}: {wheel.stat().st_size >> 10} KiB")
     return copy, wheel
+
+
+def _not_sources(folder: str, names: list[str]) -> set[str]:
+    """What a copy of the sources does not have: results, caches, environments."""
+    return set(NOT_SOURCES(folder, names)) | (MADE if Path(folder) == ROOT else set())
 
 
 def requirements(wheel: Path) -> list[str]:
@@ -70,7 +76,7 @@ def oldest(folder: Path, _: Path, wheel: Path) -> Path:
 
     def install(made: Environment) -> None:
         command = (tool.folder / "bin" / "uv", "pip", "install", "--quiet", "--python", made.program, *options)
-        # What the wheel asks for would not be direct: it is named here, and the wheel comes without it.
+        # What the wheel asks for would not be direct: it is named, and the wheel comes after it.
         locks = ("-r", REQUIREMENTS / "base.in", "-r", REQUIREMENTS / "run.in")
         made.call(*command, *locks, variables=certificates)
         made.pip("install", "--no-deps", wheel)
