@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -265,7 +266,10 @@ def test_a_bug_is_found_within_a_hundred_seeds(
     assert next(bad_seeds(), None) is not None
 
 
-def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(tmp_path: Path) -> None:
+def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     settings = {"run.dataset": "digits", "run.replicas": 3, "run.duration": 60, "run.start_timeout": 25,
                 "training.trainer": "simulated"}  # fmt: skip
     one_by_one = MachineFile.model_validate(
@@ -278,6 +282,5 @@ def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(tmp_pa
     assert [failure.what for failure in late] == ["replica 1 did not come", "replica 2 did not come"]
     assert all(failure.reason.startswith("not ready within 25 s") for failure in late)
     assert [round(part.phases_s.get("down", 0.0)) for part in found.replica_details] == [0, 15, 35]
-    log = RunPaths(tmp_path / "run").primary_log.read_text()
-    assert log.index("waiting for 3 of 3 replicas, each for its") < log.index("not ready within 25 s")
+    assert caplog.text.index("waiting for 3 of 3 replicas, each for its") < caplog.text.index("not ready within 25 s")
     assert found.damages == ()
