@@ -125,7 +125,7 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
         """Of each sample: the sum over its accelerators that say so, and their number."""
         values = np.fromiter(map(attrgetter(name), every), np.float64, len(every))
         there = ~np.isnan(values)
-        found = np.bincount(of[there], values[there], len(samples))
+        found = np.bincount(of[there], values[there], len(samples)).astype(np.float64)
         return found, np.bincount(of[there], minlength=len(samples)).astype(np.float64)
 
     (use, users), (used, of_used), (size, of_size), (power, powers), (energy, energies) = (
