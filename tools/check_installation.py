@@ -71,7 +71,7 @@ def oldest(folder: Path, _: Path, wheel: Path) -> Path:
     """The environment with the oldest version of each direct dependency that has a wheel."""
     tool = Environment(folder / "uv")
     tool.make([Part("uv", "uv", lambda made: made.pip("install", "uv"))])
-    options = ("--resolution", "lowest-direct", "--only-binary", ":all:")
+    options = ("--upgrade", "--resolution", "lowest-direct", "--only-binary", ":all:")
     certificates = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
 
     def install(made: Environment) -> None:

@@ -30,6 +30,10 @@ TORCH_REMEDY = (
     f"{PYTORCH} was not found. PyTorch's page 'Start locally' names the index of its builds for CPUs: "
     f"set {TORCH_INDEX} to it, or name it in pip's configuration (extra-index-url or find-links)"
 )
+HOROVOD_REMEDY = (
+    "Horovod, which TensorFlow needs for several ranks in a training, is built and tested with Python 3.11: "
+    "add PYTHON=python3.11; or train with FRAMEWORK=torch or FRAMEWORK=jax, which do without it"
+)
 MISLEADING = ("PYTHONHOME", "PYTHONPATH", "PYTHONSAFEPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
 """Variables that would make pip see, or install to, another place than the environment."""
 CHOICES = ("run", "test", "test-horovod", "horovod", "horovod-wheel", "docs")
@@ -297,7 +301,10 @@ def pytorch(optional: str = "") -> Part:
 def horovod_wheel(environment: Environment, found: Machine) -> str:
     """The path of Horovod's wheel for the environment's TensorFlow, built if no cache has it."""
     builder = ROOT / "tools" / "build_horovod.py"
-    return environment.call(environment.program, builder, variables=dict(found.horovod)).strip()
+    try:
+        return environment.call(environment.program, builder, variables=dict(found.horovod)).strip()
+    except NotMadeError as error:
+        raise NotMadeError(f"{error}\n{HOROVOD_REMEDY}") from error
 
 
 def horovod(found: Machine, optional: str = "") -> Part:
