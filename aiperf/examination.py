@@ -113,6 +113,8 @@ class Examination(Message, tag="examination", frozen=True, kw_only=True):
     """The other installed frameworks by name: version and devices; empty without a probe."""
     probe: ProbeFacts | None
     probe_problem: str | None
+    exclusive: bool = False
+    """True if one process at a time may use an accelerator of the replica's."""
     probe_kind: str | None = None
     """Kind of the probe's failure, as a trial's."""
     probe_skipped: str | None

@@ -19,10 +19,14 @@ class FakeDriver:
 
     name = "Fake H200"
 
-    def __init__(self, gpus: int = 1, slices: tuple[int, ...] = ()) -> None:
-        """`slices`: the memory of each slice of a GPU, in GiB; without any, GPUs are whole."""
+    def __init__(self, gpus: int = 1, slices: tuple[int, ...] = (), exclusive: bool = False) -> None:
+        """`slices`: the memory of each slice of a GPU, in GiB; without any, GPUs are whole.
+
+        `exclusive`: one process at a time may use a GPU.
+        """
         self._gpus = gpus
         self._slices = slices
+        self._mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
 
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Put the answers in place of the library's; `patch` is `setattr`, or a test's own."""
@@ -33,6 +37,7 @@ class FakeDriver:
             "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,
             "SystemGetDriverVersion": b"570.1", "DeviceGetName": self.name.encode(),
             "DeviceGetCudaComputeCapability": (9, 0), "DeviceGetIndex": 0,
+            "DeviceGetComputeMode": self._mode,
         }  # fmt: skip
         for name, answer in answers.items():
             patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)

@@ -29,6 +29,8 @@ class Accelerator:
     precision: Precision
     """The fastest arithmetic of 16 bits or more that it has matrix units for."""
     driver: str
+    exclusive: bool = False
+    """True if its driver lets one process use it at a time: no ranks warm up next to others."""
     known_as: str = ""
     """Its word in the variable that chooses devices, if that names it by UUID (or a slice of it).
     """

@@ -141,6 +141,7 @@ def _from_handle(index: int, handle: Any) -> Accelerator:
         _memory(handle),
         _precision(asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle)),
         text(asked(pynvml.nvmlSystemGetDriverVersion)),
+        exclusive=asked(pynvml.nvmlDeviceGetComputeMode, handle) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         uuid=text(asked(pynvml.nvmlDeviceGetUUID, handle)),
     )
 

@@ -15,15 +15,21 @@ def check_devices(evidence: Evidence) -> list[Finding]:
     """A framework that does not find what the driver has would train on the CPU."""
     if evidence.config.training.trainer != "keras":
         return [Finding("devices", "ok", "none is used: the trainer is simulated")]
-    return together("devices", [_said(item, evidence.config.training.framework) for item in evidence.facts()])
+    config = evidence.config
+    return together(
+        "devices", [_said(item, config.training.framework, config.replica.warm_up) for item in evidence.facts()]
+    )
 
 
-def _said(facts: Examination, chosen: str) -> Said:
+def _said(facts: Examination, chosen: str, warms_up: bool) -> Said:
     title, again = TITLES[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
         return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
         return Said(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
+    if facts.exclusive and warms_up:
+        text = "an accelerator is in exclusive-process mode: the next trial's ranks cannot warm up next to others"
+        return Said(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
     return _compared(facts, facts.framework, (to_install(GPU_EXTRAS[chosen]), again))
 
 

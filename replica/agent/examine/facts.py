@@ -56,6 +56,7 @@ def find_out(arguments: argparse.Namespace, request: ExamineRequest) -> dict[str
         "nodes": max(1, len(share.ranks.hosts)),
         "address": _own_address(),
         "accelerators": tuple(item.name for item in share.accelerators),
+        "exclusive": any(item.exclusive for item in share.accelerators),
         "precision": share.memory.precision,
         "ranks": share.ranks.ranks,
         "starter": starter,

@@ -76,6 +76,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                             "1 by tensorflow", "replica.agent.examine.framework"),
     "framework is broken": ("devices", {"framework": None, "framework_problem": "libcudart.so: not found"}, "failed",
                             "TensorFlow cannot be loaded: libcudart.so", "replica.agent.examine.framework"),
+    "exclusive mode": ("devices", {"exclusive": True}, "warning", "exclusive-process mode", "replica.warm_up=false"),
     "a rank on the CPU": ("devices", {"probe": replace(PROBE, devices=(GPU, "cpu"))}, "failed",
                           "a rank of the probe computed on the CPU", "replica.agent.examine.framework"),
     "another framework": ("frameworks", {"frameworks": {"jax": "jax 0.10.2: no accelerators"}}, "ok",

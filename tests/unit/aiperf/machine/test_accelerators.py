@@ -148,6 +148,12 @@ def test_a_rank_takes_its_own_accelerator_and_sees_no_other(monkeypatch: pytest.
     assert own_accelerator(5, {}) == {}
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_gpu_that_one_process_may_use_at_a_time_is_known(exclusive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=2, exclusive=exclusive).install(monkeypatch.setattr)
+    assert [each.exclusive for each in find_accelerators({})] == [exclusive] * 2
+
+
 def test_the_precision_is_the_fastest_of_the_weakest_accelerator() -> None:
     assert best_precision([gpu(0), gpu(1)]) == "mixed_bfloat16"
     assert best_precision([gpu(0), gpu(1, "mixed_float16")]) == "mixed_float16"
