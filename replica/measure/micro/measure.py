@@ -63,15 +63,17 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
     several = max(1, ceil(plan.block_s / max(share, 1e-9)))
     fewer = max(FEWEST_BLOCKS, int(plan.blocks * LONG_CALL_S / max(share, LONG_CALL_S)))
     every = range(min(plan.blocks, fewer))
-    blocks = np.array([_block(kernel, several, copies, seconds) / several for _ in every])
+    # Each block goes on after the one before: a few long calls would use the first copies alone.
+    first = (calls + number * several for number in every)
+    blocks = np.array([_block(kernel, range(n, n + several), copies, seconds) / several for n in first])
     median = float(np.median(blocks))
     low, high = np.percentile(blocks, (10, 90))
     return Timing(median, float(blocks.min()), float((high - low) / median))
 
 
-def _block(kernel: Kernel, calls: int, copies: int, seconds: Callable[[], float]) -> float:
+def _block(kernel: Kernel, calls: range, copies: int, seconds: Callable[[], float]) -> float:
     start = seconds()
-    for number in range(calls):
+    for number in calls:
         kernel.call(number % copies)
     kernel.synchronise()
     return seconds() - start

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 from aiperf.files import write_atomically
+from aiperf.host import this_host
 from aiperf.records.bodies import NodeMeasured
 from aiperf.records.chain import hash_of
 from aiperf.run_directory.measured import MicroRow, NodeResult, decoded_node, encoded, file_name
@@ -49,7 +49,7 @@ MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]', "--set
 
 def check_measured_node(output: Path) -> None:
     """Raise AssertionError unless this machine was measured once, before the release."""
-    name = file_name(socket.gethostname())
+    name = file_name(this_host().name())
     data = measured_file(RunPaths(output), name).read_bytes()
     assert [path.name for path in (output / "micro").iterdir()] == [name]
     found = decoded_node(data, name)

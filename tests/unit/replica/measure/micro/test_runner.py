@@ -146,8 +146,15 @@ def test_blocks_are_timed_between_synchronisations_after_warming_up() -> None:
     words = " ".join(kernel.events)
     # Three calls to warm up, then nine blocks; the clock is read when the device is done.
     assert words == "clock" + " call synchronise clock" * 3 + " clock call call synchronise clock" * 9
-    assert kernel.called == [0, 1, 0] + [0, 1] * 9
+    assert kernel.called == [call % 2 for call in range(3 + 2 * 9)]
     assert (timing.median, timing.spread, timing.noisy) == (0.5, 0.0, False)
+
+
+def test_calls_that_fill_a_block_alone_use_every_copy() -> None:
+    kernel = ReferenceKernel(Work(SMALL, "forward", 1), [])
+    now = itertools.count()
+    measure(kernel, 4, QUICK, lambda: float(next(now)))
+    assert set(kernel.called[-5:]) == {0, 1, 2, 3}
 
 
 def test_work_that_is_only_queued_is_not_taken_for_done() -> None:
