@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 REFRESH_S = 1.0
 
 ASKED_TOGETHER = 16
-WAITING_NOTICE_S = 15.0
+WAITING_NOTICE_S, NEXT_NOTICE_S = 15.0, 60.0
 """Replicas that are asked about at a time when they have not come."""
 
 LATE_S = 5.0
@@ -203,14 +203,21 @@ class Dispatcher:
         return await self.claim.certain() and bool(self._ready_replicas()) and not milestones.stopping.is_set()
 
     async def _note_waiting(self) -> None:
-        """Say what a start waits for that takes long."""
+        """Say what a start waits for that takes long, and what has changed every minute."""
         await self._context.clock.sleep(WAITING_NOTICE_S)
-        late = [server for server in self._servers if server.is_awaited]
-        turn = asyncio.Semaphore(ASKED_TOGETHER)
-        reasons = await asyncio.gather(*(server.awaited(turn) for server in late[:ASKED_TOGETHER]))
-        for reason in dict.fromkeys(reasons):
-            count = reasons.count(reason)
-            self._context.announce(f"waiting for {count} of {len(self._servers)} replicas, each for {reason}")
+        said: list[str] = []
+        while True:
+            late = [server for server in self._servers if server.is_awaited]
+            turn = asyncio.Semaphore(ASKED_TOGETHER)
+            reasons = await asyncio.gather(*(server.awaited(turn) for server in late[:ASKED_TOGETHER]))
+            lines = [
+                f"waiting for {reasons.count(reason)} of {len(self._servers)} replicas, each for {reason}"
+                for reason in dict.fromkeys(reasons)
+            ]
+            for line in lines if lines != said else ():
+                self._context.announce(line)
+            said = lines
+            await self._context.clock.sleep(NEXT_NOTICE_S)
 
     async def _note_absent(self, limit_s: float) -> None:
         """Record which replicas are not there, and why, as far as that is known in a moment."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from operator import itemgetter
 from typing import Literal
 
 from aiperf.cli.quality import qualities_text
 from aiperf.cli.units import count
 from aiperf.facts import Measured
+from aiperf.processes import tail
 from aiperf.records.columns import moments_of
 from aiperf.rules.score import error_of, regulated
 from aiperf.run_directory.claim import SeenHolder, find_holder
@@ -19,6 +21,9 @@ from analysis.report.estimates import Part
 from analysis.report.model import Report
 from analysis.report.state import IN_PROGRESS, State, next_command, seconds_left
 from analysis.report.workloads import WorkloadPart
+
+WAITS = re.compile(r"waiting for (\d+ of \d+ replicas, each for .{1,300})")
+LOG_TAIL_BYTES = 1 << 16
 
 
 class ReplicaStatus(Part):
@@ -107,6 +112,8 @@ class RunStatus(Part):
     """Operations per second so far; of an ended run its score, null if it has none."""
     regulated_score_ops: float | None
     replicas: tuple[ReplicaStatus, ...]
+    waits_for: tuple[str, ...] = ()
+    """What a start waits for that takes longer than 15 s, as the primary has last said."""
     next: str
     """The command that follows: status, resume, or report."""
 
@@ -138,6 +145,7 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         replicas=_replicas(data, report, state),
+        waits_for=_waits(data.paths) if state == "starting" else (),
         next=next_command(state, data.paths),
     )
 
@@ -171,8 +179,20 @@ def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
         score_ops=ops,
         regulated_score_ops=regulated(ops, error),
         replicas=_rows(found),
+        waits_for=_waits(paths) if state == "starting" else (),
         next=next_command(state, paths),
     )
+
+
+def _waits(paths: RunPaths) -> tuple[str, ...]:
+    """The primary's last words about what its start waits for, from the end of its log."""
+    found: list[str] = []
+    for line in reversed(tail(paths.primary_log, LOG_TAIL_BYTES).splitlines()):
+        if match := WAITS.search(line):
+            found.append(match[1])
+        elif found:
+            break
+    return tuple(reversed(found))
 
 
 def _workload(part: WorkloadPart) -> WorkloadStatus:

@@ -120,7 +120,8 @@ def _status_line(status: RunStatus) -> str:
     dead = f": its primary ({status.primary}) died" if status.primary and status.ended is None else ""
     match status.state:
         case "starting":
-            return f"run {status.name!r}: waiting for its replicas"
+            waits = "; ".join(status.waits_for)
+            return f"run {status.name!r}: waiting for {waits or 'its replicas'}"
         case "running":
             state = "running" + _simulated(status)
         case "silent":

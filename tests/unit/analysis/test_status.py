@@ -109,6 +109,17 @@ def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
     write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
     data, state, holder = read_now(paths, T0_MS)
     assert run_status(data, build_report(data, state), holder, T0_MS).state == "starting"
+    paths.primary_log.parent.mkdir(exist_ok=True)
+    paths.primary_log.write_text(
+        "12:00:15 INFO waiting for 2 of 2 replicas, each for its connection (ssh)\n12:00:20 INFO something\n"
+        "12:01:15 INFO waiting for 1 of 2 replicas, each for its first message; job 7 is PENDING\n"
+        "12:01:15 INFO waiting for 1 of 2 replicas, each for its connection (slurm)\n12:01:16 INFO other\n"
+    )
+    waiting = run_status(data, build_report(data, state), holder, T0_MS)
+    assert _status_line(waiting).endswith(
+        "waiting for 1 of 2 replicas, each for its first message; job 7 is PENDING; "
+        "1 of 2 replicas, each for its connection (slurm)"
+    )
 
 
 def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:
