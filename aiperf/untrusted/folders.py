@@ -35,6 +35,15 @@ def family_of(name: str) -> str | None:
     return next((family for family, pattern in FAMILIES.items() if pattern.fullmatch(name)), None)
 
 
+_OF_PROGRAMS = frozenset({"__MACOSX", "__pycache__", "ehthumbs.db", "Desktop.ini", "Icon\r"})
+"""Names that programs give to what they leave in any folder."""
+
+
+def is_technical(name: str) -> bool:
+    """True for a file or folder that is there for a program's sake, as `.ipynb_checkpoints`."""
+    return name.startswith(".") or name in _OF_PROGRAMS or family_of(name) is not None
+
+
 def files_below(folder: Path, file_systems_own: bool = False) -> Iterator[str]:
     """The paths of all files below a folder, relative to it; links to folders are files.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 from io import BytesIO
 
 from PIL import Image
@@ -18,8 +19,11 @@ def decode_image(data: bytes, *formats: str) -> Image.Image:
     TensorFlow. Raises ValueError.
     """
     try:
-        image = Image.open(BytesIO(data), formats=formats)
-        image.load()
+        # Pillow warns of damaged metadata, which nothing here reads, without the image's name.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(BytesIO(data), formats=formats)
+            image.load()
     except UNREADABLE:
         raise ValueError(f"cannot be decoded as {' or '.join(formats)}") from None
     return image

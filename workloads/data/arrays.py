@@ -65,3 +65,47 @@ class Moments:
         """Standard deviation of each channel."""
         found: NDArray[np.float64] = np.sqrt(self.squares / self.count)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """Mean, standard deviation, least and largest value of each sample's channels, (N, C) each."""
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    least: NDArray[np.float64]
+    largest: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: NDArray[Any], channel_axis: int) -> Spreads:
+        """Of samples along the first axis."""
+        others = tuple(axis for axis in range(1, values.ndim) if axis != channel_axis % values.ndim)
+        found = (
+            values.mean(others, np.float64),
+            values.std(others, np.float64),
+            values.min(others),
+            values.max(others),
+        )
+        return cls(*(part.astype(np.float64) for part in found))
+
+    @classmethod
+    def together(cls, parts: Sequence[Spreads]) -> Spreads:
+        """Of samples in several parts, in order."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+    def farthest(self) -> NDArray[np.float64]:
+        """The distance of each sample's farthest value from the others, in deviations, (N, C).
+
+        The reference is that of the samples with the smaller half of the ranges: a value that is
+        far off would make its own deviation large. 0 for a channel that is constant there.
+        """
+        ranges = self.largest - self.least
+        half = np.argsort(ranges, axis=0, kind="stable")[: max(1, len(ranges) // 2)]
+        mean = np.take_along_axis(self.mean, half, 0).mean(axis=0)
+        square = np.take_along_axis(self.deviation, half, 0) ** 2
+        deviation = np.sqrt(square.mean(axis=0) + np.take_along_axis(self.mean, half, 0).var(axis=0))
+        distance = np.maximum(abs(self.largest - mean), abs(self.least - mean))
+        found: NDArray[np.float64] = np.divide(
+            distance, deviation, out=np.zeros_like(distance), where=np.broadcast_to(deviation > 0, distance.shape)
+        )
+        return found

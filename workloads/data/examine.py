@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf.errors import DatasetError
-from workloads.data.arrays import Moments, Rows, entries_of
+from workloads.data.arrays import Moments, Rows, Spreads, entries_of
 from workloads.data.formats import FORMATS, FileLayout, OpenFile
 from workloads.data.generators import cosmology, hep, weather
 from workloads.data.manifest import Channel
@@ -24,6 +24,12 @@ NAMED_PROBLEMS = 5
 """This many problems of a kind are named in a file; the others are counted."""
 
 CHANNEL_NAMES = {"hep": hep.CHANNELS, "ewa": weather.CHANNELS, "cos": cosmology.CHANNELS}
+
+FAR, IMPOSSIBLE = 300.0, 10_000.0
+"""Standard deviations from which on a value is named, and from which on it is a problem.
+
+Single energies of collisions reach hundreds; a fill value that is not known reaches more.
+"""
 
 DIGITS = 7
 """Of the statistics: fewer than two orders of summation agree on."""
@@ -42,6 +48,8 @@ class FileFindings:
     size_bytes: int
     sha256: str
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What may be as it should: values that are far from all others."""
 
 
 def examine_file(data_dir: Path, name: str, form: str) -> FileFindings:
@@ -60,15 +68,41 @@ def examine_file(data_dir: Path, name: str, form: str) -> FileFindings:
     problems: list[str] = []
     entries = bytearray()
     moments: list[Moments | None] = [None, None]
+    spreads: list[Spreads] = []
     try:
         for start, rows in blocks(opened, problems):
             with np.errstate(invalid="ignore", over="ignore"):
                 problems += opened.problems(start, rows)
                 entries += entries_of(rows)
                 moments = [_joined(old, new) for old, new in zip(moments, _moments(rows, science), strict=True)]
+                if rows[0].dtype.kind == "f":
+                    spreads.append(Spreads.of(rows[0], _channel_axis(science)))
     finally:
         opened.close()
-    return FileFindings(opened.layout, bytes(entries), moments[0], moments[1], size, digest, shortened(name, problems))
+    notes: list[str] = []
+    if spreads and not problems:  # the samples that can be read are those of the file, by number
+        for distance, line in _far_off(Spreads.together(spreads), science):
+            (problems if distance > IMPOSSIBLE else notes).append(line)
+    return FileFindings(opened.layout, bytes(entries), moments[0], moments[1], size, digest, shortened(name, problems),
+                        shortened(name, notes))  # fmt: skip
+
+
+def _far_off(spreads: Spreads, science: str) -> Iterator[tuple[float, str]]:
+    distances = spreads.farthest()
+    for index, channel in np.argwhere(distances > FAR):
+        distance = float(distances[index, channel])
+        value = max(spreads.largest[index, channel], spreads.least[index, channel], key=abs)
+        yield (
+            distance,
+            (
+                f"{CHANNEL_NAMES[science][channel]}, index {index}: has the value {value:g}, {distance:.3g} standard "
+                "deviations from the others"
+            ),
+        )
+
+
+def _channel_axis(science: str) -> int:
+    return 1 if science == "ewa" else -1
 
 
 def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
@@ -135,7 +169,7 @@ def _moments(rows: Rows, science: str) -> tuple[Moments, Moments | None]:
     inputs = rows[0]
     if science == "cos":
         return Moments.of(inputs, -1), Moments.of(np.log1p(np.maximum(inputs, 0), dtype=np.float64), -1)
-    return Moments.of(inputs, 1 if science == "ewa" else -1), None
+    return Moments.of(inputs, _channel_axis(science)), None
 
 
 def _joined(old: Moments | None, new: Moments | None) -> Moments | None:

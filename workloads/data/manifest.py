@@ -117,13 +117,19 @@ def fingerprint_of(entries: Iterable[bytes]) -> str:
 
 def is_science(data_dir: Path) -> bool:
     """True if dataset.json describes scientific data, well or badly; False if there is none."""
+    return described_format(data_dir) in FORMAT_NAMES
+
+
+def described_format(data_dir: Path) -> str | None:
+    """The format that dataset.json names; None if there is no such file, or if it names none."""
     if not (data_dir / MANIFEST_NAME).is_file():
-        return False
+        return None
     try:
         document = read_outside(data_dir / MANIFEST_NAME, json_object, _LIMITS, DatasetError)
     except DatasetError:
-        return False
-    return document.get("format") in FORMAT_NAMES
+        return None
+    form = document.get("format")
+    return form if isinstance(form, str) else None
 
 
 def read_science_manifest(data_dir: Path) -> ScienceManifest:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry
 from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only, varint
+from aiperf.untrusted.reading import shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,11 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
 def parse_example(record: bytes) -> tuple[int, bytes]:
     """The label and the encoded image of a `tf.train.Example`. Raises ValueError."""
     features = features_of(memoryview(record))
-    try:
-        encoded, label = features["image/encoded"], features["image/class/label"]
-    except KeyError as error:
-        raise ValueError(f"lacks feature {error.args[0]}") from None
+    missing = [name for name in ("image/encoded", "image/class/label") if name not in features]
+    if missing:
+        has = ", ".join(shortened(name, 40) for name in sorted(features)[:8]) or "none"
+        raise ValueError(f"lacks feature {' and '.join(missing)}; it has {has}")
+    encoded, label = features["image/encoded"], features["image/class/label"]
     # Feature: bytes_list = 1, int64_list = 3.
     return _label(only(label, 3)), bytes(only(only(encoded, 1), 1))
 
@@ -72,8 +74,13 @@ def _label(values: memoryview) -> int:
     if len(found) == 1 and found[0][0] == 1:
         value = found[0][1]
         if isinstance(value, int):
-            return value
+            return _signed(value)
         label, end = varint(value, 0)  # packed, as proto3 writes
         if end == len(value):
-            return label
+            return _signed(label)
     raise ValueError("has no label, or more than one")
+
+
+def _signed(value: int) -> int:
+    """A number of 64 bits as int64, whose negative values are written in two's complement."""
+    return value - (1 << 64) if value >> 63 else value

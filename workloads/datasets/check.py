@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from aiperf.config.dataset_manifest import (
 )
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError
-from aiperf.untrusted.folders import files_below
+from aiperf.untrusted.folders import files_below, is_technical
 from aiperf.untrusted.reading import shortened as shortened_text
 from aiperf.untrusted.text import is_printable
 from workloads.datasets.content import About, Contents, FileContent, write_description
-from workloads.datasets.examine import Findings, examine_folder, examine_shards, shortened
-from workloads.datasets.naming import SHARD_PATTERN, sha256_of
+from workloads.datasets.examine import MOST_CLASSES, Findings, examine_folder, examine_shards, shortened
+from workloads.datasets.naming import SHARD_PATTERN, sha256_of, shard_name
+from workloads.datasets.preparation import REPORT_NAME, class_counts, read_preparation
 from workloads.datasets.prepare import Progress
 from workloads.datasets.repetition import fingerprint_problems, repetition
 from workloads.datasets.sources import Place, open_folders
@@ -31,11 +32,11 @@ IMAGE_SIZE = 224
 """The trained crop of files that are described for the first time, unless it is given."""
 
 
-MOST_SHOWN = 5
-"""Problems of files that cannot be described."""
+CLASS_NAME = "class {}"
+"""Of classes that shards only number."""
 
-MOST_CLASSES = 1_000_000
-"""Labels are numbers of classes, and every class has a name."""
+MOST_SHOWN = 20
+"""Problems of files that cannot be described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,21 @@ def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
     manifest = read_dataset_manifest(data_dir)
     look = _check_folder if manifest.format == "folder" else _check_shards
     contents, images, problems = look(data_dir, manifest, report, workers)
+    strays, technical = _strays(data_dir, manifest)
+    problems += shortened(str(data_dir), strays)
     problems += fingerprint_problems(data_dir, manifest, contents)
     repeated, notes = repetition(contents)
+    problems += _technical_classes(manifest)
+    notes += shortened(str(data_dir), technical)
+    for line in class_notes(manifest, contents):
+        # Shards made elsewhere may have labels with gaps; folders of classes are made of images.
+        named = manifest.class_names[0] != CLASS_NAME.format(1)
+        (problems if named and line.startswith("train") else notes).append(line)
+    try:
+        preparation = read_preparation(data_dir, manifest)
+        notes += [f"{REPORT_NAME}: {line}" for line in (preparation.lines() if preparation else ())]
+    except DatasetError as error:
+        problems.append(str(error))
     if manifest.fingerprint is None:
         notes.append(
             f"{MANIFEST_NAME} has no fingerprint; add it with: aiperf dataset check {data_dir} --write-manifest"
@@ -88,7 +102,6 @@ def _file_problems(data_dir: Path, manifest: DatasetManifest) -> Iterator[str]:
         match = SHARD_PATTERN.fullmatch(name)
         if match is None:
             yield f"{name}: is not a shard name such as train-00000-of-01024"
-    yield from stray_files(data_dir, manifest)
     for split in SPLITS:
         files = manifest.split(split).files
         if files and any(not entry.name.endswith(f"-of-{len(files):05d}") for entry in files):
@@ -97,13 +110,52 @@ def _file_problems(data_dir: Path, manifest: DatasetManifest) -> Iterator[str]:
 
 def stray_files(data_dir: Path, manifest: DatasetManifest) -> tuple[str, ...]:
     """A line for each file of the directory that is no part of the data set; of many, a few."""
-    own = {MANIFEST_NAME} | {entries_name(split) for split in SPLITS}
+    strays, technical = _strays(data_dir, manifest)
+    return shortened(str(data_dir), [*strays, *technical])
+
+
+def description_notes(data_dir: Path, manifest: DatasetManifest) -> tuple[str, ...]:
+    """Lines about a directory that was just described: stray files, and labels without images."""
+    contents = {
+        split: [FileContent(manifest.split(split).files[0], (data_dir / entries_name(split)).read_bytes())]
+        for split in SPLITS
+    }  # fmt: skip
+    return (*stray_files(data_dir, manifest), *class_notes(manifest, contents))
+
+
+def _strays(data_dir: Path, manifest: DatasetManifest) -> tuple[list[str], list[str]]:
+    """Lines about files that are no part of the data set: any, and those of programs."""
+    own = {MANIFEST_NAME, REPORT_NAME} | {entries_name(split) for split in SPLITS}
     own.update(entry.name for split in SPLITS for entry in manifest.split(split).files)
     if manifest.format == "folder":
         own.update(name for split in SPLITS for name, _ in read_index(data_dir, manifest, split))
-    found = sorted(name for name in files_below(data_dir) if name not in own)
-    strays = [f"{shortened_text(name)}: does not belong to the data set" for name in found]
-    return shortened(str(data_dir), strays)
+    strays: list[str] = []
+    technical: list[str] = []
+    for name in sorted(name for name in files_below(data_dir, file_systems_own=True) if name not in own):
+        lines = technical if any(map(is_technical, name.split("/"))) else strays
+        lines.append(f"{shortened_text(name)}: does not belong to the data set")
+    return strays, technical
+
+
+def class_notes(manifest: DatasetManifest, contents: Contents) -> Iterator[str]:
+    """A line about classes without images in a split: labels with gaps."""
+    for split in SPLITS:
+        counts = class_counts(contents, split)
+        names = manifest.class_names
+        empty = [name for label, name in enumerate(names, start=1) if not counts[label]]
+        if empty:
+            more = f" and {len(empty) - MOST_SHOWN} more" if len(empty) > MOST_SHOWN else ""
+            few = ", ".join(map(shortened_text, empty[:MOST_SHOWN]))
+            yield f"{split}: {len(empty)} of {len(names)} classes have no images: {few}{more}"
+
+
+def _technical_classes(manifest: DatasetManifest) -> Iterator[str]:
+    for label, name in enumerate(manifest.class_names, start=1):
+        if is_technical(name):
+            yield (
+                f"class {label} is {shortened_text(name)!r}, the folder of a program, and no class of images: remove "
+                "it from the source and prepare again"
+            )
 
 
 def _differences(entry: FileEntry, found: Findings, classes: int) -> Iterator[str]:
@@ -124,7 +176,6 @@ def _check_folder(data_dir: Path, manifest: DatasetManifest, report: Progress, w
         if len(rows) != entry.images:
             problems.append(f"{entry.name}: lists {len(rows)} images, not {entry.images}")
         places[split] = [Place(name, label, data_dir / name) for name, label in rows]
-    problems += stray_files(data_dir, manifest)
     found = examine_folder(places, report, workers)
     problems += [problem for split in SPLITS for problem in found[split].problems]
     contents = {
@@ -143,19 +194,40 @@ def describe(data_dir: Path, image_size: int | None, report: Progress, workers: 
     shards = {split: sorted(data_dir.glob(f"{split}-?????-of-?????")) for split in SPLITS}
     if not any(shards.values()):
         return _describe_folder(data_dir, image_size, report, workers)
+    missing = [line for split in SPLITS for line in _missing(split, shards[split])]
+    if missing:
+        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(shortened(str(data_dir), missing))}")
     found = examine_shards([path for split in SPLITS for path in shards[split]], report, workers)
     problems = [problem for findings in found.values() for problem in findings.problems]
-    if problems or not all(shards.values()):
-        missing = [f"no {split} shards" for split in SPLITS if not shards[split]]
-        shown = "; ".join([*missing, *problems][:MOST_SHOWN])
-        raise DatasetError(f"{data_dir}: cannot be described: {shown}")
+    if problems:
+        raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")
     classes = max(findings.largest_label for findings in found.values())
     contents = {split: [found[path.name].content for path in shards[split]] for split in SPLITS}
     if not 2 <= classes <= MOST_CLASSES:
-        raise DatasetError(f"{data_dir}: cannot be described: its labels are 1 to {classes}; 2 classes are needed")
-    names = tuple(f"class {number}" for number in range(1, classes + 1))
+        raise DatasetError(
+            f"{data_dir}: cannot be described: its labels reach {classes}; they must be 1 to the number of classes, "
+            f"which is 2 to {MOST_CLASSES:,}"
+        )
+    names = tuple(map(CLASS_NAME.format, range(1, classes + 1)))
     about = _known(data_dir, contents) or About("shards made elsewhere", IMAGE_SIZE, names)
     return write_description(data_dir, "tfrecord", _sized(about, image_size), contents)
+
+
+def _missing(split: Split, shards: Sequence[Path]) -> Iterator[str]:
+    """Lines about shards that the names of the others count."""
+    numbers: dict[int, set[int]] = {}
+    for path in shards:
+        match = SHARD_PATTERN.fullmatch(path.name)
+        if match is not None:
+            numbers.setdefault(int(match[3]), set()).add(int(match[2]))
+    if not numbers:
+        yield f"no {split} shards, such as {shard_name(split, 0, 1)}"
+    if len(numbers) > 1:
+        counts = " and ".join(f"{len(found)} of {count}" for count, found in sorted(numbers.items()))
+        yield f"holds {split} shards of several sets ({counts}); one is wanted"
+    elif any(len(found) < count for count, found in numbers.items()):
+        ((count, present),) = numbers.items()
+        yield from (f"{shard_name(split, n, count)} is missing" for n in range(min(count, 10**5)) if n not in present)
 
 
 def _known(data_dir: Path, contents: Contents) -> About | None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from aiperf.cli.command import Command, whole_number
 from aiperf.cli.lines import say, warn
-from aiperf.config.dataset_manifest import DatasetManifest, Split
-from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.config.dataset_manifest import MANIFEST_NAME, DatasetManifest, Split
+from aiperf.errors import EXIT_DONE, DatasetError, UsageError
 from aiperf.host import this_host
+from aiperf.untrusted.reading import shortened
 from workloads.datasets.progress import say_findings, shown_progress
 from workloads.datasets.science import cli as science
 
@@ -79,6 +80,7 @@ def _shards(arguments: argparse.Namespace) -> dict[Split, int]:
 def _prepare(arguments: argparse.Namespace) -> int:
     if science.prepares(arguments.source):
         return science.prepare(arguments)
+    from workloads.datasets.preparation import REPORT_NAME, read_preparation  # noqa: PLC0415
     from workloads.datasets.prepare import prepare  # noqa: PLC0415
     from workloads.datasets.sources import open_source  # noqa: PLC0415
 
@@ -86,6 +88,12 @@ def _prepare(arguments: argparse.Namespace) -> int:
     shards = _shards(arguments)
     with shown_progress() as report:
         manifest = prepare(source, arguments.output, shards, arguments.image_size, report, arguments.workers)
+    preparation = read_preparation(arguments.output, manifest)
+    notes = list(preparation.lines()) if preparation else []
+    for line in notes:
+        warn(f"note: {line}")
+    if notes:
+        warn(f"note: all names are in {arguments.output / REPORT_NAME}")
     return _made(manifest, arguments.output)
 
 
@@ -109,22 +117,47 @@ def _synthesize(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    if arguments.write_manifest and science.describes(arguments.directory):
-        return science.describe(arguments)
+    if arguments.write_manifest:
+        return _describe(arguments)
     if science.checks(arguments.directory):
         return science.check(arguments)
-    from workloads.datasets.check import check, describe, stray_files  # noqa: PLC0415
+    from workloads.datasets.check import check  # noqa: PLC0415
 
-    if arguments.write_manifest:
-        with shown_progress() as report:
-            manifest = describe(arguments.directory, arguments.image_size, report, arguments.workers)
-        for stray in stray_files(arguments.directory, manifest):
-            warn(f"note: {stray}")
-        return _made(manifest, arguments.directory)
+    _require_description(arguments.directory)
     with shown_progress() as report:
         result = check(arguments.directory, report, arguments.workers)
     counts = f"{result.images['train']} training and {result.images['validation']} validation images"
     return say_findings(result.problems, result.notes, f"{counts} of {result.classes} classes")
+
+
+def _require_description(directory: Path) -> None:
+    """Raise DatasetError for a directory without a description, or with another program's."""
+    from workloads.data.manifest import FORMAT_NAMES, described_format  # noqa: PLC0415
+    from workloads.datasets.layouts import WANTED, found_in  # noqa: PLC0415
+
+    path = directory / MANIFEST_NAME
+    if not path.is_file():
+        if (directory / "train").is_dir() or any(directory.glob("train-?????-of-?????")):
+            way_out = f"make it with: aiperf dataset check {directory} --write-manifest"
+            raise DatasetError(f"{directory}: has no {MANIFEST_NAME}; {way_out}")
+        raise DatasetError(f"{directory}: {found_in(directory)}; {WANTED}, and its {MANIFEST_NAME}")
+    form = described_format(directory)
+    known = ("tfrecord", "folder", *FORMAT_NAMES)
+    if form is not None and form not in known:
+        raise DatasetError(f"{path}: has the format {shortened(form, 40)!r}; known are {', '.join(known)}")
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    directory = arguments.directory
+    if science.describes(directory):
+        return science.describe(arguments)
+    from workloads.datasets.check import describe, description_notes  # noqa: PLC0415
+
+    with shown_progress() as report:
+        manifest = describe(directory, arguments.image_size, report, arguments.workers)
+    for note in description_notes(directory, manifest):
+        warn(f"note: {note}")
+    return _made(manifest, directory)
 
 
 def _made(manifest: DatasetManifest, output: Path) -> int:

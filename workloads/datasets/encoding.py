@@ -5,10 +5,12 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from aiperf.untrusted.images import decode_image
+from aiperf.untrusted.recognition import HEAD_BYTES, described
 
 JPEG_QUALITY = 100
 """Quality of re-encoded images, of 100."""
@@ -18,17 +20,53 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP")
 
 _START_OF_IMAGE = b"\xff\xd8"
 _FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
+_WITHOUT_CONTENT = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def as_rgb_jpeg(data: bytes) -> bytes:
     """Give the image itself if it is a JPEG with one or three components, else re-encode it.
 
-    Raises ValueError if it cannot be decoded.
+    Raises ValueError saying what it is if it cannot be decoded.
     """
     if jpeg_components(data) in (1, 3):
-        decode_image(data, "JPEG")
+        _decoded(data, "JPEG")
         return data
-    return _encode(decode_image(data, *FORMATS).convert("RGB"), JPEG_QUALITY)
+    return _encode(_as_rgb(_decoded(data, *FORMATS)), JPEG_QUALITY)
+
+
+def kind_of(data: bytes) -> str:
+    """What an image was that `as_rgb_jpeg` re-encodes, and what it loses: "PNG, 16 bits"."""
+    image = Image.open(BytesIO(data), formats=FORMATS)
+    words = [image.format or ""]
+    if image.format == "JPEG":
+        components = jpeg_components(data)
+        words.append("CMYK" if components == 4 else f"{components} components")
+    if image.mode[0] in "IF" or (image.format == "PNG" and data[24] > 8):  # IHDR's bit depth
+        words.append("16 bits")
+    if "A" in image.mode or "transparency" in image.info:
+        words.append("transparency dropped")
+    if getattr(image, "n_frames", 1) > 1:
+        words.append("first frame")
+    return ", ".join(words)
+
+
+def _decoded(data: bytes, *formats: str) -> Image.Image:
+    try:
+        return decode_image(data, *formats)
+    except ValueError:
+        found = described(data[:HEAD_BYTES])
+        convertible = found.endswith(tuple(f"{name} image" for name in FORMATS))
+        raise ValueError(f"is {found} that cannot be decoded" if convertible else f"is {found}") from None
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode[0] == "I":
+        # Pillow would clip them to 255, which makes a white image.
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
+        # Adobe's files hold the inverse of the inks, and Pillow takes all for Adobe's.
+        image = Image.fromarray(255 - np.asarray(image), "CMYK")
+    return image.convert("RGB")
 
 
 def encode_jpeg(pixels: NDArray[Any], quality: int) -> bytes:
@@ -49,13 +87,24 @@ def is_jpeg(data: bytes) -> bool:
 
 
 def jpeg_components(data: bytes) -> int | None:
-    """Colour components from the frame header (ITU T.81, B.2.2); None if it is not a JPEG."""
+    """Colour components from the frame header (ITU T.81, B.2.2); None if it is not a JPEG.
+
+    As in libjpeg, fill bytes may stand before a marker (B.1.1.2), and other bytes are passed over.
+    """
     if not is_jpeg(data):
         return None
     position = 2
-    while position + 9 < len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
+    while True:
+        position = data.find(b"\xff", position)
+        if position < 0:
+            return None
+        while position < len(data) and data[position] == 0xFF:
+            position += 1
+        if position + 8 >= len(data):
+            return None
+        marker = data[position]
         if marker in _FRAME_MARKERS:
-            return data[position + 9]
-        position += 2 + int.from_bytes(data[position + 2 : position + 4])
-    return None
+            return data[position + 8]
+        position += 1
+        if marker and marker not in _WITHOUT_CONTENT:
+            position += max(2, int.from_bytes(data[position : position + 2]))

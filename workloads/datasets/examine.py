@@ -12,15 +12,19 @@ from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
 from aiperf.untrusted.images import decode_image
 from aiperf.untrusted.reading import reason_of
+from aiperf.untrusted.recognition import HEAD_BYTES, described
 from workloads.datasets.content import FileContent
-from workloads.datasets.encoding import is_jpeg
+from workloads.datasets.encoding import FORMATS, is_jpeg, jpeg_components
 from workloads.datasets.naming import sha256_of
 from workloads.datasets.prepare import Progress
-from workloads.datasets.shards import read_shard
+from workloads.datasets.shards import ForeignRecordError, read_shard
 from workloads.datasets.sources import Place
 
 NAMED_PROBLEMS = 5
 """This many bad images of a file are named; the others are counted."""
+
+MOST_CLASSES = 1_000_000
+"""Labels are numbers of classes, and every class has a name."""
 
 FOLDER_CHUNK = 1000
 """Images of a folder that one worker checks at a time."""
@@ -62,7 +66,8 @@ def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dic
 
 def examine_shard(path: Path) -> Findings:
     """Read and decode every image of a shard."""
-    largest, problems, entries = 0, [], bytearray()
+    largest, problems, entries = 0, list[str](), bytearray()
+    labels: set[int] = set()
 
     def count() -> int:
         return len(entries) // ENTRY_BYTES
@@ -70,15 +75,20 @@ def examine_shard(path: Path) -> Findings:
     try:
         for label, encoded in read_shard(path):
             largest = max(largest, label)
-            if label < 1:
-                problems.append(f"{path.name}, image {count()}: label {label}; labels count from 1")
+            labels.add(label)
             try:
                 _decode(encoded)
             except ValueError as error:
                 problems.append(f"{path.name}, image {count()}: {error}")
             entries += image_entry(encoded, label)
+    except ForeignRecordError as error:
+        problems.append(f"{path.name}, image {count()}: {error}")
     except ValueError as error:
         problems.append(f"{path.name}: damaged after image {count()}: {reason_of(error)}")
+    if labels and (min(labels) < 1 or max(labels) > MOST_CLASSES):
+        problems.insert(
+            0, f"{path.name}: has labels {min(labels)} to {max(labels)}; labels count from 1 to the number of classes"
+        )
     entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
     return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
 
@@ -126,10 +136,17 @@ def examine_files(places: Sequence[Place]) -> FolderFindings:
 
 
 def _decode(encoded: bytes) -> None:
-    """Decode a JPEG. Raises ValueError for another format, and if it is damaged."""
+    """Decode a JPEG. Raises ValueError for another format, other colours, and if it is damaged."""
     if not is_jpeg(encoded):
-        raise ValueError("is not a JPEG, and only JPEGs are trained; aiperf dataset prepare converts other formats")
+        found = described(encoded[:HEAD_BYTES])
+        convertible = found.endswith(tuple(f"{name} image" for name in FORMATS))
+        way_out = "; aiperf dataset prepare converts it" if convertible else ""
+        raise ValueError(f"is {found}, not a JPEG, and only JPEGs are trained{way_out}")
+    components = jpeg_components(encoded)
     decode_image(encoded, "JPEG")
+    if components not in (1, 3):
+        colours = "four components (CMYK)" if components == 4 else f"{components} components"
+        raise ValueError(f"has {colours}, which decoders read differently; aiperf dataset prepare converts it")
 
 
 def shortened(name: str, problems: list[str]) -> tuple[str, ...]:

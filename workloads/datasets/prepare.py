@@ -16,15 +16,19 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 from aiperf.config.dataset_manifest import INDEX_LIMITS, SPLITS, DatasetManifest, FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
-from aiperf.untrusted.reading import read_outside
-from workloads.datasets.content import About, FileContent, write_description
-from workloads.datasets.encoding import as_rgb_jpeg
+from aiperf.untrusted.reading import read_outside, shortened
+from workloads.datasets.content import About, Contents, FileContent, write_description
+from workloads.datasets.encoding import as_rgb_jpeg, kind_of
 from workloads.datasets.naming import shard_name
+from workloads.datasets.preparation import class_counts, write_preparation
 from workloads.datasets.shards import Image, write_shard
 from workloads.datasets.sources import ImageSource, Place
 
 JOURNAL_NAME = ".prepare.jsonl"
 """The finished shards, one a line, so that an interrupted preparation can be resumed."""
+
+MOST_SHOWN = 20
+"""Files that cannot be read that are named."""
 
 SHUFFLE_SEED = 2012
 """Seed of the order in which training images are dealt to the shards.
@@ -38,15 +42,19 @@ class ShardJob:
     """One shard to write."""
 
     path: Path
+    split: Split
     places: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A written shard, and the images that had to be left out."""
+    """A written shard; name and kind of its images that were converted, and of files left out."""
 
     content: FileContent
-    undecodable: tuple[str, ...]
+    converted: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Files that may be images, and the reasons why they cannot be read: the shard lacks them."""
 
 
 class _Line(BaseModel):
@@ -54,6 +62,8 @@ class _Line(BaseModel):
 
     shard: FileEntry
     images: Base64Bytes
+    converted: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -62,31 +72,49 @@ Progress = Callable[[int, int], None]
 
 def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, report: Progress,
             workers: int) -> DatasetManifest:  # fmt: skip
-    """Write the missing shards, then dataset.json.
+    """Write the missing shards, then dataset.json and preparation.json.
 
-    Raises DatasetError naming undecodable images.
+    Files that are no images, or that cannot be decoded, are left out and named in preparation.json.
+    Raises DatasetError naming files that cannot be read, and classes without any training image.
     """
     output.mkdir(parents=True, exist_ok=True)
     jobs = {split: list(shard_jobs(source.places(split), split, shards[split], output)) for split in SPLITS}
     everything = [job for split in SPLITS for job in jobs[split]]
     done = _journal(output, _identity(source, shards))
     missing = [job for job in everything if not _is_done(job.path, done)]
-    bad: list[str] = []
+    unreadable: list[str] = []
     with (output / JOURNAL_NAME).open("a", encoding="utf-8") as journal:
         for count, result in enumerate(_write_all(missing, workers), start=len(everything) - len(missing) + 1):
-            bad += result.undecodable
-            if not result.undecodable:
-                done[result.content.entry.name] = result.content
-                journal.write(_journal_line(result.content))
+            unreadable += result.unreadable
+            if not result.unreadable:
+                done[result.content.entry.name] = result
+                journal.write(_journal_line(result))
                 journal.flush()
             report(count, len(everything))
-    if bad:
-        raise DatasetError(f"{len(bad)} image(s) cannot be decoded: {', '.join(sorted(bad)[:20])}")
-    contents = {split: [done[job.path.name] for job in jobs[split]] for split in SPLITS}
+    if unreadable:
+        rest = [f"and {len(unreadable) - MOST_SHOWN} more"] if len(unreadable) > MOST_SHOWN else []
+        way_out = "make them readable and prepare again: all other shards are kept"
+        raise DatasetError(*unreadable[:MOST_SHOWN], *rest, f"{len(unreadable)} file(s) cannot be read; {way_out}")
+    contents = {split: [done[job.path.name].content for job in jobs[split]] for split in SPLITS}
+    results = [done[job.path.name] for job in everything]
+    left_out = [*source.left_out, *(pair for result in results for pair in result.left_out)]
+    _check_classes(source, contents, left_out)
     about = About(source.description, image_size, source.class_names)
     manifest = write_description(output, "tfrecord", about, contents)
+    write_preparation(output, manifest, contents, (pair for result in results for pair in result.converted), left_out)
     (output / JOURNAL_NAME).unlink()
     return manifest
+
+
+def _check_classes(source: ImageSource, contents: Contents, left_out: Sequence[tuple[str, str]]) -> None:
+    counts = class_counts(contents, "train")
+    empty = [name for label, name in enumerate(source.class_names, start=1) if not counts[label]]
+    if empty:
+        files = [f"{name} ({reason})" for name, reason in left_out]
+        raise DatasetError(
+            f"{len(empty)} classes have no training image that can be decoded: {', '.join(map(repr, empty[:20]))}; "
+            f"left out: {', '.join(files[:20])}; repair these files, or remove the classes from both splits"
+        )
 
 
 def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) -> Iterator[ShardJob]:
@@ -101,21 +129,32 @@ def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) 
         random.Random(SHUFFLE_SEED).shuffle(order)
     for number in range(count):
         start, stop = len(order) * number // count, len(order) * (number + 1) // count
-        yield ShardJob(output / shard_name(split, number, count), tuple(order[start:stop]))
+        yield ShardJob(output / shard_name(split, number, count), split, tuple(order[start:stop]))
 
 
 def write_job(job: ShardJob) -> ShardResult:
     """Write one shard, leaving out and naming images that cannot be decoded."""
-    bad: list[str] = []
+    unreadable: list[str] = []
+    converted: list[tuple[str, str]] = []
+    left_out: list[tuple[str, str]] = []
 
     def images() -> Iterator[Image]:
         for place in job.places:
+            name = f"{job.split}/{place.name}"
             try:
-                yield Image(place.name, place.label, as_rgb_jpeg(place.read()))
-            except ValueError:
-                bad.append(place.name)
+                data = place.read()
+                encoded = as_rgb_jpeg(data)
+            except OSError as error:
+                unreadable.append(f"{place.path}: {error.strerror}")
+                continue
+            except ValueError as error:
+                left_out.append((name, str(error)))
+                continue
+            if encoded is not data:
+                converted.append((name, kind_of(data)))
+            yield Image(place.name, place.label, encoded)
 
-    return ShardResult(write_shard(job.path, images()), tuple(bad))
+    return ShardResult(write_shard(job.path, images()), tuple(converted), tuple(left_out), tuple(unreadable))
 
 
 def _write_all(jobs: Sequence[ShardJob], workers: int) -> Iterator[ShardResult]:
@@ -130,7 +169,7 @@ def _identity(source: ImageSource, shards: dict[Split, int]) -> str:
     return json.dumps([source.description, len(source.train), len(source.validation), shards])
 
 
-def _journal(output: Path, identity: str) -> dict[str, FileContent]:
+def _journal(output: Path, identity: str) -> dict[str, ShardResult]:
     """Shards of an earlier attempt at the same preparation.
 
     Raises DatasetError if it was another one.
@@ -142,16 +181,20 @@ def _journal(output: Path, identity: str) -> dict[str, FileContent]:
     text = read_outside(path, bytes.decode, INDEX_LIMITS, DatasetError, "the journal of a preparation")
     first, *lines = text.splitlines() or [""]
     if first != identity:
-        raise DatasetError(f"{output}: holds an unfinished preparation of other data; remove it or name another folder")
-    return {content.entry.name: content for content in map(_finished, lines) if content is not None}
+        raise DatasetError(
+            f"{output}: holds an unfinished preparation of other data; remove it or name another folder "
+            f"(found {shortened(first)}, wanted {shortened(identity)}: source, images of both splits, shards)"
+        )
+    return {result.content.entry.name: result for result in map(_finished, lines) if result is not None}
 
 
-def _journal_line(content: FileContent) -> str:
-    images = base64.b64encode(content.images)
-    return _Line(shard=content.entry, images=images).model_dump_json() + "\n"
+def _journal_line(result: ShardResult) -> str:
+    images = base64.b64encode(result.content.images)
+    line = _Line(shard=result.content.entry, images=images, converted=result.converted, left_out=result.left_out)
+    return line.model_dump_json() + "\n"
 
 
-def _finished(line: str) -> FileContent | None:
+def _finished(line: str) -> ShardResult | None:
     """The shard of a line; None if the line was cut off, or holds no entries: it is made again."""
     try:
         read = _Line.model_validate_json(line)
@@ -159,8 +202,10 @@ def _finished(line: str) -> FileContent | None:
         return None
     if len(read.images) != read.shard.images * ENTRY_BYTES:
         return None
-    return FileContent(read.shard, read.images)
+    return ShardResult(FileContent(read.shard, read.images), read.converted, read.left_out)
 
 
-def _is_done(path: Path, done: dict[str, FileContent]) -> bool:
-    return path.name in done and path.exists() and path.stat().st_size == done[path.name].entry.size_bytes
+def _is_done(path: Path, done: dict[str, ShardResult]) -> bool:
+    if path.name not in done or not path.exists():
+        return False
+    return path.stat().st_size == done[path.name].content.entry.size_bytes

@@ -15,11 +15,16 @@ import google_crc32c
 
 from aiperf.config.dataset_manifest import FileEntry
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from aiperf.untrusted.recognition import described_file
 from workloads.data.records import parse_example
 from workloads.datasets.content import FileContent
 from workloads.datasets.naming import sha256_of
 
 LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+
+
+class ForeignRecordError(ValueError):
+    """A whole record that does not hold an image and a label as they are wanted here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,15 @@ def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
 def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
     """Read label and encoded image of every record, and compare its checksums.
 
-    Raises OSError; ValueError if a record is damaged, or is not an image with a label.
+    Raises OSError; ValueError if a record is damaged; ForeignRecordError if it is not an image with
+    a label.
     """
     with path.open("rb") as stream:
         left = path.stat().st_size
         while length := stream.read(LENGTH.size):
             if stream.read(CHECKSUM.size) != checksum(length):
+                if left == path.stat().st_size and (found := _other_format(path)):
+                    raise ForeignRecordError(f"is not a record of TFRecord: the file is {found}")
                 raise ValueError("a record's length is not that of its checksum")
             size = int(LENGTH.unpack(length)[0])
             left -= LENGTH.size + 2 * CHECKSUM.size + size
@@ -68,7 +76,17 @@ def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
             record = stream.read(size)
             if stream.read(CHECKSUM.size) != checksum(record):
                 raise ValueError("a record's content is not that of its checksum")
-            yield parse_example(record)
+            try:
+                yield parse_example(record)
+            except ValueError as error:
+                raise ForeignRecordError(str(error)) from None
+
+
+def _other_format(path: Path) -> str | None:
+    found = described_file(path)
+    known = found not in ("of no known format", "text", "nothing but zeros") and not found.startswith("records of")
+    way_out = "; only files that are not packed are read" if found.startswith("packed") else ""
+    return f"{found}{way_out}" if known else None
 
 
 def checksum(data: bytes) -> bytes:

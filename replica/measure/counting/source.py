@@ -21,11 +21,38 @@ from aiperf.network.science import SCIENCE_1
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
+from aiperf.untrusted.recognition import described_file
 from search_space.resnet import STAGE_BLOCKS, resnet
 from workloads.networks import NETWORKS
 
 RESNETS = tuple(f"resnet{depth}" for depth in STAGE_BLOCKS)
 ARCHITECTURES = (*RESNETS, *NETWORKS)
+
+WANTED = "wanted is an architecture file (JSON), a .keras file or a run directory"
+
+KERAS = "a Keras model"
+
+AS_KERAS = (
+    "only Keras models in the format .keras are counted: load it with the program that wrote it, and save it by "
+    "model.save('model.keras')"
+)
+
+OTHER_MODELS = frozenset(
+    {"an HDF5 file", "a TensorFlow Lite model", "an ONNX model", "a graph of TensorFlow", "a model of PyTorch",
+     "weights (safetensors)", "the index of a TensorFlow checkpoint", "a GGUF model", "a pickle of Python",
+     "a ZIP archive of a TensorFlow SavedModel"}
+)  # fmt: skip
+"""Files that hold a network or its weights in a format that is not read."""
+
+OTHER_SUFFIXES = frozenset({".h5", ".hdf5", ".onnx", ".pb", ".pt", ".pth", ".tflite", ".ckpt", ".safetensors"})
+
+FOLDERS = {
+    "saved_model.pb": ("a TensorFlow SavedModel", AS_KERAS),
+    "model.weights.h5": ("an unpacked Keras model", "pack its files again: cd {path} && zip -0 ../model.keras *"),
+    "architecture.json": ("the folder of a model", "name the file {path}/architecture.json"),
+    "dataset.json": ("a data set", WANTED),
+}
+"""Files by which folders that are no runs are known, what they are, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +109,37 @@ def named_source(name: str, image_size: int, classes: int) -> CountSource:
 
 def file_source(path: Path, trial: int | None) -> CountSource:
     """A file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; {WANTED}")
     if path.is_dir():
+        _check_folder(path)
         return _trial_source(path, trial)
     if trial is not None:
         raise UsageError(f"--trial needs a run directory; {path} is not one")
-    if not path.exists():
-        raise UsageError(f"{path} does not exist; name an architecture file, a .keras file or a run directory")
+    _check_file(path)
     if path.suffix == ".keras":
         _load_tensorflow()
         return CountSource(str(path), path=path)
     return CountSource(str(path), read_architecture(path))
+
+
+def _check_folder(path: Path) -> None:
+    """Raise UsageError for a folder that is known to be something else than a run."""
+    for name, (words, way_out) in FOLDERS.items():
+        if (path / name).exists():
+            raise UsageError(f"{path}: is {words}; {way_out.format(path=path)}")
+
+
+def _check_file(path: Path) -> None:
+    """Raise UsageError unless a file has the content of an architecture or of a Keras file."""
+    found = described_file(path)
+    if found == KERAS and path.suffix != ".keras":
+        raise UsageError(f"{path}: is a Keras model without the suffix .keras; rename it to {path.stem}.keras")
+    # The reader of architectures has the words for damaged ones.
+    architecture = found == "a document of JSON" or (found == "text" and path.suffix == ".json")
+    if not (found == KERAS if path.suffix == ".keras" else architecture):
+        way_out = AS_KERAS if found in OTHER_MODELS or path.suffix.lower() in OTHER_SUFFIXES else WANTED
+        raise UsageError(f"{path}: is {found}; {way_out}")
 
 
 def _trial_source(path: Path, trial: int | None) -> CountSource:

@@ -22,8 +22,9 @@ from tests.hardening.archives.hostile import ADDED, END, extended, plain, record
 from tests.support.fuzz import examples, refusal
 from workloads.datasets.check import check, describe, stray_files
 from workloads.datasets.devkit.synsets import GROUND_TRUTH, META
+from workloads.datasets.layouts import TRAIN_TAR
 from workloads.datasets.prepare import JOURNAL_NAME, prepare
-from workloads.datasets.sources import DEVKIT_TAR, TRAIN_TAR, VALIDATION_TAR, ImageSource, Place, open_source
+from workloads.datasets.sources import DEVKIT_TAR, VALIDATION_TAR, ImageSource, Place, open_source
 
 FILE = {"name": "train.index", "images": 1, "size_bytes": 1, "sha256": "0" * 64}
 GOOD: dict[str, Any] = {

@@ -194,7 +194,9 @@ def test_damaged_files_are_not_described(science: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"climo_1982\.h5: images, index 0: is not finite"):
         describe(folder, silent, workers=0)
     (folder / "climo_1979.h5").write_bytes(b"")
-    with pytest.raises(DatasetError, match="holds no files of a known format, or the first one is damaged"):
+    with pytest.raises(
+        DatasetError, match=r"names of the format ewa, but climo_1979\.h5 is empty, and an HDF5 file is wanted"
+    ):
         describe(folder, silent, workers=0)
 
 

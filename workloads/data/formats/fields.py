@@ -27,8 +27,15 @@ QUOTE = "'"
 Values = NDArray[Any]
 Sizes = Mapping[str, int]
 
-NUMBERS = ("int32", "int64", "int8", "uint8", "int16", "float32", "float64")
+NUMBERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64", "float32", "float64", "bool")
 """Types of labels."""
+
+FILL_VALUES = (
+    9.969209968386869e36, 1e15, 1e20, 1e30, 1e35, 1e36, -1e20, -1e30, -1e35, -1e36,
+    -999.0, -9999.0, -99999.0, -32767.0, -32768.0,
+)  # fmt: skip
+"""Values that stand for missing ones: netCDF's own (netcdf.h, NC_FILL_FLOAT), CF's usual 1e20, and
+others that models of weather and climate write."""
 
 Rule = tuple[str, Callable[[Values, Sizes], NDArray[np.bool_]]]
 """Words for bad samples, and True for each that is one, (N,)."""
@@ -88,7 +95,7 @@ def _check_storage(found: h5py.Dataset) -> None:
     unknown = [name for name in found._filters if name not in FILTERS]
     if unknown:
         raise ValueError(f"is packed by an unknown filter: {shortened(', '.join(unknown), 40)}")
-    if found.shape is None or found.dtype.kind not in "fiu":
+    if found.shape is None or found.dtype.kind not in "fiub":
         raise ValueError("does not hold numbers")
     samples, *sizes = found.shape or (0,)
     sample = found.dtype.itemsize * int(np.prod([float(size) for size in sizes]))
@@ -123,6 +130,10 @@ def value_problems(field: Field, values: Values, sizes: Sizes, start: int) -> It
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(any_of(~np.isfinite(values)))
         yield from ((start + int(index), "is not finite") for index in wrong)
+        fills = np.isin(values, np.array(FILL_VALUES, values.dtype))
+        for index in np.flatnonzero(any_of(fills)):
+            value = float(values[index][fills[index]].flat[0])
+            yield start + int(index), f"has the fill value {value:g}, which stands for a missing one"
     for words, rule in field.rules:
         with np.errstate(invalid="ignore"):
             bad = rule(values, sizes)

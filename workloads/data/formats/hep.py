@@ -88,7 +88,7 @@ HEP_64 = HDF5Format(
     (
         *(Field(path, ("N", "S", "S"), rules=_NOT_NEGATIVE) for path in _HISTOGRAMS),
         Field("all_events/y", ("N",), NUMBERS, _LABEL),
-        Field("all_events/passSR", ("N",), (*NUMBERS, "bool"), _LABEL),
+        Field("all_events/passSR", ("N",), NUMBERS, _LABEL),
         Field("all_events/weight", ("N",), needed=False),
         Field("all_events/normalized_weight", ("N",), needed=False),
     ),
@@ -105,7 +105,7 @@ HEP_224 = HDF5Format(
     (
         Field("data", ("N", 3, "S", "S"), rules=_NOT_NEGATIVE),
         Field("label", ("N",), NUMBERS, _LABEL),
-        Field("psr", ("N",), (*NUMBERS, "bool"), _LABEL),
+        Field("psr", ("N",), NUMBERS, _LABEL),
         Field("weight", ("N",), needed=False),
         Field("normweight", ("N",), needed=False),
     ),

@@ -15,7 +15,7 @@ import numpy as np
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError, UsageError
 from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only
-from aiperf.untrusted.reading import read_bounded
+from aiperf.untrusted.reading import read_bounded, shortened
 from workloads.data.arrays import Rows
 from workloads.data.formats.contract import FileLayout
 from workloads.data.formats.cosmoflow import COUNT_RULE, PARAMETER_RULE
@@ -111,7 +111,8 @@ def _sample(content: bytes) -> Rows:
     features = features_of(memoryview(content)[HEADER.size : HEADER.size + length])
     missing = [name for name in ("x", "y") if name not in features]
     if missing:
-        raise ValueError(f"lacks {' and '.join(missing)}")
+        has = ", ".join(shortened(name, 40) for name in sorted(features)[:8]) or "no features"
+        raise ValueError(f"lacks {' and '.join(missing)}; it has {has}")
     # Feature: bytes_list = 1, float_list = 2; both have their values in field 1.
     counts = np.frombuffer(only(only(features["x"], 1), 1), "<i2")
     side = round((counts.size / _CHANNELS) ** (1 / 3))

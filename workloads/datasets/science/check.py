@@ -40,7 +40,12 @@ def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
         split: sum(len(findings[file.name].entries) // ENTRY_BYTES for file in manifest.split(split).files)
         for split in SPLITS
     }
-    return CheckResult(images, 0, tuple(problems), tuple(_strays(data_dir, names)))
+    return CheckResult(images, 0, tuple(problems), (*_notes(findings), *_strays(data_dir, names)))
+
+
+def _notes(findings: Findings) -> Iterator[str]:
+    for found in findings.values():
+        yield from found.notes
 
 
 def _differences(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:

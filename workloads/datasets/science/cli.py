@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from aiperf.cli.command import whole_number
-from aiperf.cli.lines import say
+from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import EXIT_DONE, DatasetError
 from aiperf.host import this_host
@@ -72,17 +72,20 @@ def synthesize(arguments: argparse.Namespace) -> int:
 
 def prepares(source: Path) -> bool:
     """True if a source of `prepare` holds scientific data."""
-    from workloads.datasets.science.describe import recognised  # noqa: PLC0415
+    from workloads.datasets.science.describe import recognised, refusals  # noqa: PLC0415
     from workloads.datasets.science.universes import universes  # noqa: PLC0415
 
-    return bool(universes(source)) or recognised(source) is not None
+    return bool(universes(source)) or recognised(source) is not None or bool(refusals(source))
 
 
 def prepare(arguments: argparse.Namespace) -> int:
     """Cut universes into cubes. Raises DatasetError for files that need no preparation."""
+    from workloads.datasets.science.describe import recognised, refusals  # noqa: PLC0415
     from workloads.datasets.science.universes import cut, universes  # noqa: PLC0415
 
     if not universes(arguments.source):
+        if recognised(arguments.source) is None:
+            raise DatasetError(*refusals(arguments.source))
         raise DatasetError(
             f"{arguments.source}: its files are trained as they are; describe them with: "
             f"aiperf dataset check {arguments.source} --write-manifest"
@@ -93,19 +96,22 @@ def prepare(arguments: argparse.Namespace) -> int:
 
 
 def describes(directory: Path) -> bool:
-    """True if a directory has files of scientific data, or a description of such."""
+    """True if files of a directory have names of scientific data, or if it is described as such."""
     from workloads.data.manifest import is_science  # noqa: PLC0415
-    from workloads.datasets.science.describe import recognised  # noqa: PLC0415
+    from workloads.datasets.science.describe import recognised, refusals  # noqa: PLC0415
 
-    return is_science(directory) or recognised(directory) is not None
+    return is_science(directory) or recognised(directory) is not None or bool(refusals(directory))
 
 
 def describe(arguments: argparse.Namespace) -> int:
     """Write the description of files that others made."""
     from workloads.datasets.science import describe as science  # noqa: PLC0415
 
+    notes: list[str] = []
     with shown_progress() as report:
-        manifest = science.describe(arguments.directory, report, arguments.workers)
+        manifest = science.describe(arguments.directory, report, arguments.workers, notes)
+    for note in notes:
+        warn(f"note: {note}")
     return _made(manifest, arguments.directory)
 
 

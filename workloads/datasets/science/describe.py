@@ -10,6 +10,7 @@ from typing import Any, cast
 from aiperf.config.dataset_manifest import SPLITS, Split
 from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
+from aiperf.untrusted.recognition import described_file
 from workloads.data.examine import FileFindings, channels_of, examine_file
 from workloads.data.formats import FORMATS
 from workloads.data.manifest import (
@@ -21,6 +22,7 @@ from workloads.data.manifest import (
     read_science_manifest,
     write_science_manifest,
 )
+from workloads.datasets.layouts import WANTED, found_in
 from workloads.datasets.prepare import Progress
 from workloads.datasets.science.pool import each
 
@@ -62,29 +64,61 @@ def recognised(data_dir: Path) -> tuple[str, Names] | None:
     """
     for form in FORMATS:
         names = FORMATS.load(form).find(data_dir)
-        if all(names[split] for split in SPLITS) and _opens(data_dir / names["train"][0], form):
+        if all(names[split] for split in SPLITS) and not _reasons(data_dir / names["train"][0], form):
             return form, names
     return None
 
 
-def _opens(path: Path, form: str) -> bool:
+def refusals(data_dir: Path) -> tuple[str, ...]:
+    """Reasons why files with the names of a format are not of it; nothing if no names fit.
+
+    Names fit several formats: the reasons are those of the one that lacks the fewest fields.
+    """
+    found: list[tuple[int, str, list[str]]] = []
+    for form in FORMATS:
+        names = FORMATS.load(form).find(data_dir)
+        files = [data_dir / name for split in SPLITS for name in names[split]]
+        if not files:
+            continue
+        empty = [split for split in SPLITS if not names[split]]
+        reasons = _reasons(files[0], form)
+        reasons += [f"{data_dir}: has no {split} files of the format {form}" for split in empty]
+        lacking = sum(reason.endswith("is missing") or "lacks" in reason for reason in reasons)
+        found.append((lacking + len(empty), form, reasons))
+    if not found:
+        return ()
+    _, form, reasons = min(found)
+    said = "; ".join(line.removeprefix(f"{data_dir}/") for line in reasons[:MOST_SHOWN])
+    return (f"{data_dir}: its files have names of the format {form}, but {said}",)
+
+
+def _reasons(path: Path, form: str) -> list[str]:
+    """Whatever keeps a file from being of a format."""
     try:
         FORMATS.load(form).open(path).close()
-    except (DatasetError, OSError):
-        return False
-    return True
+    except DatasetError as error:
+        found = described_file(path)
+        if form != "cosmoflow-tfrecord" and found != "an HDF5 file":
+            return [f"{path.name} is {found}, and an HDF5 file is wanted"]
+        return list(error.lines)
+    except OSError as error:
+        return [f"{path.name}: {error.strerror or error}"]
+    return []
 
 
-def describe(data_dir: Path, report: Progress, workers: int) -> ScienceManifest:
-    """Write dataset.json for files that others made.
+def describe(data_dir: Path, report: Progress, workers: int, notes: list[str] | None = None) -> ScienceManifest:
+    """Write dataset.json for files that others made; `notes` takes what may be as it should.
 
     Raises DatasetError if they are no scientific data, or damaged.
     """
     found = recognised(data_dir)
     if found is None:
-        raise DatasetError(f"{data_dir}: holds no files of a known format, or the first one is damaged")
+        raise DatasetError(*refusals(data_dir) or (f"{data_dir}: {found_in(data_dir)}; {WANTED}",))
     form, names = found
-    return write_description(data_dir, form, names, ("files made elsewhere", None), report, workers)
+    findings = _examined(data_dir, form, names, report, workers)
+    if notes is not None:
+        notes += [note for finding in findings.values() for note in finding.notes]
+    return _written(data_dir, form, names, ("files made elsewhere", None), findings)
 
 
 def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
@@ -94,6 +128,10 @@ def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str
     `origin` are words, and the generator if there was one. A description of the same files keeps
     its own.
     """
+    return _written(data_dir, form, names, origin, _examined(data_dir, form, names, report, workers))
+
+
+def _examined(data_dir: Path, form: str, names: Names, report: Progress, workers: int) -> dict[str, FileFindings]:
     findings = examine_all(data_dir, [name for split in SPLITS for name in names[split]], form, workers, report)
     problems = [problem for found in findings.values() for problem in found.problems]
     problems += grid_problems(findings)
@@ -101,6 +139,11 @@ def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str
         rest = len(problems) - MOST_SHOWN
         more = [f"and {rest} more"] if rest > 0 else []
         raise DatasetError(f"{data_dir}: cannot be described:", *problems[:MOST_SHOWN], *more)
+    return findings
+
+
+def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
+             findings: Mapping[str, FileFindings]) -> ScienceManifest:  # fmt: skip
     science = FORMATS.load(form).science
     splits = {split: _split(names[split], findings) for split in SPLITS}
     fingerprint = overall_fingerprint(*(splits[split].fingerprint for split in SPLITS))

@@ -16,6 +16,7 @@ import numpy as np
 from aiperf.config.dataset_manifest import SPLITS, Split
 from aiperf.errors import DatasetError
 from aiperf.untrusted.reading import reason_of
+from aiperf.untrusted.recognition import described_file
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, FileLayout
 from workloads.data.formats.fields import Field, dataset_of, shape_problem
@@ -53,6 +54,8 @@ def cut(folder: Path, output: Path, report: Progress, workers: int) -> ScienceMa
     Universes that are cut already are not cut again. Raises DatasetError naming what is wrong.
     """
     found = universes(folder)
+    if damaged := [path for path in sorted(folder.rglob("*.hdf5")) if not h5py.is_hdf5(path)]:
+        raise DatasetError(*(f"{path}: is {described_file(path)}, and an HDF5 file is wanted" for path in damaged[:20]))
     if len(found) < 2:
         raise DatasetError(f"{folder}: two universes are needed, one to train and one to validate; found {len(found)}")
     names = _names(found)

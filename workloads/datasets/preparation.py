@@ -1,0 +1,113 @@
+"""`preparation.json`: what a preparation took, converted, doubted and left out.
+
+It lies next to the shards, so that a later check can say it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, DatasetManifest, Split
+from aiperf.config.fingerprints import DIGEST_BYTES, cut
+from aiperf.errors import DatasetError
+from aiperf.files import write_atomically
+from aiperf.untrusted.reading import MIB, Limits, read_outside, shortened
+from workloads.datasets.content import Contents
+
+REPORT_NAME = "preparation.json"
+
+_LIMITS = Limits(size=1024 * MIB)
+
+NAMED = 5
+"""Files that a line names; the report has them all."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClassCount(_Part):
+    """Images of one class."""
+
+    train: int = Field(ge=0)
+    validation: int = Field(ge=0)
+
+
+class Preparation(_Part):
+    """The report of a preparation."""
+
+    schema_version: int = 1
+    source: str
+    fingerprint: str
+    """Of the data set that was made."""
+    images: ClassCount
+    classes: dict[str, ClassCount]
+    converted: dict[str, tuple[str, ...]]
+    """By kind: the images that were encoded again."""
+    left_out: dict[str, tuple[str, ...]]
+    """By reason: files and folders of the source that are not in the data set."""
+
+    def lines(self) -> Iterator[str]:
+        """What was left out, converted or doubted, each kind with its number and a few names."""
+        for reason, names in sorted(self.left_out.items()):
+            yield f"{len(names)} left out ({shortened(reason)}): {_few(names)}"
+        for kind, names in sorted(self.converted.items()):
+            yield f"{len(names)} converted to RGB JPEG ({shortened(kind)}): {_few(names)}"
+        without = [name for name, count in self.classes.items() if not count.validation]
+        if without:
+            yield f"{len(without)} of {len(self.classes)} classes have no validation images: {_few(without)}"
+
+
+def write_preparation(
+    output: Path, manifest: DatasetManifest, contents: Contents,
+    converted: Iterable[tuple[str, str]], left_out: Iterable[tuple[str, str]],
+) -> Preparation:  # fmt: skip
+    """Write the report of a data set from pairs of names and kinds, or reasons. Raises OSError."""
+    counts = {split: class_counts(contents, split) for split in SPLITS}
+    report = Preparation(
+        source=manifest.source,
+        fingerprint=manifest.fingerprint or "",
+        images=ClassCount(train=manifest.train.images, validation=manifest.validation.images),
+        classes={
+            name: ClassCount(train=counts["train"][label], validation=counts["validation"][label])
+            for label, name in enumerate(manifest.class_names, start=1)
+        },
+        converted=_by_kind(converted),
+        left_out=_by_kind(left_out),
+    )
+    write_atomically(output / REPORT_NAME, report.model_dump_json(indent=1).encode(errors="replace") + b"\n")
+    return report
+
+
+def read_preparation(data_dir: Path, manifest: DatasetManifest) -> Preparation | None:
+    """The report of the preparation; None if there is none.
+
+    Raises DatasetError if it is damaged, or that of other data.
+    """
+    path = data_dir / REPORT_NAME
+    if not path.exists():
+        return None
+    report = read_outside(path, Preparation.model_validate_json, _LIMITS, DatasetError, "a report of a preparation")
+    if report.fingerprint != manifest.fingerprint:
+        raise DatasetError(f"{REPORT_NAME}: is of other data than {MANIFEST_NAME}")
+    return report
+
+
+def class_counts(contents: Contents, split: Split) -> Counter[int]:
+    """The number of images of each label of a split."""
+    return Counter(int.from_bytes(entry[DIGEST_BYTES:]) for file in contents[split] for entry in cut(file.images))
+
+
+def _by_kind(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name, kind in pairs:
+        found.setdefault(kind, []).append(name.encode(errors="backslashreplace").decode())
+    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(shortened, names[:NAMED])) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
