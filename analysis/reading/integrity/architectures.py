@@ -12,7 +12,7 @@ from aiperf.cli.units import GIB
 from aiperf.records.bodies import TrialStarted
 from aiperf.records.damage import Damage
 from analysis.reading.architectures import ArchitectureFacts, Claim
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialIndex
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialTrace
 from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
 from search_space.morphisms import MAX_MORPHS
 
@@ -53,9 +53,9 @@ def _trained(view: RunView) -> dict[str, int]:
     return ended
 
 
-def claims_of(view: RunView) -> dict[Claim, TrialIndex[TrialStarted]]:
+def claims_of(view: RunView) -> dict[Claim, TrialTrace[TrialStarted]]:
     """How the architectures of all trials are said to be made, each with the first trial of it."""
-    claims: dict[Claim, TrialIndex[TrialStarted]] = {}
+    claims: dict[Claim, TrialTrace[TrialStarted]] = {}
     for _, index in sorted(view.trials.items()):
         claim = _claim(view, index.started.body)
         if claim is not None:
@@ -64,7 +64,7 @@ def claims_of(view: RunView) -> dict[Claim, TrialIndex[TrialStarted]]:
 
 
 def check_claims(
-    view: RunView, claims: Mapping[Claim, TrialIndex[TrialStarted]], problems: Mapping[Claim, str | None]
+    view: RunView, claims: Mapping[Claim, TrialTrace[TrialStarted]], problems: Mapping[Claim, str | None]
 ) -> Iterator[Damage]:
     """Architectures that their morphs do not make, or that are beyond the limits."""
     for _, index in sorted(view.trials.items()):
@@ -76,7 +76,7 @@ def check_claims(
             yield place.damage("architecture", f"{claim.architecture} of trial {place.body.trial}: {problem}")
 
 
-def _tuned_like_base(view: RunView, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
+def _tuned_like_base(view: RunView, index: TrialTrace[TrialStarted]) -> Iterator[Damage]:
     """A tuned trial has the parent of its base, which it names, and its morphs if they fit."""
     place, body = index.started, index.started.body
     base = view.trials.get(body.base) if body.base is not None else None

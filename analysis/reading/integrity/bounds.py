@@ -33,7 +33,7 @@ from aiperf.records.lineage import epochs_of_training, qualities_of_training
 from aiperf.rules.prediction import NEARLY, nearly_predicted, predicted_accuracy
 from aiperf.rules.rounds import RoundPlan, epoch_out_of_patience, learning_rate, out_of_patience, plan_round
 from analysis.reading.integrity.traces import COMPLETES, Traces
-from analysis.reading.integrity.view import Placed, RunView, TrialIndex
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace
 
 if TYPE_CHECKING:
     from analysis.reading.workers import Workers
@@ -235,7 +235,7 @@ def _qualities(view: RunView, trial: int) -> dict[int, float]:
     return qualities_of_training(view.ledger, trial)
 
 
-def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> Iterator[Damage]:
+def _beginning(view: RunView, trial: int, index: TrialTrace[TrialStarted]) -> Iterator[Damage]:
     """A resumed training begins at most one epoch after the last one that was kept."""
     resumes = index.started.body.resumes
     if resumes is None:
@@ -254,12 +254,12 @@ def _beginning(view: RunView, trial: int, index: TrialIndex[TrialStarted]) -> It
             yield first.damage("bounds", f"trial {trial} begins with epoch {first.body.epoch}", f"at most {kept + 1}")
 
 
-def _training(index: TrialIndex[TrialStarted]) -> tuple[object, ...]:
+def _training(index: TrialTrace[TrialStarted]) -> tuple[object, ...]:
     body = index.started.body
     return body.architecture, body.parent, body.morphs, body.hyperparameters
 
 
-def _end(index: TrialIndex[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
+def _end(index: TrialTrace[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
     values = list(qualities.values())
     trial = index.started.body.trial
     early = epoch_out_of_patience(values[:-1], plan.patience)

@@ -23,8 +23,7 @@ from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import hash_rows, read_rows
-from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView, placed_epoch
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace, placed_epoch
 from analysis.reading.workers import Workers
 
 CHUNK = 16

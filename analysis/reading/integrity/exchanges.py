@@ -13,8 +13,7 @@ from typing import Any
 
 from aiperf.records.bodies import GroupExchanged, ServerServed
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace
 
 TIMER_MS = 1_000
 """Most by which the measured seconds of a group may exceed the time that they were measured in."""

@@ -10,8 +10,7 @@ from aiperf.errors import ConfigError
 from aiperf.records.bodies import TrialBuilt, TrialStarted
 from aiperf.records.damage import Damage
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.integrity.traces import TrialTrace
-from analysis.reading.integrity.view import Placed, RunView
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace
 from search_space.hyperparameters import default_space_file
 
 SIMULATED = "simulated"

@@ -15,7 +15,7 @@ from aiperf.records.digest.positions import PREFIX
 from aiperf.records.files import read_from
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.digests import hashes_in_digest
-from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex
+from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialTrace
 from analysis.reading.workers import Workers
 
 MOST_LOOKUPS = 50_000
@@ -24,7 +24,7 @@ MOST_LOOKUPS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    index: TrialIndex[TrialStarted]
+    index: TrialTrace[TrialStarted]
     places: dict[str, int]
 
     @property
@@ -69,7 +69,7 @@ def _check(claim: _Claim, hashes: dict[str, dict[int, str]]) -> Iterator[Damage]
         yield place.damage("chain", f"the hash at the cursor is {claim.digest}", f"{made}, by the files")
 
 
-def _sample(view: RunView) -> list[TrialIndex[TrialStarted]]:
+def _sample(view: RunView) -> list[TrialTrace[TrialStarted]]:
     """Trials with a cursor into a digest, and others with one, up to `MOST_LOOKUPS` records.
 
     Their order is drawn from the hash of the primary's last known record: who writes a cursor does
@@ -81,11 +81,11 @@ def _sample(view: RunView) -> list[TrialIndex[TrialStarted]]:
     return [*digested, *_drawn(view, [index for index in every if not _in_digest(index)], seed)]
 
 
-def _in_digest(index: TrialIndex[TrialStarted]) -> bool:
+def _in_digest(index: TrialTrace[TrialStarted]) -> bool:
     return (index.started.body.cursor or "").startswith(PREFIX)
 
 
-def _drawn(view: RunView, having: list[TrialIndex[TrialStarted]], seed: str) -> list[TrialIndex[TrialStarted]]:
+def _drawn(view: RunView, having: list[TrialTrace[TrialStarted]], seed: str) -> list[TrialTrace[TrialStarted]]:
     if len(having) * (len(view.writers) + 1) <= MOST_LOOKUPS:
         return having
     ordered = sorted(having, key=lambda index: hash_of(f"{seed} {index.started.body.trial}".encode()))

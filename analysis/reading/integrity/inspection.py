@@ -30,8 +30,8 @@ from analysis.reading.integrity.science import (
     check_workload_images,
     rows_of_model,
 )
-from analysis.reading.integrity.traces import TrialTrace, traces_of
-from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialIndex, WriterRecords, summary_of
+from analysis.reading.integrity.traces import traces_of
+from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialTrace, WriterRecords, summary_of
 from analysis.reading.integrity.witness import (
     check_closing,
     check_closings,
@@ -80,7 +80,7 @@ class Inspection:
         self._of_chained: list[Damage] = []
         """Damages only if the whole run is chained."""
         self._rows: list[EpochRows] = []
-        self._claims: dict[Claim, TrialIndex[TrialStarted]] = {}
+        self._claims: dict[Claim, TrialTrace[TrialStarted]] = {}
         self.view = RunView(manifest, ledger, PrimaryRecords())
 
     def add(self, read: WriterRecords) -> None:
@@ -100,9 +100,9 @@ class Inspection:
         yield from (check_model_training if view.is_science else check_training)(traces, view)
         for trace in traces.trials:
             if view.is_science:
-                view.models.setdefault(trace.trial, trace.index)
+                view.models.setdefault(trace.trial, trace)
             else:
-                view.trials.setdefault(trace.trial, trace.index)
+                view.trials.setdefault(trace.trial, trace)
             for check in MODEL_CHECKS if view.is_science else TRIAL_CHECKS:
                 yield from check(trace, view)
             self._rows += rows_of_model(trace, view) if view.is_science else rows_of(trace, view)

@@ -9,8 +9,8 @@ from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClose
 from aiperf.records.damage import Damage
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment, next_assignment
-from analysis.reading.integrity.traces import Traces, TrialTrace
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, replica_of
+from analysis.reading.integrity.traces import Traces
+from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, TrialTrace, replica_of
 
 
 def check_start(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:

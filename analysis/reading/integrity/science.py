@@ -13,8 +13,8 @@ from analysis.reading.integrity.bounds import check_finite, check_open_epochs, c
 from analysis.reading.integrity.evidence import EpochRows, named_rows
 from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
-from analysis.reading.integrity.traces import Traces, TrialTrace
-from analysis.reading.integrity.view import Placed, RunView, TrialIndex
+from analysis.reading.integrity.traces import Traces
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace
 from analysis.reading.science.quality import measured_of, reaches_target
 
 Trace = TrialTrace[WorkloadStarted]
@@ -184,7 +184,7 @@ def check_model_ends(view: RunView) -> Iterator[Damage]:
         yield from _end(index, max(epochs_of_training(view.ledger, trial), default=0), bool(reached) and at_quality)
 
 
-def _beginning(view: RunView, trial: int, index: TrialIndex[WorkloadStarted]) -> Iterator[Damage]:
+def _beginning(view: RunView, trial: int, index: TrialTrace[WorkloadStarted]) -> Iterator[Damage]:
     """A resumed training begins at most one epoch after the last one that was kept."""
     resumes, first = index.started.body.resumes, index.first_epoch
     if resumes is None or first is None:
@@ -194,7 +194,7 @@ def _beginning(view: RunView, trial: int, index: TrialIndex[WorkloadStarted]) ->
         yield first.damage("bounds", f"trial {trial} begins with epoch {first.body.epoch}", f"at most {kept + 1}")
 
 
-def _end(index: TrialIndex[WorkloadStarted], last: int, reached: bool) -> Iterator[Damage]:
+def _end(index: TrialTrace[WorkloadStarted], last: int, reached: bool) -> Iterator[Damage]:
     """A training ends by itself at its target, or after its last epoch."""
     if index.ended is None or index.ended.body.reason == "stopped":
         return

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 
 from aiperf.records.bodies import (
-    EpochCompleted,
     GroupExchanged,
     ServerServed,
     TrialBuilt,
@@ -19,37 +18,12 @@ from aiperf.records.bodies import (
 )
 from aiperf.records.columns import EVALUATED, PLACE, TRIAL, Epochs, Numbers, rows_of
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.view import Placed, StartT, TrialIndex, WriterRecords, placed_epoch
+from analysis.reading.integrity.view import Placed, TrialTrace, WriterRecords
 
 _OF_A_TRIAL = (TrialBuilt, GroupExchanged, ServerServed, TrialEnded)
 
 COMPLETES = EVALUATED + 1
 """The column of steps that is 1 for an epoch and 0 for progress."""
-
-
-@dataclass(slots=True)
-class TrialTrace(Generic[StartT]):
-    """A trial's records in the order of its file."""
-
-    trial: int
-    writer: str
-    started: Placed[StartT]
-    built: list[Placed[TrialBuilt]] = field(default_factory=list)
-    exchanges: list[Placed[GroupExchanged | ServerServed]] = field(default_factory=list)
-    """Of a hybrid training."""
-    ended: Placed[TrialEnded] | None = None
-    failed: Placed[TrialFailed] | None = None
-    completed: Epochs = field(default_factory=Epochs)
-
-    @property
-    def epochs(self) -> list[Placed[EpochCompleted]]:
-        """The completed epochs, as objects."""
-        return [placed_epoch(self.started.file, self.completed, row) for row in range(len(self.completed))]
-
-    @property
-    def index(self) -> TrialIndex[StartT]:
-        """The turning points."""
-        return TrialIndex(self.writer, self.started, self.ended, self.failed, self.completed)
 
 
 @dataclass

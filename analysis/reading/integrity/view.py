@@ -18,10 +18,13 @@ from aiperf.records.bodies import (
     AnyBody,
     EpochCompleted,
     EpochWitnessed,
+    GroupExchanged,
     JobIssued,
     PrimaryPaused,
     ReplicaLost,
     ReplicaReady,
+    ServerServed,
+    TrialBuilt,
     TrialClosed,
     TrialEnded,
     TrialFailed,
@@ -306,14 +309,23 @@ def placed_epoch(file: str, epochs: Epochs, row: int) -> Placed[EpochCompleted]:
 
 
 @dataclass(slots=True)
-class TrialIndex(Generic[StartT]):
-    """The places of a trial's turning points in its writer's file."""
+class TrialTrace(Generic[StartT]):
+    """A trial's records in the order of its file."""
 
+    trial: int
     writer: str
     started: Placed[StartT]
-    ended: Placed[TrialEnded] | None
-    failed: Placed[TrialFailed] | None
-    completed: Epochs
+    built: list[Placed[TrialBuilt]] = field(default_factory=list)
+    exchanges: list[Placed[GroupExchanged | ServerServed]] = field(default_factory=list)
+    """Of a hybrid training."""
+    ended: Placed[TrialEnded] | None = None
+    failed: Placed[TrialFailed] | None = None
+    completed: Epochs = field(default_factory=Epochs)
+
+    @property
+    def epochs(self) -> list[Placed[EpochCompleted]]:
+        """The completed epochs, as objects."""
+        return [placed_epoch(self.started.file, self.completed, row) for row in range(len(self.completed))]
 
     @property
     def first_epoch(self) -> Placed[EpochCompleted] | None:
@@ -335,8 +347,8 @@ class RunView:
     primary: PrimaryRecords
     writers: dict[str, WriterSummary] = field(default_factory=dict)
     """Replicas' files by writer."""
-    trials: dict[int, TrialIndex[TrialStarted]] = field(default_factory=dict)
-    models: dict[int, TrialIndex[WorkloadStarted]] = field(default_factory=dict)
+    trials: dict[int, TrialTrace[TrialStarted]] = field(default_factory=dict)
+    models: dict[int, TrialTrace[WorkloadStarted]] = field(default_factory=dict)
     """Trials of scientific workloads."""
     of_workload: dict[str, list[Placed[EpochCompleted]]] = field(default_factory=dict)
     """Every epoch of each workload."""

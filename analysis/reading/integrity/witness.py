@@ -26,11 +26,12 @@ from aiperf.records.columns import (
 )
 from aiperf.records.damage import Damage
 from aiperf.wire.messages import CANCELLED
-from analysis.reading.integrity.traces import Traces, TrialTrace
+from analysis.reading.integrity.traces import Traces
 from analysis.reading.integrity.view import (
     CLOCK_TOLERANCE_MS,
     Placed,
     RunView,
+    TrialTrace,
     WriterRecords,
     placed_witness,
     replica_of,
