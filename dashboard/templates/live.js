@@ -9,55 +9,58 @@
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   };
 
-  // What a reader has done to the page, and a new one would forget.
-  const nameOf = details => details.querySelector("summary").textContent.replace(/[\d,.]+/g, "#");
-  const topOf = element => element.getBoundingClientRect().top;
-  const remember = () => {
-    const heading = nodes(report, "h2").filter(heading => topOf(heading) < innerHeight / 2).at(-1);
-    const sorted = report.querySelector("#trial-table th[aria-sort]");
-    return {
-      scroll: scrollY,
-      heading: heading?.textContent,
-      top: heading && topOf(heading),
-      open: new Map(nodes(report, "details").map(details => [nameOf(details), details.open])),
-      filter: report.querySelector("#filter")?.value,
-      writing: document.activeElement?.id === "filter",
-      rows: nodes(report, "#trial-table tbody tr:not([hidden])").length,
-      column: sorted?.cellIndex,
-      order: sorted?.getAttribute("aria-sort"),
-      trial: report.querySelector("#trial-table tr.open td")?.dataset.v,
-    };
-  };
-  // What is above may have grown: the last heading above the middle of the window stays in its place.
-  const scrollBack = kept => {
-    const heading = kept.scroll > 0 && nodes(report, "h2").find(heading => heading.textContent === kept.heading);
-    if (heading) scrollBy(0, topOf(heading) - kept.top);
-    else scrollTo(0, kept.scroll);
-  };
-  const openTrial = kept => {
-    const cell = kept.trial && report.querySelector(`#trial-table tbody td:first-child[data-v="${CSS.escape(kept.trial)}"]`);
-    if (cell) cell.click();
-    if (kept.writing) report.querySelector("#filter")?.focus({ preventScroll: true });
-    scrollBack(kept);
-  };
-  const restore = kept => {
-    for (const details of nodes(report, "details")) details.open = kept.open.get(nameOf(details)) ?? details.open;
-    const filter = report.querySelector("#filter");
-    if (!filter) return;
-    const head = kept.column === undefined ? null : report.querySelectorAll("#trial-table th")[kept.column];
-    for (let click = 0; head && click < 2 && head.getAttribute("aria-sort") !== kept.order; click += 1) head.click();
-    if (kept.filter) {
-      filter.value = kept.filter;
-      filter.dispatchEvent(new Event("input"));
+  // The page that stands takes over what is new in another one, and keeps everything else: focus,
+  // selection, scroll, what is open, and the charts, which take their data from the page's script.
+  const KEPT = { DETAILS: ["open"], TR: ["hidden", "class"], TH: ["aria-sort"], BUTTON: ["hidden"], FIGURE: ["hidden"] };
+  const keyOf = node => node.nodeType !== 1 ? null
+    : node.id || (node.dataset.trial !== undefined && `trial ${node.cells[0].dataset.v}`)
+    || (node.tagName === "DETAILS" && node.querySelector("summary")?.textContent.replace(/[\d,.]+/g, "#")) || null;
+  const takeAttributes = (old, fresh) => {
+    const kept = KEPT[old.tagName] ?? [];
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && !kept.includes(name)) old.removeAttribute(name);
     }
-    const more = report.querySelector("#more");
-    const shown = () => nodes(report, "#trial-table tbody tr:not([hidden])").length;
-    while (!more.hidden && shown() < kept.rows) more.click();
+    for (const { name, value } of fresh.attributes) {
+      if (!kept.includes(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+  };
+  const take = (old, fresh) => {
+    if (old.nodeType !== 1) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    if (old.id === "opened") return; // the details of a trial, which the page's script fills
+    if (!old.classList.contains("plot")) takeAttributes(old, fresh);
+    else old.setAttribute("aria-label", fresh.getAttribute("aria-label") ?? "");
+    if (old.tagName === "INPUT" || old.classList.contains("plot") || old.id === "shown") return;
+    takeChildren(old, fresh);
+  };
+  const takeChildren = (old, fresh) => {
+    const ordered = old.tagName === "TBODY" && old.closest("table").querySelector("th[aria-sort]"); // by the reader
+    const known = new Map([...old.childNodes].map(node => [keyOf(node), node]).filter(([key]) => key));
+    let next = old.firstChild;
+    for (const node of [...fresh.childNodes]) {
+      const key = keyOf(node);
+      let same = key ? known.get(key) : next;
+      if (same && (same.nodeName !== node.nodeName || (!key && keyOf(same)))) same = null;
+      if (!same) {
+        old.insertBefore(document.importNode(node, true), next);
+        continue;
+      }
+      if (same === next) next = next.nextSibling;
+      else if (!ordered) old.insertBefore(same, next);
+      take(same, node);
+    }
+    const wanted = new Set([...fresh.childNodes].map(keyOf));
+    for (const node of [...old.childNodes]) if (keyOf(node) && !wanted.has(keyOf(node))) node.remove();
+    while (next && !ordered) {
+      const after = next.nextSibling;
+      if (!keyOf(next)) next.remove();
+      next = after;
+    }
   };
 
-  // The colours of charts are drawn again with the page; only one of them may listen.
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const query = words => ({ matches: matchMedia(words).matches, addEventListener: () => {} });
+  const query = words => matchMedia(words);
   const load = address => new Promise((done, fail) => {
     const script = document.createElement("script");
     script.src = address;
@@ -68,39 +71,24 @@
   // Words come first: the library of the charts is large.
   const library = report ? Promise.all([load(report.dataset.library), load(report.dataset.drawing)]) : null;
   library?.catch(() => {});
-  const drawn = () => new Promise(done => {
-    let looks = 500; // a chart that fails must not end all updates
-    const look = () => {
-      looks -= 1;
-      if (document.documentElement.dataset.drawn === "yes" || looks === 0) done();
-      else setTimeout(look, 20);
-    };
-    look();
-  });
+  let standing = false;
   const swap = async () => {
     const page = await fetched(report.dataset.address);
-    const kept = remember();
-    report.style.minHeight = `${report.offsetHeight}px`;
-    // Views of charts that are no longer shown would stay in memory.
-    for (const charts of window.Bokeh ? Bokeh.documents.splice(0) : []) charts.clear();
-    document.getElementById("report-style").textContent = nodes(page, "style").map(style => style.textContent).join("\n");
+    const style = nodes(page, "style").map(style => style.textContent).join("\n");
+    const sheet = document.getElementById("report-style");
+    if (sheet.textContent !== style) sheet.textContent = style;
     for (const script of nodes(page, "script[src]")) script.remove();
-    report.replaceChildren(...page.body.childNodes);
     document.title = page.title;
-    delete document.documentElement.dataset.drawn;
-    const charts = document.getElementById("charts") !== null;
-    restore(kept);
-    scrollBack(kept);
-    if (charts) {
-      await library;
-      drawReport(query);
-      restore(kept);
-      openTrial(kept);
-      // The chart of a trial can be filled only now.
-      await drawn();
-      if (kept.trial) openTrial(kept);
-    }
-    report.style.minHeight = "";
+    const focused = document.activeElement;
+    if (standing) takeChildren(report, page.body);
+    else report.replaceChildren(...page.body.childNodes);
+    if (document.getElementById("charts") === null) return;
+    await library;
+    if (standing) document.dispatchEvent(new Event("report-changed"));
+    else drawReport(query);
+    standing = true;
+    // What is moved loses the focus.
+    if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
   };
   const list = async () => {
     const page = await fetched(location.href);
@@ -128,7 +116,6 @@
     working = false;
     if (report) report.ariaBusy = "false";
   };
-  scheme.addEventListener("change", () => { if (report) update(); });
 
   // A browser has six connections to a server: pages that are not looked at give theirs back.
   let source = null;

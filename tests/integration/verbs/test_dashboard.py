@@ -241,3 +241,42 @@ def test_names_and_reasons_of_a_hostile_run_are_text(address: str) -> None:
         assert script(browser, "return window.hacked") is None
         assert HOSTILE in script(browser, "return document.querySelector('#report h1').textContent")
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def measured(browser: Chrome) -> dict[str, float]:
+    """Nodes, listeners and bytes of the page that cannot be collected."""
+    browser.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    found = {item["name"]: item["value"] for item in metrics}
+    return {name: found[name] for name in ("Nodes", "JSEventListeners", "JSHeapUsedSize")}
+
+
+def update(browser: Chrome, times: int) -> None:
+    """Have the page fetch its run and take it over, as it does when the run has changed."""
+    for _ in range(times):
+        script(browser, "document.documentElement.dataset.drawn = 'no';"
+                        "document.dispatchEvent(new Event('visibilitychange'))")  # fmt: skip
+        wait_for(lambda: idle(browser))
+
+
+def test_a_page_that_is_watched_for_long_grows_not_and_keeps_the_readers_place(address: str) -> None:
+    with open_page(address, DESKTOP) as browser:
+        open_only_run(browser, address)
+        browser.execute_cdp_cmd("Performance.enable", {})
+        script(browser, "window.figure = document.querySelector('#plot-phases > *');"
+                        "document.querySelector('#trial-table tbody button').click();"
+                        "document.querySelector('#trial-table th button').focus();"
+                        "getSelection().selectAllChildren(document.getElementById('sentence'))")  # fmt: skip
+        update(browser, 5)
+        before = measured(browser)
+        update(browser, 20)
+        after = measured(browser)
+        for name, value in before.items():
+            assert after[name] <= 1.1 * value, (name, before, after)
+        assert script(browser, "return document.activeElement.closest('th')?.textContent") == "trial"
+        assert script(browser, "return getSelection().toString()") == script(
+            browser, "return document.getElementById('sentence').textContent"
+        )
+        assert script(browser, "return window.figure.isConnected"), "the figures stand"
+        assert script(browser, "return document.getElementById('opened').hidden") is False
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
