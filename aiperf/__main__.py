@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
 import difflib
 import errno
 import os
 import pwd
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from aiperf.cli.lines import say, say_text
 from aiperf.cli.packages import copied, foreign, lost
 from aiperf.cli.program import as_typed
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
+from aiperf.cli.waiting import waiting
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
 from aiperf.signals import hold_warnings
@@ -94,11 +97,18 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def _run_verb(verb: str, words: list[str]) -> int:
-    command = load_command(verb)
+    with waiting(verb):  # libraries may come from a cold, shared file system
+        command = load_command(verb)
     arguments = parser_of(verb).parse_args(words)
     try:
-        code = command.execute(arguments)
-        following = command.follow_up(arguments)
+        with contextlib.nullcontext() if command.shows_itself else waiting(verb):
+            code = command.execute(arguments)
+            following = command.follow_up(arguments)
+    except KeyboardInterrupt:
+        if arguments.debug:
+            raise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not break the line
+        return _complain([f"{verb}: interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
     except AiperfError as error:
         if arguments.debug:
             raise
@@ -128,6 +138,8 @@ def start() -> int:
         return _complain(problems, EXIT_ENVIRONMENT)
     try:
         return main()
+    except KeyboardInterrupt:  # before the verb began
+        return _complain(["interrupted; nothing was changed"], EXIT_FAILED)
     except ImportError as error:
         if not (problems := lost(error)):
             raise

@@ -41,4 +41,5 @@ DASHBOARD = Command(
     example="aiperf dashboard runs/first --port 8080",
     configure=_configure,
     execute=_dashboard,
+    shows_itself=True,
 )

@@ -130,6 +130,7 @@ RUN = Command(
     example="aiperf run --dataset digits --replicas 2 --duration 5m --output runs/first",
     configure=_configure,
     execute=_execute,
+    shows_itself=True,
     follow_up=lambda arguments: _report(arguments, arguments.output),
 )
 
@@ -148,5 +149,6 @@ RESUME = Command(
     example="aiperf resume runs/first",
     configure=_configure_resume,
     execute=_resume,
+    shows_itself=True,
     follow_up=lambda arguments: _report(arguments, arguments.directory),
 )

@@ -223,6 +223,7 @@ class ReplicaServer:
         self._link: ReplicaLink | None = None
         self._jobs = _Jobs(context, milestones, view, self._witness)
         self._working_since_s: float | None = None
+        self._node = ""
 
     async def serve(self) -> None:
         """Serve the replica, and restart it if it dies, until the run ends."""
@@ -346,6 +347,7 @@ class ReplicaServer:
             self._context.writer.append(NodeMeasured(replica=self._replica, name=name, digest=ready.measured))
         self._witness.welcome(ready.writer)
         self._system.add(self._replica, ready.node)
+        self._node = str(ready.node.get("host") or "")
         self._view.state = "ready"
         self._milestones.answer(self._replica)
 
@@ -354,7 +356,8 @@ class ReplicaServer:
             self._view.state = "finished"
         else:
             self._view.state = "lost"
-            self._context.announce(f"replica {self._replica} LOST: {self._record_loss(reason)}")
+            node = f" ({self._node})" if self._node else ""
+            self._context.announce(f"replica {self._replica} LOST{node}: {self._record_loss(reason)}")
         self._milestones.answer(self._replica)
 
     def _record_loss(self, reason: str) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from aiperf.cli.waiting import note
 from aiperf.clock import format_utc
+from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.records.files import HistoryWriter
@@ -96,7 +98,9 @@ class _Unseen:
         """No-op."""
 
     def refresh(self, view: RunView) -> None:
-        """No-op."""
+        """Say how far the rehearsal is."""
+        if view.elapsed_s is not None:
+            note(f"{format_duration(round(view.elapsed_s))} of {format_duration(view.duration_s)} rehearsed")
 
     def close(self) -> None:
         """No-op."""

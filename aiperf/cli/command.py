@@ -30,6 +30,10 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     execute: Callable[[argparse.Namespace], int]
     follow_up: Callable[[argparse.Namespace], list[str]] = lambda arguments: []
+    shows_itself: bool = False
+    """True if it has a display of its own while it works."""
+    leaves: Callable[[argparse.Namespace], str] = lambda arguments: "nothing was changed"
+    """What is there after Ctrl-C, and what to type."""
 
 
 def load_command(verb: str) -> Command:

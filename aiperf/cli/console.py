@@ -9,6 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from aiperf.cli.program import as_typed
+from aiperf.cli.waiting import finish
 from aiperf.untrusted.text import for_terminal
 
 WIDTH = 140
@@ -28,6 +29,7 @@ class PlainConsole(Console):
 
 def open_console() -> PlainConsole:
     """A console on standard output, as wide as the terminal."""
+    finish()
     console = PlainConsole()
     return console if console.is_terminal else PlainConsole(width=WIDTH)
 

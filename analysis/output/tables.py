@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult  # noqa: TID251
+from rich.table import Column, Table
 
 from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
@@ -15,21 +19,63 @@ from aiperf.config.duration import format_duration
 from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
 from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, known
-from analysis.report.model import Report
+from analysis.report.model import ReplicaPart, Report
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.state import IN_PROGRESS
 from analysis.report.trials import most_accurate
+
+MOST_NAMED = 8
+"""Replicas or nodes that a line names."""
 
 MOST_ROWS = 100
 """Most rows of a table that are printed; the CSV files have all."""
 
 
-def make_table(title: str | None, *headings: str, left: Collection[str] | None = None) -> Table:
+NARROWEST = 12
+"""Characters that a column of text keeps; longer text is wrapped."""
+
+
+class FittingTable(Table):
+    """A table in which no number is ever cut.
+
+    What does not fit into the terminal is left out column by column, in the order of `dropped`,
+    then from the right; the caption names it. The first column stays.
+    """
+
+    dropped: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, out = list(self.columns), list[str]()
+        order = [column for name in self.dropped for column in columns if column.header == name]
+        order += [column for column in reversed(columns[1:]) if column not in order]
+        while order and 1 + sum(_least_width(column) + 3 for column in columns) > options.max_width:
+            column = order.pop(0)
+            columns.remove(column)
+            out.append(str(column.header))
+        shown = Table(title=self.title, title_justify="left", caption_justify="left", caption=self.caption)
+        shown.columns = [replace(column, no_wrap=column.justify == "right", overflow="fold") for column in columns]
+        shown.rows = self.rows
+        if out:
+            shown.caption = f"left out at this width: {', '.join(out)}"
+        yield from shown.__rich_console__(console, options)
+
+
+def _least_width(column: Column) -> int:
+    """Numbers need their width; text can be wrapped."""
+    longest = max((cell_len(str(cell)) for cell in (column.header, *column.cells)), default=0)
+    return longest if column.justify == "right" else min(longest, NARROWEST)
+
+
+def make_table(
+    title: str | None, *headings: str, left: Collection[str] | None = None, dropped: Sequence[str] = ()
+) -> Table:
     """An empty table.
 
-    Columns in `left` are aligned to the left, others to the right; by default all left.
+    Columns in `left` are aligned to the left, others to the right; by default all left. In a narrow
+    terminal those in `dropped` are left out first, in this order.
     """
-    table = Table(title=title, title_justify="left")
+    table = FittingTable(title=title, title_justify="left")
+    table.dropped = dropped
     for heading in headings:
         table.add_column(heading, justify="left" if left is None or heading in left else "right")
     return table
@@ -86,7 +132,31 @@ def closing_lines(report: Report) -> Iterator[str]:
     for violation in report.violations:
         broken = "rule that its settings break" if report.state in IN_PROGRESS else "rule not met"
         yield f"{broken}: {violation.rule}: found {violation.found}; required {violation.required}"
+    yield from why_lines(report)
     yield report.final_line
+
+
+def why_lines(report: Report) -> Iterator[str]:
+    """The replicas that are lost at the end, by cause, each whole and with its nodes."""
+    causes: dict[str, list[ReplicaPart]] = defaultdict(list)
+    for replica in report.replica_details:
+        if replica.state == "lost":
+            causes[" ".join((replica.reason or "no reason was recorded").split())].append(replica)
+    for reason, lost in sorted(causes.items(), key=lambda item: -len(item[1])):
+        names = ", ".join(str(part.replica) for part in lost[:MOST_NAMED]) + ", ..." * (len(lost) > MOST_NAMED)
+        nodes = sorted({part.node for part in lost if part.node})
+        where = f" ({', '.join(nodes[:MOST_NAMED])})" if nodes else ""
+        which = f"replica{'s' if len(lost) > 1 else ''} {names}{where}"
+        yield f"why: {len(lost)} of {report.replicas} replicas lost: {which}: {reason}"
+
+
+def worst_first(replicas: Iterable[ReplicaPart]) -> list[ReplicaPart]:
+    """Replicas that are lost or never came, then the slowest by their rate of training."""
+
+    def key(part: ReplicaPart) -> tuple[bool, float, int]:
+        return part.state not in ("lost", "absent"), part.working_ops or 0.0, part.replica
+
+    return sorted(replicas, key=key)
 
 
 def _workloads(report: Report) -> Iterator[Table]:
@@ -187,11 +257,14 @@ def _ceilings(part: RooflinePart) -> Table:
 
 def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
-    table = make_table("Replicas", "replica", "state", "trials", "operations", *phases, left=("state",))
-    for replica in report.replica_details[:MOST_ROWS]:
+    order = ("trials", *reversed(phases), "operations")
+    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "trials", "operations", *phases,
+                       left=("state", "node"), dropped=order)  # fmt: skip
+    for replica in worst_first(report.replica_details)[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
-            str(replica.replica), f"{replica.state}{reason}"[:200], str(replica.trials), si(replica.operations, "OP"),
+            str(replica.replica), replica.node or "-", f"{replica.state}{reason}"[:200],
+            si(replica.working_ops, "OPS"), str(replica.trials), si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
         )  # fmt: skip
     return table

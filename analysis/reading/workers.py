@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -81,7 +82,13 @@ _taken: list[Callable[[], Any]] = []
 """In a copy, its work."""
 
 
+def _end_by_interruption() -> None:
+    """Ctrl-C reaches every process of a terminal: this one ends without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _take(work: Callable[[], Any]) -> None:
+    _end_by_interruption()
     _taken[:] = [work]
 
 
@@ -115,5 +122,6 @@ def _pool() -> ProcessPoolExecutor:
 
 def _begin() -> None:
     """Keep the pages of old objects shared: a collection would write to each of them."""
+    _end_by_interruption()
     gc.freeze()
     gc.enable()

@@ -16,6 +16,7 @@ from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import Snapshot, read_snapshot
+from analysis.output.tables import worst_first
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
 from analysis.report.model import Report
@@ -47,6 +48,10 @@ class ReplicaStatus(Part):
     """The scientific workload of the trial."""
     quality: float | None = None
     """The first measure of its target, of the best epoch of the trial's model."""
+    node: str | None = None
+    """Name of its node; null if it is not known, as in a snapshot."""
+    working_ops: float | None = None
+    """Operations per second of its training and evaluation; null without any, and in a snapshot."""
 
 
 class WorkloadStatus(Part):
@@ -218,7 +223,7 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
     models = [(part, model, own) for part in report.workloads for model in part.models for own in model.trials]
     of_models = {own.replica: (part, model, own) for part, model, own in sorted(models, key=lambda each: each[2].id)}
     result = []
-    for replica in report.replica_details:
+    for replica in worst_first(report.replica_details):
         entry = data.ledger.replica(replica.replica)
         moments = (moment for _, phases in sorted(entry.phases.items()) for moment in moments_of(phases))
         phase = max(moments, key=itemgetter(0), default=None)
@@ -238,6 +243,8 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
                 operations=replica.operations,
                 workload=part.workload if part is not None else None,
                 quality=model.quality if model is not None else None,
+                node=replica.node,
+                working_ops=replica.working_ops,
             )
         )
     return tuple(result)

@@ -43,6 +43,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 """The table of a ranking; columns without any value are left out."""
 
+DROPPED = ("processor", "run", "runs", "nodes", "per accelerator", "energy", "95 % interval", "rules not met",
+           "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
+"""What a narrow terminal leaves out, in this order: rank, system and score stay."""
+
 LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
 
 UNITS = {
@@ -119,7 +123,8 @@ def _print_ranking(ranking: Ranking) -> None:
                 print_line(console, f"no official run yet: {OFFICIAL}")
             continue
         columns = _columns(rows)
-        table = make_table(f"{heading}, by {ranking.order}" if status == "official" else heading, *columns, left=LEFT)
+        title = f"{heading}, by {ranking.order}" if status == "official" else heading
+        table = make_table(title, *columns, left=LEFT, dropped=DROPPED)
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         console.print(table)

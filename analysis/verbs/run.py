@@ -18,7 +18,7 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, Usag
 from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
-from analysis.output.tables import make_table, print_line, print_report
+from analysis.output.tables import MOST_ROWS, make_table, print_line, print_report
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
@@ -84,6 +84,11 @@ def _next_lines(paths: RunPaths, data: RunData, state: State, page: Path | None)
         "interrupted": f"resume the run{left}: {command}",
         "silent": f"resume the run if its primary is dead{left}: {command}",
     }.get(state, f"watch the run: {command}")
+    if state == "failed" and data.start_ms is None:
+        first = (
+            "correct the cause, then start again with a new --output; aiperf doctor with the same options examines "
+            "every node first"
+        )
     if page is None:
         return [first, f"draw its page and figures: aiperf report {shlex.quote(str(paths.root))}"]
     return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
@@ -148,14 +153,21 @@ def _reason(status: RunStatus) -> str:
 def _status_table(status: RunStatus) -> Table:
     of_science = status.models is not None
     own = ("workload", "phase", "epoch", "quality") if of_science else ("round", "phase", "epoch", "accuracy")
-    table = make_table(None, "replica", "state", "trial", *own, "operations", left=("state", "phase", "workload"))
-    for replica in status.replicas:
+    table = make_table(
+        None, "replica", "node", "state", "trial", *own, "operations", "rate",
+        left=("state", "phase", "workload", "node"), dropped=("trial", own[0], "epoch", "operations"),
+    )  # fmt: skip
+    for replica in status.replicas[:MOST_ROWS]:
         what = replica.workload if of_science else replica.round
         facts = (replica.trial, what, replica.phase, replica.epochs)
         table.add_row(
-            str(replica.replica), replica.state, *("-" if fact is None else str(fact) for fact in facts),
+            str(replica.replica), replica.node or "-", replica.state,
+            *("-" if fact is None else str(fact) for fact in facts),
             number(replica.quality if of_science else replica.accuracy), si(replica.operations, "OP"),
+            si(replica.working_ops, "OPS"),
         )  # fmt: skip
+    if len(status.replicas) > MOST_ROWS:
+        table.caption = f"and {len(status.replicas) - MOST_ROWS} more; --format json has all"
     return table
 
 
@@ -164,6 +176,7 @@ REPORT = Command(
     example="aiperf report runs/first --format json",
     configure=_configure_report,
     execute=_report,
+    leaves=lambda arguments: f"the records are whole; again: aiperf report {shlex.quote(str(arguments.run))}",
 )
 
 STATUS = Command(

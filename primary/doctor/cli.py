@@ -12,11 +12,11 @@ from rich.table import Table
 
 from aiperf.cli.command import Command, add_format
 from aiperf.cli.console import open_console, plain
-from aiperf.cli.lines import say_json, warn
+from aiperf.cli.lines import say_json
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import SystemClock
 from aiperf.config.duration import parse_duration
-from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, ConfigError
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, ConfigError
 from primary import preflight
 from primary.doctor.diagnosis import PROBE_STEPS, TIME_LIMIT_S, Order, diagnose
 from primary.doctor.findings import Finding
@@ -54,11 +54,7 @@ def examine(arguments: argparse.Namespace, steps: int, limit_s: float = TIME_LIM
     else:
         clock = SystemClock()
         output = arguments.output or preflight.default_output(config, clock)
-        try:
-            findings = diagnose(Order(config, output, steps, limit_s), clock)
-        except KeyboardInterrupt:
-            warn("aiperf: interrupted; the nodes were left as they were")
-            return EXIT_FAILED
+        findings = diagnose(Order(config, output, steps, limit_s), clock)
     _print(findings, arguments.format)
     return EXIT_ENVIRONMENT if any(finding.status == "failed" for finding in findings) else EXIT_DONE
 
@@ -87,4 +83,5 @@ DOCTOR = Command(
     example="aiperf doctor --preset quick",
     configure=_configure,
     execute=_execute,
+    leaves=lambda _: "the nodes were left as they were",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -74,4 +75,9 @@ REHEARSE = Command(
     configure=_configure,
     execute=_execute,
     follow_up=lambda arguments: report_words(arguments, arguments.output),
+    leaves=lambda arguments: (
+        f"remove what there is of the rehearsal: rm -r {shlex.quote(str(arguments.output))}"
+        if arguments.output is not None and arguments.output.exists()
+        else "nothing was changed"
+    ),
 )

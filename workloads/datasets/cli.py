@@ -172,4 +172,5 @@ DATASET = Command(
     example="aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet",
     configure=_configure,
     execute=_execute,
+    shows_itself=True,
 )

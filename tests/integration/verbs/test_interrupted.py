@@ -1,0 +1,108 @@
+"""Every verb that works for long: a sign of life on a terminal, and one line after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.folders import ROOT
+from tests.support.hand_made import HandMadeRun, aiperf
+
+MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
+
+
+CALLED_FIRST = {
+    "report": "analysis.verbs.run.read_now",
+    "status": "analysis.verbs.run.status_at_a_glance",
+    "verify": "analysis.verbs.run.verify",
+    "check": "referee.check.check_result",
+    "rank": "referee.rank.execute_rank",
+    "compare": "analysis.verbs.results.read_result",
+    "export": "analysis.verbs.submission.read_now",
+    "audit": "referee.audit.cli.opened_run",
+    "rehearse": "rehearsal.verbs.rehearse.conduct",
+    "predict": "rehearsal.verbs.predict.predict",
+    "doctor": "primary.doctor.cli.diagnose",
+}
+"""For each verb a function that is replaced by one that takes for ever."""
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "audit": ("RUN", "--nonce", "a word"),
+    "compare": ("RUN", "RUN"),
+    "rehearse": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m", "--output", "OUT"),
+    "predict": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m"),
+    "doctor": ("--preset", "quick", "--output", "OUT"),
+}
+"""Words after the verb; RUN is a run directory, OUT one that is not there."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("interrupted") / "run"
+    HandMadeRun(root).at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1).end(100)
+    return root
+
+
+def program(verb: str, run: Path) -> list[str]:
+    """The verb with its first work replaced by an endless one."""
+    words = [str(run) if word == "RUN" else str(run.parent / "out") if word == "OUT" else word
+             for word in WORDS.get(verb, ("RUN",))]  # fmt: skip
+    module, _, name = CALLED_FIRST[verb].rpartition(".")
+    script = f"""
+import importlib, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def endless(*_, **__):
+    print("begun", file=sys.stderr, flush=True)
+    while True:
+        time.sleep(600)
+setattr(importlib.import_module({module!r}), {name!r}, endless)
+from aiperf.__main__ import main
+sys.exit(main({[verb, *words]!r}))
+"""
+    return [sys.executable, "-c", script]
+
+
+@pytest.mark.parametrize("verb", CALLED_FIRST)
+def test_a_terminal_sees_that_a_verb_works_and_ctrl_c_ends_it_in_one_line(verb: str, run: Path) -> None:
+    ours, its = pty.openpty()
+    with subprocess.Popen(program(verb, run), stdin=its, stdout=its, stderr=its, start_new_session=True) as process:
+        os.close(its)
+        try:
+            shown = b""
+            while b"begun" not in shown or not re.search(rf"aiperf {verb}: .*\d s".encode(), shown):
+                more = read(ours)
+                assert more, shown.decode()
+                shown += more
+            process.send_signal(signal.SIGINT)
+            while more := read(ours):
+                shown += more
+            assert process.wait(timeout=240) == 1
+        finally:
+            process.kill()
+            os.close(ours)
+    last = shown.decode().rpartition("\x1b[K")[2].strip().splitlines()
+    assert len(last) == 1, shown.decode()
+    assert re.match(rf"\S*aiperf: {verb}: interrupted; ", last[0])
+    assert b"Traceback" not in shown
+
+
+def read(descriptor: int) -> bytes:
+    """What is printed next; empty at the end."""
+    select.select([descriptor], [], [], 240)
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_results_follow_without_a_sign_in_between(run: Path) -> None:
+    shown = aiperf("report", run, environment={"TERM": "dumb"})
+    assert "working" not in shown.stdout + shown.stderr
