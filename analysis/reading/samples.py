@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from aiperf.untrusted.reading import shortened
 
 Series = NDArray[np.float64]
 
-FileSamples = tuple[str, list[tuple[int, str]], str, Series, int]
+Counters = dict[str, Series]
+"""Joules by the energy counter of each card, one value a sample; NaN if it did not report."""
+
+FileSamples = tuple[str, list[tuple[int, str]], str, Series, int, Counters]
 """Name of the file, the writers by the first sample of each, host, samples at the times of their
-writers' clocks, and the number of lines that could not be read.
+writers' clocks, the number of lines that could not be read, and the counters of the samples.
 """
 
 COLUMNS = (
@@ -58,6 +62,8 @@ class _Accelerator(msgspec.Struct, gc=False):
     memory_total: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_FB_TOTAL")
     power: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_POWER_USAGE")
     energy: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+    uuid: Any = None
+    index: Any = None
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -99,7 +105,19 @@ def read_samples(file: Path) -> FileSamples:
     table, fits = _table(times, samples)
     before = np.append(0, np.cumsum(fits)).tolist()
     writers = [(before[begin], writer) for begin, writer in heads]
-    return file.name, writers, host, table[fits], bad + int((~fits).sum())
+    counters = {card: values[fits] for card, values in _counters(samples).items()}
+    return file.name, writers, host, table[fits], bad + int((~fits).sum()), counters
+
+
+def _counters(samples: Sequence[_Line]) -> Counters:
+    """By UUID; by index, or by its place, for a card without one."""
+    found: Counters = {}
+    for row, sample in enumerate(samples):
+        for place, gpu in enumerate(sample.accelerators or ()):
+            if isfinite(gpu.energy):
+                card = str(gpu.uuid or (place if gpu.index is None else gpu.index))
+                found.setdefault(card, np.full(len(samples), np.nan))[row] = gpu.energy / MJ_PER_J
+    return found
 
 
 def _lines(file: Path) -> Iterator[bytes | None]:

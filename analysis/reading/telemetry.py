@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.run_directory.paths import RunPaths
-from analysis.reading.samples import COLUMNS, FileSamples, Series, read_samples
+from analysis.reading.samples import COLUMNS, Counters, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
+
+
+@dataclass(frozen=True)
+class CardEnergy:
+    """Joules of one accelerator since its first sample, by its counter.
+
+    A counter that falls was reset, as by another load of the driver: it has counted from 0 since,
+    and what was used between the last sample and the reset is not known.
+    """
+
+    times_ms: Series
+    joules: Series
+    resets: NDArray[np.intp]
+    """Samples after a reset."""
+
+    @classmethod
+    def of(cls, times_ms: Series, counter: Series) -> CardEnergy:
+        """From the counter's values at these times, NaN if there was none."""
+        there = ~np.isnan(counter)
+        times, values = times_ms[there], counter[there]
+        steps = np.diff(values)
+        fallen = steps < 0
+        used = np.where(fallen, values[1:], steps)
+        return cls(times, np.concatenate([[0.0], np.cumsum(used)]), np.flatnonzero(fallen) + 1)
+
+    def at(self, moments_ms: Series) -> Series:
+        """Joules up to each moment, between samples in proportion to time."""
+        return np.asarray(np.interp(moments_ms, self.times_ms, self.joules), np.float64)
+
+    def covered_ms(self, start_ms: float, end_ms: float) -> float:
+        """The part of a time for which the counter says what was used."""
+        spans = [(self.times_ms[0], self.times_ms[-1], 1.0)]
+        spans += [(self.times_ms[place - 1], self.times_ms[place], -1.0) for place in self.resets]
+        return float(sum(sign * max(0.0, min(end, end_ms) - max(begin, start_ms)) for begin, end, sign in spans))
 
 
 @dataclass(frozen=True)
@@ -22,6 +57,8 @@ class NodeSeries:
     samples: Series
     writers: frozenset[str] = frozenset()
     """The processes that sampled it, by the names of their histories."""
+    cards: tuple[CardEnergy, ...] = ()
+    """Accelerators with an energy counter that has two values."""
 
     def column(self, name: str) -> Series:
         """One column."""
@@ -36,13 +73,17 @@ class NodeSeries:
     def accelerator_energy(self, moments_ms: Series) -> Series | None:
         """Joules of the accelerators from the first sample to each moment.
 
-        From their energy counters if the driver has them, else power integrated by the trapezoidal
-        rule. None if there are not two values of either.
+        From their energy counters, each by itself, if all have one, else power integrated by the
+        trapezoidal rule. None if there are not two values of either.
         """
-        counted = self._reported("accelerator_energy_j")
-        if counted is not None:
-            return np.asarray(np.interp(moments_ms, counted[0], counted[1] - counted[1][0]), np.float64)
+        if self.counts_energy:
+            return np.asarray(np.sum([card.at(moments_ms) for card in self.cards], axis=0), np.float64)
         return _integral(self._reported("accelerator_power_w"), moments_ms)
+
+    @property
+    def counts_energy(self) -> bool:
+        """True if every accelerator has an energy counter."""
+        return bool(0 < np.nanmax(self.column("accelerators"), initial=0.0) <= len(self.cards))
 
     def cpu_energy(self, moments_ms: Series) -> Series | None:
         """Joules of the CPU packages from the first sample to each moment, or None."""
@@ -106,6 +147,19 @@ def _bin_means(times: Series, values: Series, edges: Series) -> Series:
     return means
 
 
+def _cards(
+    parts: Sequence[tuple[Series, Counters]], times_ms: Series, order: NDArray[np.intp]
+) -> tuple[CardEnergy, ...]:
+    """The accelerators of a node by their counters in all of its files."""
+    found = []
+    for card in dict.fromkeys(card for _, counters in parts for card in counters):
+        every = [counters.get(card, np.full(len(samples), np.nan)) for samples, counters in parts]
+        counter = np.concatenate(every)[order]
+        if (~np.isnan(counter)).sum() >= 2:
+            found.append(CardEnergy.of(times_ms[order], counter))
+    return tuple(found)
+
+
 def submit_telemetry(paths: RunPaths, workers: Workers) -> list[Future[FileSamples]]:
     """Start reading all samples of a run, which need nothing of its history."""
     return [workers.submit(read_samples, file) for file in paths.telemetry_files()]
@@ -116,20 +170,20 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
 
     Lines that cannot be read are counted and left out.
     """
-    by_host: dict[str, list[Series]] = {}
+    by_host: dict[str, list[tuple[Series, Counters]]] = {}
     writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
-    for name, own_writers, host, samples, bad in (future.result() for future in read):
+    for name, own_writers, host, samples, bad, counters in (future.result() for future in read):
         if bad:
             unreadable[name] = bad
         if len(samples):
-            by_host.setdefault(host, []).append(samples)
+            by_host.setdefault(host, []).append((samples, counters))
             writers.setdefault(host, set()).add(own_writers[-1][1] if own_writers else "")
             for (begin, writer), (end, _) in pairwise([*own_writers, (len(samples), "")]):
                 samples[begin:end, 0] -= offsets_ms.get(writer, 0)
     nodes = []
     for host, parts in sorted(by_host.items()):
-        samples = np.concatenate(parts)
-        ordered = samples[np.argsort(samples[:, 0], kind="stable")]
-        nodes.append(NodeSeries(host, ordered, frozenset(writers[host])))
+        samples = np.concatenate([part for part, _ in parts])
+        order = np.argsort(samples[:, 0], kind="stable")
+        nodes.append(NodeSeries(host, samples[order], frozenset(writers[host]), _cards(parts, samples[:, 0], order)))
     return Telemetry(tuple(nodes), unreadable)

@@ -51,10 +51,20 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
         cpus_j=float(cpus[0]) if cpus is not None else None,
         hosts_measured=len(measured),
         hosts=len(telemetry.nodes),
+        uncovered_share=_uncovered(telemetry, start_ms, data.end_ms),
         operations_per_joule=operations / float(total[0]) if total is not None and total[0] > 0 else None,
         best_error_j=float(total[1]) if total is not None and best_ms is not None else None,
         official_error_j=float(total[2]) if total is not None and official_ms is not None else None,
     )
+
+
+def _uncovered(telemetry: Telemetry, start_ms: int, end_ms: int) -> float | None:
+    """The share of the accelerators' time of which their counters do not say what was used."""
+    cards = [card for node in telemetry.nodes if node.counts_energy for card in node.cards]
+    if not cards or end_ms <= start_ms:
+        return None
+    covered = sum(card.covered_ms(start_ms, end_ms) for card in cards)
+    return max(0.0, 1 - covered / (len(cards) * (end_ms - start_ms)))
 
 
 def _total(accelerators: Series | None, cpus: Series | None) -> Series | None:

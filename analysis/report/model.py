@@ -91,6 +91,11 @@ class EnergyPart(Part):
     """Nodes that report the energy of accelerators or CPUs."""
     hosts: int
     """Nodes that were sampled."""
+    uncovered_share: float | None = None
+    """Share of the accelerators' time of which their energy counters do not say what was used:
+    before the first sample, after the last one (of a lost card, too), around a reset; null without
+    counters.
+    """
     operations_per_joule: float | None
     """`operations_total` / (`accelerators_j` + `cpus_j`); null without energy."""
     best_error_j: float | None

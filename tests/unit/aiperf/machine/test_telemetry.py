@@ -129,6 +129,50 @@ def test_energy_and_use_by_hand(tmp_path: Path) -> None:
     assert (b.samples, b.accelerator_percent, b.accelerator_memory_percent) == (3, 100.0, 25.0)
 
 
+def card(name: str, energy_j: float) -> dict[str, Any]:
+    return {**gpu(100, 999, energy_j), "uuid": name}
+
+
+ENERGIES: dict[str, tuple[list[list[dict[str, Any]]], float, float]] = {
+    "two cards": ([[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)] for t in range(11)], 2000.0, 0.0),
+    "a card is lost": (
+        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][: 2 if t < 6 else 1] for t in range(11)], 1500.0, 0.25,
+    ),
+    "the first card is lost, so that the other one takes its place": (
+        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][0 if t < 6 else 1 :] for t in range(11)], 1500.0, 0.25,
+    ),
+    "a card is away for a while": (
+        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][: 1 if 3 <= t < 6 else 2] for t in range(11)],
+        2000.0, 0.0,
+    ),
+    "the driver is loaded again": (
+        [[card("a", 5e6 + 100 * t if t < 6 else 100 * (t - 6) + 30)] for t in range(11)], 500.0 + 30 + 400, 0.1,
+    ),
+    "young counters": ([[card("a", 100 * t if t < 6 else 100 * (t - 6) + 30)] for t in range(11)], 930.0, 0.1),
+    "a counter at each of several resets": (
+        [[card("a", [0, 100, 10, 110, 20, 120, 30, 130, 40, 140, 240][t])] for t in range(11)], 700.0, 0.4,
+    ),
+}  # fmt: skip
+"""Samples every 10 s of a run of 100 s; the joules, and the share of the time without them."""
+
+
+@pytest.mark.parametrize("case", ENERGIES)
+def test_energy_is_counted_card_by_card(tmp_path: Path, case: str) -> None:
+    samples, joules, uncovered = ENERGIES[case]
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(40).epoch(1, 1).end(100)
+    write_samples(run, "a", [sample(10 * t, accelerators=cards) for t, cards in enumerate(samples)])
+    found = build_report(read_run(open_run(tmp_path))).energy
+    assert found.accelerators_j == pytest.approx(joules)
+    assert found.uncovered_share == pytest.approx(uncovered)
+
+
+def test_energy_of_a_card_goes_on_in_the_file_of_another_process(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).end(100)
+    for writer, times in (("replica-0000-1", range(0, 6)), ("replica-0000-2", range(6, 11))):
+        write_samples(run, "a", [sample(10 * t, accelerators=[card("a", 10.0 * t)]) for t in times], writer)
+    assert build_report(read_run(open_run(tmp_path))).energy.accelerators_j == pytest.approx(100)
+
+
 def test_samples_are_corrected_by_the_clock_of_their_writer(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100, offset_ms=60_000).end(100)
     write_samples(run, "a", [sample(t + 60, cpu_percent=float(t)) for t in (0, 100)])
