@@ -108,7 +108,7 @@ def _run_verb(verb: str, words: list[str]) -> int:
         if arguments.debug:
             raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not break the line
-        return _complain([f"{verb}: interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
+        return _complain([f"interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
     except AiperfError as error:
         if arguments.debug:
             raise

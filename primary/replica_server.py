@@ -356,8 +356,8 @@ class ReplicaServer:
             self._view.state = "finished"
         else:
             self._view.state = "lost"
-            node = f" ({self._node})" if self._node else ""
-            self._context.announce(f"replica {self._replica} LOST{node}: {self._record_loss(reason)}")
+            node = f" (node {self._node})" if self._node else ""
+            self._context.announce(f"replica {self._replica} LOST: {self._record_loss(reason)}{node}")
         self._milestones.answer(self._replica)
 
     def _record_loss(self, reason: str) -> str:

@@ -90,7 +90,7 @@ def test_a_terminal_sees_that_a_verb_works_and_ctrl_c_ends_it_in_one_line(verb: 
             os.close(ours)
     last = shown.decode().rpartition("\x1b[K")[2].strip().splitlines()
     assert len(last) == 1, shown.decode()
-    assert re.match(rf"\S*aiperf: {verb}: interrupted; ", last[0])
+    assert re.match(r"\S*aiperf: interrupted; ", last[0])
     assert b"Traceback" not in shown
 
 
