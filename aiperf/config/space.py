@@ -154,7 +154,7 @@ def _is_whole(kind: str, values: list[Any]) -> bool:
 
 def _out_of_range(kind: str, values: list[Any], least: float, most: float) -> str | None:
     """The problem if a trial could get a value that it cannot train with."""
-    allowed = f"allowed is {least:g} to {most:g}" if least >= 1 or least == 0 else f"allowed is above 0, to {most:g}"
+    allowed = f"allowed is {least:g} to below 1" if most < 1 else f"allowed is {least:g} to {most:g}"
     given = values if kind == "choice" else _bounds(kind, values)
     wrong = [value for value in given if not _is_number(value) or not least <= value <= most]
     return f"found {shown(wrong[0])}; {allowed}" if wrong else None
@@ -170,5 +170,8 @@ def _bounds(kind: str, values: list[Any]) -> tuple[float, float]:
     if "lognormal" in kind:
         low, high = math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
     if kind.startswith("q"):
-        low, high = (round(bound / values[2]) * values[2] for bound in (low, high))
+        given = (low, high)
+        low, high = (round(bound / values[2]) * values[2] for bound in given)
+        if "normal" not in kind:  # NNI keeps rounded values within the bounds
+            low, high = max(low, given[0]), min(high, given[1])
     return low, high

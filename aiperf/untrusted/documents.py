@@ -9,6 +9,7 @@ from typing import Any
 
 from aiperf.errors import UsageError
 from aiperf.untrusted.reading import Limits, read_outside
+from aiperf.untrusted.text import shown
 
 PATH_CHARACTERS = 300
 """Most characters of a path in a message."""
@@ -20,5 +21,14 @@ def read_document(file: Path, parse: Callable[[str], Any], language: str, most_b
 
 
 def read_json(file: Path, most_bytes: int) -> Any:
-    """A document of JSON. Raises UsageError."""
-    return read_document(file, json.loads, "JSON", most_bytes)
+    """A document of JSON. Raises UsageError, also for an object that has a key twice."""
+    return read_document(file, lambda text: json.loads(text, object_pairs_hook=_unique), "JSON", most_bytes)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {shown(key)} comes twice; name it once")
+        found[key] = value
+    return found

@@ -233,6 +233,8 @@ def _refusal(data: bytes) -> str:
     if len(data) > MOST_BYTES:
         return f"it has more than {MOST_BYTES:,} bytes"
     lines = data.count(b"\n")
+    if lines and data.count(b"\r\n") == lines:
+        return "its line ends were translated to CRLF; copy the run again, byte by byte"
     if lines > FEW_LINES:
         strange = lines - data.count(b'\n{"version":') - 1
         if strange > FEW_LINES:

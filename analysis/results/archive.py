@@ -15,10 +15,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from aiperf.cli.lines import warn
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError
 from aiperf.files import atomic_file
 from aiperf.run_directory.paths import ENTRIES, RunPaths, open_run
-from aiperf.untrusted.folders import family_of, files_below
+from aiperf.untrusted.folders import family_of, files_below, is_technical
 from aiperf.untrusted.reading import SMALL, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.tar import Member, Stream, tar_members
 from aiperf.untrusted.text import is_printable
@@ -53,6 +54,9 @@ MOST_CHECKSUMS = 64 * 2**20
 
 COPIED_BYTES = 1 << 20
 SHOWN_PROBLEMS = 5
+
+PACKED_AT = 315_619_200
+"""Time of all packed files, 1980-01-02: ZIP has no earlier year, in any time zone."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -128,7 +132,7 @@ def _files(paths: RunPaths) -> Iterator[Path]:
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), 0o644
+    member.size, member.mode, member.mtime = len(content), 0o644, PACKED_AT
     archive.addfile(member, io.BytesIO(content))
 
 
@@ -142,7 +146,8 @@ def open_archive(archive: Path, folder: Path) -> Path:
         _unpack(archive, folder)
     except (EOFError, zlib.error, OSError, ValueError) as error:
         raise RunDirectoryError(f"{archive} cannot be unpacked: {reason_of(error)}") from None
-    roots = list(folder.iterdir())
+    # Packed again by `tar -C run .`, it has no folder of its own.
+    roots = [folder] if (folder / CHECKSUMS).is_file() else list(folder.iterdir())
     if len(roots) != 1 or not (roots[0] / CHECKSUMS).is_file():
         raise RunDirectoryError(
             f"{archive} is not a submission package: it has no {CHECKSUMS}; make one with aiperf export"
@@ -159,12 +164,20 @@ def _unpack(archive: Path, folder: Path) -> None:
     # As a stream: what follows a refused member is never unpacked, nor is a gap between two.
     packed = max(LEAST_LIMIT, MOST_RATIO * archive.stat().st_size)
     limit = min(packed, most_bytes(_manifest(archive, min(packed, BASE_BYTES))))
+    ignored: list[str] = []
     with gzip.open(archive) as unpacked:
         for number, member in enumerate(tar_members(unpacked, limit)):
             if number >= MOST_MEMBERS:
                 raise RunDirectoryError(f"{archive} is not a submission package: it has too many files")
-            if not member.folder:
-                _write(unpacked, member, folder, archive)
+            if member.folder:
+                continue
+            if any(map(is_technical, PurePosixPath(member.name).parts)) and ".." not in member.name:
+                ignored.append(member.name)
+                continue
+            _write(unpacked, member, folder, archive)
+    if ignored:
+        few = ", ".join(map(shortened, ignored[:SHOWN_PROBLEMS])) + (" ..." if len(ignored) > SHOWN_PROBLEMS else "")
+        warn(f"note: {archive}: {len(ignored)} files of other programs are ignored: {few}")
 
 
 def _manifest(archive: Path, limit: int) -> bytes:
@@ -172,6 +185,8 @@ def _manifest(archive: Path, limit: int) -> bytes:
     with gzip.open(archive) as unpacked:
         for member in tar_members(unpacked, limit):
             if not member.folder:
+                if any(map(is_technical, PurePosixPath(member.name).parts)):
+                    continue
                 is_first = member.name.endswith("/run.json") and member.size <= SMALL.size
                 return unpacked.read(member.size) if is_first else b""
     return b""
@@ -181,7 +196,7 @@ def _write(unpacked: Stream, member: Member, folder: Path, archive: Path) -> Non
     """Write a member, which must be of a run or seal its package, and come once."""
     name = PurePosixPath(member.name)
     inside = "/".join(name.parts[1:])
-    if name.is_absolute() or ".." in name.parts or not _is_packed(inside):
+    if name.is_absolute() or ".." in name.parts or not (_is_packed(inside) or _is_packed(str(name))):
         raise RunDirectoryError(
             f"{archive} is not a submission package: {shortened(member.name)!r} is not a file of one"
         )

@@ -22,6 +22,10 @@ MOST_DIGITS = 40
 class PlainLoader(yaml.SafeLoader):
     """Values that JSON has: dates and bytes are texts, sets are mappings."""
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._merged: set[yaml.MappingNode] = set()
+
     def number(self, node: yaml.ScalarNode) -> int:
         """A whole number of 64 bits."""
         if len(node.value) > MOST_DIGITS:
@@ -34,6 +38,24 @@ class PlainLoader(yaml.SafeLoader):
     def text(self, node: yaml.ScalarNode) -> str:
         """A text."""
         return str(self.construct_scalar(node))
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping. Raises ValueError for a key that comes twice; merged ones may be replaced."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in getattr(node, "value", ()) if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if (key.tag, key.value) in seen and node not in self._merged:
+                raise ValueError(
+                    f"line {key.start_mark.line + 1}: the key {key.value[:100]!r} comes twice; name it once"
+                )
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the keys of merged mappings in front, after which keys may come twice."""
+        self._merged.add(node)
+        super().flatten_mapping(node)
 
     def mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         """A mapping."""

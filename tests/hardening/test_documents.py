@@ -53,6 +53,34 @@ YAMLS = {
 }
 
 
+def test_keys_that_come_twice_are_refused_by_name(tmp_path: Path) -> None:
+    space = tmp_path / "space.json"
+    entry = '{"_type": "uniform", "_value": [0.1, 0.5]}'
+    for text, key in (
+        (f'{{"momentum": {entry}, "momentum": {entry}}}', "momentum"),
+        (entry.replace('"_value"', '"_type": "choice", "_value"').join(('{"momentum": ', "}")), "_type"),
+    ):
+        space.write_text(text)
+        with pytest.raises(ConfigError, match=f"the key '{key}' comes twice"):
+            read_space(space)
+    for text in ("a: 1\nb: 2\na: 3\n", "a: {a: 1, b: 2, a: 3}\n"):
+        with pytest.raises(ValueError, match=r"line \d: the key 'a' comes twice; name it once"):
+            parse_yaml(text)
+    merged = parse_yaml("base: &base {a: 1, b: 2}\none: &one {<<: *base, a: 3}\ntwo: {<<: *one, b: 4}\n")
+    assert (merged["one"], merged["two"]) == ({"a": 3, "b": 2}, {"a": 3, "b": 4})
+    with pytest.raises(ValueError, match="Cannot overwrite"):
+        parse_toml("a = 1\na = 2\n")
+
+
+def test_quantised_values_stay_within_their_bounds_and_open_bounds_are_said(tmp_path: Path) -> None:
+    space = tmp_path / "space.json"
+    space.write_text('{"momentum": {"_type": "quniform", "_value": [0, 0.99, 0.25]}}')
+    assert read_space(space)[0].values == (0, 0.99, 0.25)
+    space.write_text('{"momentum": {"_type": "quniform", "_value": [0, 1, 0.25]}}')
+    with pytest.raises(ConfigError, match=r"found 1\.0; allowed is 0 to below 1"):
+        read_space(space)
+
+
 @pytest.mark.parametrize("name", YAMLS)
 def test_experiments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     file = tmp_path / "config.yml"

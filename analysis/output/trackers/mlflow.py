@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError
-from analysis.output.trackers.points import Point, Tracked, run_parameters, run_points, trainings
+from analysis.output.trackers.points import Point, Tracked, identity_of, run_parameters, run_points, trainings
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
@@ -77,9 +76,17 @@ class _Log:
         """Log everything, then delete what an earlier export of the run has logged."""
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         found = self._client.get_experiment_by_name(name)
+        if found is not None and found.lifecycle_stage == "deleted":
+            restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
+            raise EnvironmentNotReadyError(
+                [
+                    f"{self._place}: experiment {name!r} is deleted; restore it with: "
+                    f"MLFLOW_TRACKING_URI={self._place} {restore}; or name another one in MLFLOW_EXPERIMENT_NAME"
+                ]
+            )
         experiment = found.experiment_id if found is not None else self._client.create_experiment(name)
-        mark = {RUN_TAG: hashlib.sha256(f"{report.name} {report.started}".encode()).hexdigest()}
-        earlier = [*self._marked(experiment, mark[RUN_TAG])] if report.started is not None else []
+        mark = {RUN_TAG: identity_of(data, report)}
+        earlier = [*self._marked(experiment, mark[RUN_TAG])]
         parent = self._run(experiment, report.name, data.start_ms or data.end_ms, mark)
         self._parameters(parent, run_parameters(report))
         self._metrics(parent, run_points(data, report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,14 @@ class Tracked:
     """The end of the run if it has none."""
     state: str
     """As in the report."""
+
+
+def identity_of(data: RunData, report: Report) -> str:
+    """The identity of a run, the same for its copies: its run.json and its start, hashed.
+
+    Folders and names of runs are chosen by people, who use them again.
+    """
+    return hashlib.sha256(data.paths.run.read_bytes() + str(report.started).encode()).hexdigest()
 
 
 def trainings(data: RunData, report: Report) -> Iterator[Tracked]:

@@ -10,12 +10,14 @@ from tensorboardX import FileWriter
 from tensorboardX.summary import hparams, scalar
 
 from aiperf.errors import EnvironmentNotReadyError
-from analysis.output.trackers.points import Point, Tracked, run_points, trainings
+from analysis.output.trackers.points import Point, Tracked, identity_of, run_points, trainings
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
 
 SUFFIX = ".aiperf"
-"""Ends the names of our event files, so that a later export finds those to replace."""
+"""Ends the names of our event files, behind the run's identity: a later export replaces its own."""
+
+IDENTITY_LETTERS = 8
 
 FINISHED = frozenset({"completed", "early_stop"})
 """States of trainings whose session TensorBoard shows as a success."""
@@ -28,16 +30,18 @@ def write_events(data: RunData, report: Report, place: str) -> str:
     alone: TensorBoard takes the first description of an experiment for that of all runs in a
     folder. Raises EnvironmentNotReadyError if the folder cannot be written.
     """
-    folder = Path(place) / data.paths.root.resolve().name
+    identity = identity_of(data, report)[:IDENTITY_LETTERS]
+    folder = _own_folder(Path(place), data.paths.root.resolve().name, identity)
+    suffix = f".{identity}{SUFFIX}"
     try:
-        for old in folder.rglob(f"events.out.tfevents.*{SUFFIX}"):
+        for old in folder.rglob(f"events.out.tfevents.*{suffix}"):
             old.unlink()
-        with _writer(folder) as writer:
+        with _writer(folder, suffix) as writer:
             for point in run_points(data, report):
                 _add(writer, point)
         tracked = list(trainings(data, report))
         for training in tracked:
-            with _writer(folder / _folder(training.name)) as writer:
+            with _writer(folder / _folder(training.name), suffix) as writer:
                 _add_training(writer, training)
     except OSError as error:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}; choose another folder"]) from error
@@ -50,9 +54,17 @@ def _folder(name: str) -> str:
     return f"{kind}-{int(number):06d}" if kind == "trial" else f"{kind}-{number}"
 
 
+def _own_folder(place: Path, name: str, identity: str) -> Path:
+    """The folder of the run: by its name, and by its identity if another run has the name."""
+    folder, named = place / name, place / f"{name}-{identity}"
+    events = [*folder.glob(f"events.out.tfevents.*{SUFFIX}")]
+    others = any(not event.name.endswith(f".{identity}{SUFFIX}") for event in events)
+    return named if others or named.is_dir() else folder
+
+
 @contextmanager
-def _writer(folder: Path) -> Iterator[FileWriter]:
-    writer = FileWriter(str(folder), filename_suffix=SUFFIX)
+def _writer(folder: Path, suffix: str) -> Iterator[FileWriter]:
+    writer = FileWriter(str(folder), filename_suffix=suffix)
     try:
         yield writer
     finally:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
 from analysis.results import archive as archives
-from analysis.results.archive import LEAST_LIMIT, write_archive
+from analysis.results.archive import LEAST_LIMIT, PACKED_AT, write_archive
 from analysis.results.source import RunResult, opened_run, read_result, try_result
 from tests.hardening.archives.hostile import (
     ADDED,
@@ -74,6 +75,21 @@ def test_an_honest_archive_that_tar_packed_again_is_accepted(honest: bytes, plac
     subprocess.run(["tar", "-xzf", tmp_path / "honest.tar.gz", "-C", folder], check=True)
     subprocess.run(["tar", "-czf", tmp_path / "again.tar.gz", "-C", folder, "run"], check=True)
     assert isinstance(try_result(tmp_path / "again.tar.gz"), RunResult)
+
+
+def test_an_archive_packed_on_a_mac_or_without_its_folder_is_accepted(
+    honest: bytes, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "honest.tar.gz").write_bytes(honest)
+    subprocess.run(["tar", "-xzf", tmp_path / "honest.tar.gz", "-C", tmp_path], check=True)
+    assert {path.stat().st_mtime for path in (tmp_path / "run").rglob("*") if path.is_file()} == {PACKED_AT}
+    assert time.gmtime(PACKED_AT - 14 * 3600).tm_year == 1980
+    for name in ("._run.json", ".DS_Store", "history/._primary-1.jsonl"):
+        (tmp_path / "run" / name).write_bytes(b"\0\5\x16\7")
+    for words in (["-C", str(tmp_path), "run"], ["-C", str(tmp_path / "run"), "."]):
+        subprocess.run(["tar", "-czf", tmp_path / "again.tar.gz", *words], check=True)
+        assert isinstance(try_result(tmp_path / "again.tar.gz"), RunResult)
+        assert "3 files of other programs are ignored: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ADDED)

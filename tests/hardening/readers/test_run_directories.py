@@ -323,3 +323,12 @@ def test_a_run_with_1500_nested_folders_is_verified(honest: Path, tmp_path: Path
     subprocess.run(["mkdir", "-p", root / "logs" / "/".join("d" * 1500)], check=True)
     assert any("does not belong to the run" in problem for problem in verify(RunPaths(root)))
     subprocess.run(["rm", "-r", root], check=True)  # deeper than pytest can remove
+
+
+def test_a_copy_with_other_line_ends_is_one_damage_a_file(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(1000).at(1).start_trial(1).at(60).epoch(1, 1, correct=300)
+    files = sorted(run.end(1000).paths.history.glob("*.jsonl"))
+    for file in files:
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    lines = [damage for damage in read_run(run.paths).damages if "CRLF" in damage.found]
+    assert sorted(damage.file for damage in lines) == [f"history/{file.name}" for file in files]

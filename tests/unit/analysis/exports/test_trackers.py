@@ -98,6 +98,25 @@ def test_a_second_export_replaces_the_first_and_nothing_else(tmp_path: Path) -> 
     assert other.exists()
 
 
+def test_runs_whose_folders_have_one_name_are_kept_apart(tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    runs = [recorded(tmp_path / place / "first", place) for place in ("a", "b")]
+    for run in (*runs, *runs):
+        _, report, _ = exported(run, "tensorboard", board)
+    folders = sorted(board.iterdir())
+    assert [folder.name[:6] for folder in folders] == ["first", "first-"]
+    for folder in folders:
+        assert len(scalars(folder)["error"]) == len(report.timeline)
+
+
+@pytest.mark.usefixtures("defaults")
+def test_a_deleted_experiment_of_mlflow_is_named_with_the_way_out(tmp_path: Path) -> None:
+    client = MlflowClient(str(tmp_path / "store"))
+    client.delete_experiment(client.create_experiment("aiperf"))
+    with pytest.raises(EnvironmentNotReadyError, match=r"experiment 'aiperf' is deleted; restore it with: MLFLOW_TR"):
+        exported(recorded(tmp_path / "run"), "mlflow", tmp_path / "store")
+
+
 def test_tensorboard_shows_the_hyperparameters_of_trials_of_several_runs(tmp_path: Path) -> None:
     for name in ("one", "two"):
         exported(recorded(tmp_path / name, name), "tensorboard", tmp_path / "board")
