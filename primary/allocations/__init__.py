@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
-from aiperf.errors import UsageError
+from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.registry import Registry
 from primary.allocations.contract import Allocation, FindAllocation
 
@@ -26,10 +26,19 @@ ALLOCATIONS: Registry[FindAllocation] = Registry(
 def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     """The allocation that this process was started in; None outside.
 
-    Raises EnvironmentNotReadyError if its variables do not describe it.
+    Variables that an outer job has left behind describe none: the next scheduler is asked. Raises
+    EnvironmentNotReadyError, the first one, if none of those with variables describes its job.
     """
-    found = (ALLOCATIONS.load(name)(environment) for name in ALLOCATIONS)
-    return next((allocation for allocation in found if allocation is not None), None)
+    stale: EnvironmentNotReadyError | None = None
+    for name in ALLOCATIONS:
+        try:
+            if (allocation := ALLOCATIONS.load(name)(environment)) is not None:
+                return allocation
+        except EnvironmentNotReadyError as error:
+            stale = stale or error
+    if stale is not None:
+        raise stale
+    return None
 
 
 def allocation_of(config: RunConfig, environment: Mapping[str, str]) -> Allocation | None:
