@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def trained(root: Path, images: Path, patch: str) -> Training:
     assert outcome.trained is not None
     run.paths.evidence(1).parent.mkdir()
     shutil.move(scratch / run.paths.evidence(1).name, run.paths.evidence(1))
-    return Training(asdict(outcome.trained), run.paths, images)
+    return Training(structs.asdict(outcome.trained), run.paths, images)
 
 
 def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun:
