@@ -42,6 +42,7 @@ def usage_problems(config: RunConfig, output: Path) -> list[str]:
     """Everything that the command line or the configuration gets wrong."""
     return [
         *dataset_problems(config),
+        *search_problems(config),
         *launcher_problems(config),
         *portal_problems(config),
         *output_problems(output),
@@ -58,6 +59,13 @@ def dataset_problems(config: RunConfig) -> list[str]:
     """Reasons why the data set cannot be trained, as far as this machine sees it."""
     if config.needs_data:
         return data_problems(config.run.dataset, config.run.data_dir, must_exist=False)
+    return []
+
+
+def search_problems(config: RunConfig) -> list[str]:
+    """Reasons why the search could propose nothing."""
+    if config.run.suite == "automl" and config.search.max_growth <= 1:
+        return ["search.max_growth: 1 leaves no network to propose, since every morph adds operations; at least 1.2"]
     return []
 
 

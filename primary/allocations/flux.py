@@ -42,7 +42,7 @@ def _evenly(total: int, hosts: int) -> int | None:
 def _ask(environment: Mapping[str, str], title: str) -> str:
     try:
         found = subprocess.run(
-            QUERY, env=environment, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S,
+            QUERY, env={**environment, "LC_ALL": "C"}, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

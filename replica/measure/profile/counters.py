@@ -76,7 +76,9 @@ class CpuCounters:
         events = [*EVENTS, *(name for name in FLOATING_POINT if _known(name))]
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
             command = [*STAT, "-x", ";", "-e", ",".join(events), "-o", output.name, "-p", str(os.getpid())]
-            counter = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            counter = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}
+            )
             SystemClock().pause(READY_S)
             try:
                 yield

@@ -34,6 +34,8 @@ def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: p
     preflight.check(digits, tmp_path)
     with pytest.raises(UsageError, match="needs the directory of its files"):
         preflight.check(load_config(), tmp_path)
+    with pytest.raises(UsageError, match=r"search\.max_growth: 1 leaves no network"):
+        preflight.check(load_config(overrides={"run.dataset": "digits", "search.max_growth": 1}), tmp_path)
     run = HandMadeRun(tmp_path / "run")
     with pytest.raises(UsageError, match="holds another run"):
         preflight.check(digits, run.paths.root)
