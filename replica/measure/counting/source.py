@@ -139,7 +139,8 @@ def _check_file(path: Path) -> None:
     architecture = found == "a document of JSON" or (found == "text" and path.suffix == ".json")
     if not (found == KERAS if path.suffix == ".keras" else architecture):
         way_out = AS_KERAS if found in OTHER_MODELS or path.suffix.lower() in OTHER_SUFFIXES else WANTED
-        raise UsageError(f"{path}: is {found}; {way_out}")
+        named = ", and cannot be read as a Keras model" if path.suffix == ".keras" else ""
+        raise UsageError(f"{path}: is {found}{named}; {way_out}")
 
 
 def _trial_source(path: Path, trial: int | None) -> CountSource:
