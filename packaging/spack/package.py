@@ -42,6 +42,7 @@ class PyAiperfHpc(PythonPackage):
         depends_on("py-numpy@2.1:2")
         depends_on("py-nvidia-ml-py@12:")
         depends_on("py-pandas@2.2.3:")
+        depends_on("py-paramiko@3.5:")
         depends_on("py-pillow@11:")
         depends_on("py-prometheus-client@0.21:")
         depends_on("py-psutil@7:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -26,12 +27,14 @@ from primary.nodes.ssh_client import (
     FAILED,
     PASSING,
     check_jumps,
+    client_name,
     explained,
     find_target,
     in_posix_shell,
-    missing,
     ssh_command,
 )
+
+log = logging.getLogger(__name__)
 
 CONNECTING_TO_A_HOST = 8
 """One sshd refuses further connections while too many are being set up (MaxStartups 10)."""
@@ -62,6 +65,11 @@ class SshLauncher:
         self._config = config
         self.per_node = config.replica.per_node
         needed = nodes_needed(config)
+        try:
+            client = client_name(config.ssh)
+        except LaunchError as error:
+            raise UsageError(str(error)) from None
+        log.info("ssh client: %s", client)
         allocation = allocation_of(config, os.environ)
         self._hosts = allocation.hosts if allocation else config.ssh.hosts
         if len(self._hosts) < needed:
@@ -123,7 +131,7 @@ def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
 
 
 class SshProcess(PipeProcess):
-    """A replica behind the program ssh."""
+    """A replica behind the program of an ssh client."""
 
     def __init__(self, spec: ReplicaSpec, host: str, config: RunConfig) -> None:
         self._spec = spec
@@ -141,8 +149,6 @@ class SshProcess(PipeProcess):
         command = [*ssh_command(self._host, self._settings), in_posix_shell(script)]
         try:
             process = await spawn(command, None)
-        except FileNotFoundError:
-            raise LaunchError(missing()) from None
         except OSError as error:
             reason = f"{self._host}: ssh cannot be started: {error.strerror}"
             raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error

@@ -1,22 +1,23 @@
-"""Commands on other machines, by OpenSSH's own client: what `ssh HOST` takes, AIPerf takes.
+"""Commands on other machines, by an ssh client: OpenSSH's own, or paramiko on machines without it.
 
-Its configuration, keys, agent, certificates, known hosts and jump hosts are OpenSSH's. Nothing
-asks for a password, and no host is trusted that is not known.
+Nothing asks for a password, and no host is trusted that is not known.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
+from aiperf.registry import Registry
 
 DEFAULT_PORT = 22
 FAILED = 255
@@ -25,37 +26,24 @@ FAILED = 255
 PASSING = ("timed out", "refused", "reset", "closed by", "No route to host", "unreachable")
 """Words of errors that another attempt may not meet."""
 
-SILENCE_S = 3600.0
-"""AIPerf itself finds out whether a host is silent (`run.replica_silence`)."""
-
 QUERY_TIMEOUT_S = 20.0
 MAX_JUMPS = 8
 DEFAULTS = SshSection()
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 
-_SETTINGS = """\
-IgnoreUnknown StdinNull,ForkAfterAuthentication,SessionType
-BatchMode yes
-StrictHostKeyChecking yes
-UpdateHostKeys no
-PasswordAuthentication no
-ClearAllForwardings yes
-ForwardAgent no
-ForwardX11 no
-PermitLocalCommand no
-RemoteCommand none
-RequestTTY no
-StdinNull no
-ForkAfterAuthentication no
-SessionType default
-ControlMaster no
-LogLevel INFO
-"""
+_NO_OPENSSH = "the program ssh of OpenSSH is not on this machine"
+_INSTALL_OPENSSH = "install it (Debian: apt-get install openssh-client)"
+MISSING = {
+    "auto": f"{_NO_OPENSSH}, nor the package paramiko: {_INSTALL_OPENSSH}, or pip install paramiko",
+    "openssh": f'{_NO_OPENSSH}: {_INSTALL_OPENSSH}, or set ssh.client = "auto"',
+    "paramiko": 'the package paramiko is not installed: pip install paramiko, or set ssh.client = "auto"',
+}
+"""The complaint about a machine without the client, by `ssh.client`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A host as ssh would reach it, by `ssh -G`."""
+    """A host with its options, as the client would reach it."""
 
     name: str
     """As the user writes it."""
@@ -82,9 +70,48 @@ class Target:
         return [*port, *(["-o", through] if through else []), *alias, f"{self.user}@{self.host}"]
 
 
-def words_of(name: str) -> list[str]:
-    """A host as a user writes it, [user@]host[:port], as words of ssh. Raises LaunchError."""
-    user, at, rest = name.rpartition("@")
+class SshClient(Protocol):
+    """A program that does what `ssh HOST COMMAND` does, over its pipes.
+
+    It exits with the code of the remote command, or 255 after its own error, said on standard error
+    in the words of OpenSSH. It ends with a signal, and the remote command's input with its own.
+    """
+
+    def command(self, name: str, settings: SshSection) -> list[str]:
+        """The words of the program, which a remote command line follows. Raises LaunchError."""
+        ...
+
+    def find_target(self, name: str, settings: SshSection) -> Target:
+        """A host with the options that the program would use for it. Raises LaunchError."""
+        ...
+
+
+CLIENTS = Registry[SshClient](
+    "ssh client",
+    {"openssh": "primary.nodes.openssh:CLIENT", "paramiko": "primary.nodes.paramiko_client:CLIENT"},
+)
+
+
+def client_name(settings: SshSection) -> str:
+    """The client that is used: OpenSSH's, which knows its own configuration, if it is there.
+
+    Raises LaunchError if there is none.
+    """
+    there = {"openssh": shutil.which("ssh") is not None, "paramiko": find_spec("paramiko") is not None}
+    for name, found in there.items():
+        if found and settings.client in ("auto", name):
+            return name
+    raise LaunchError(MISSING[settings.client])
+
+
+def client_of(settings: SshSection) -> SshClient:
+    """The client that is used. Raises LaunchError if there is none."""
+    return CLIENTS.load(client_name(settings))
+
+
+def parts_of(name: str) -> tuple[str, str, str]:
+    """User, host and port of a host as a user writes it, [user@]host[:port]. Raises LaunchError."""
+    user, _, rest = name.rpartition("@")
     host, port = rest, ""
     if bracketed := re.fullmatch(r"\[(.+)\](?::(.*))?", rest):
         host, port = bracketed[1], bracketed[2] or ""
@@ -93,12 +120,18 @@ def words_of(name: str) -> list[str]:
         port = port or "none"
     if port and not port.isdigit():
         raise LaunchError(f"host {name!r}: {port!r} is not a port")
-    return [*(["-p", port] if port else []), "--", f"{user}{at}{host}"]
+    return user, host, port
 
 
-def ssh_command(name: str, settings: SshSection, *options: str) -> list[str]:
-    """The words of ssh for a host; a remote command may follow. Raises LaunchError."""
-    return ["ssh", "-F", _configuration(settings), *options, *words_of(name)]
+def words_of(name: str) -> list[str]:
+    """A host as a user writes it as words of OpenSSH's ssh. Raises LaunchError."""
+    user, host, port = parts_of(name)
+    return [*(["-p", port] if port else []), "--", f"{user}@{host}" if user else host]
+
+
+def ssh_command(name: str, settings: SshSection) -> list[str]:
+    """The words of the client for a host; a remote command line follows. Raises LaunchError."""
+    return client_of(settings).command(name, settings)
 
 
 def in_a_shell(name: str, settings: SshSection) -> str:
@@ -111,32 +144,13 @@ def in_a_shell(name: str, settings: SshSection) -> str:
     return shlex.join(["ssh", *chosen, *(word for word in words_of(name) if word != "--")])
 
 
-@cache
-def _configuration(settings: SshSection) -> str:
-    """A configuration that adds AIPerf's settings to the user's: jump hosts take it, too."""
-    count = math.ceil(SILENCE_S / max(1.0, settings.keep_alive))
-    lines = [
-        _SETTINGS,
-        f"ConnectTimeout {max(1, math.ceil(settings.connect_timeout))}\n",
-        f"ServerAliveInterval {max(1, round(settings.keep_alive))}\nServerAliveCountMax {count}\n",
-    ]
-    if settings.known_hosts != DEFAULTS.known_hosts:
-        lines.append(f'UserKnownHostsFile "{_expanded(settings.known_hosts)}"\n')
-    lines.append(f'Include "{_expanded(settings.config_file)}"\n')
-    if settings.config_file == DEFAULTS.config_file:
-        lines.append(f"Include {SYSTEM_CONFIG}\n")
-    # A file without a name: nothing is left behind, whatever happens to TMPDIR or to this process.
-    descriptor = os.memfd_create("ssh_config")
-    os.write(descriptor, "".join(lines).encode(errors="surrogateescape"))
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-
 def _known_hosts(settings: SshSection) -> str:
-    path = _expanded(settings.known_hosts)
+    path = expanded(settings.known_hosts)
     return f'UserKnownHostsFile="{path}"' if " " in path else f"UserKnownHostsFile={path}"
 
 
-def _expanded(path: str) -> str:
+def expanded(path: str) -> str:
+    """A path of a setting, with the home folder in place of `~`."""
     return str(Path(path).expanduser())
 
 
@@ -149,26 +163,8 @@ def in_posix_shell(script: bytes) -> str:
 
 
 def find_target(name: str, settings: SshSection) -> Target:
-    """A host with the options that ssh would use for it. Raises LaunchError."""
-    done = run(["ssh", "-G", *ssh_command(name, settings)[1:]])
-    if done.returncode:
-        raise LaunchError(f"{name}: {last_line(done.stderr) or 'ssh -G fails'}")
-    found: dict[str, list[str]] = {}
-    for line in done.stdout.splitlines():
-        key, _, value = line.partition(" ")
-        found.setdefault(key, []).append(value)
-    one = {key: values[0] for key, values in found.items()}
-    jump, command = one.get("proxyjump", "none"), one.get("proxycommand", "none")
-    return Target(
-        name,
-        host=one.get("hostname", name),
-        port=int(one.get("port", DEFAULT_PORT)),
-        user=one.get("user", ""),
-        keys=tuple(found.get("identityfile", ())),
-        jump="" if jump == "none" else jump,
-        command="" if command == "none" else command,
-        alias=one.get("hostkeyalias", ""),
-    )
+    """A host with the options that the client would use for it. Raises LaunchError."""
+    return client_of(settings).find_target(name, settings)
 
 
 def check_jumps(name: str, settings: SshSection) -> None:
@@ -185,7 +181,7 @@ def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S)
     try:
         done = subprocess.run(words, input=data, capture_output=True, timeout=timeout_s, check=False)
     except FileNotFoundError:
-        raise LaunchError(missing()) from None
+        raise LaunchError(MISSING["openssh"]) from None
     except subprocess.TimeoutExpired:
         raise LaunchError(
             f"{words[0]} has given no answer within {timeout_s:.0f} s: {shlex.join(words[-2:])}"
@@ -197,9 +193,7 @@ def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S)
     )
 
 
-def missing() -> str:
-    """The complaint about a machine without OpenSSH."""
-    return "the program ssh of OpenSSH is not on this machine: install it (Debian: apt-get install openssh-client)"
+ELSEWHERE = " (OpenSSH's programs are not on this machine: use them on another, and copy key and known_hosts here)"
 
 
 def explained(name: str, settings: SshSection, said: str) -> str:
@@ -209,11 +203,12 @@ def explained(name: str, settings: SshSection, said: str) -> str:
     except LaunchError as error:
         return str(error)
     where = f"{target.name} ({target.host}:{target.port})"
+    elsewhere = "" if shutil.which("ssh") else ELSEWHERE
     if unknown := _host_key_trouble(target, settings, said):
-        return f"{where}: {unknown}"
+        return f"{where}: {unknown}{elsewhere}"
     if refused := re.search(r"(\S+): Permission denied \(", said):
         at = "" if refused[1].rpartition("@")[2] in (target.host, target.alias) else f" at its jump host {refused[1]}"
-        return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}"
+        return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}{elsewhere}"
     return f"{where}: {_network_trouble(said, settings)}"
 
 
@@ -231,7 +226,7 @@ def _host_key_trouble(target: Target, settings: SshSection, said: str) -> str | 
     jump = re.search(r"No \S+ host key is known for (\S+) and|Host key for (\S+) has changed", said)
     key_name = (jump[1] or jump[2]) if jump else target.key_name
     of = "its host key" if key_name == target.key_name else f"the host key of its jump host {key_name}"
-    known = _expanded(settings.known_hosts)
+    known = expanded(settings.known_hosts)
     trust = shlex.join(
         [
             "ssh",
@@ -260,7 +255,7 @@ def _reach(target: Target, key_name: str) -> list[str]:
 
 
 def _key_remedy(target: Target) -> str:
-    there = [_expanded(key) for key in target.keys if Path(_expanded(key)).is_file()]
+    there = [expanded(key) for key in target.keys if Path(expanded(key)).is_file()]
     copy = shlex.join(["ssh-copy-id", *target.words()])
     if not there and not _agents_keys():
         return f"There is no key here: ssh-keygen -t ed25519 && {copy}"

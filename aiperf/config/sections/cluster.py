@@ -76,6 +76,8 @@ class SshSection(Section):
 
     hosts: Hosts = ()
     """Hosts as in `~/.ssh/config`, or `[user@]host[:port]`; default: those of the allocation."""
+    client: Literal["auto", "openssh", "paramiko"] = "auto"
+    """Client that connects; "auto": OpenSSH's `ssh` if it is on the PATH, else paramiko."""
     config_file: PathText = "~/.ssh/config"
     """Options of hosts: names, ports, users, keys, jump hosts."""
     known_hosts: PathText = "~/.ssh/known_hosts"

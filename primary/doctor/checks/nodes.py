@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -85,5 +86,6 @@ def _remedy(evidence: Evidence, replica: int) -> str:
     if config.run.launcher == "ssh":
         # Without hosts of its own the run takes those of the job, which `aiperf nodes list` prints.
         host = next(iter(nodes_of(replica, config, config.ssh.hosts)), "HOST")
-        return f"{in_a_shell(host, config.ssh)} true; then: aiperf nodes probe {shlex.quote(host)}"
+        probe = f"aiperf nodes probe {shlex.quote(host)}"
+        return f"{in_a_shell(host, config.ssh)} true; then: {probe}" if shutil.which("ssh") else probe
     return _BY_LAUNCHER.get(config.run.launcher, _SOFTWARE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from primary import preflight
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
+from primary.nodes.ssh_client import client_name
 
 _SETTINGS = "aiperf config show (with the same options)"
 
@@ -28,5 +29,6 @@ def check_primary(evidence: Evidence) -> list[Finding]:
           for text in preflight.package_problems(config)),
         *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
     ]  # fmt: skip
-    well = f"launcher {config.run.launcher}, manager {config.run.manager}, run directory {evidence.output}"
+    client = f" (ssh client {client_name(config.ssh)})" if not found and config.run.launcher == "ssh" else ""
+    well = f"launcher {config.run.launcher}{client}, manager {config.run.manager}, run directory {evidence.output}"
     return found or [Finding("primary", "ok", well)]

@@ -17,7 +17,18 @@ from aiperf.config.sections.cluster import SshSection
 from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
 from primary.launchers import Exit, ReplicaSpec, make_launcher
-from primary.nodes.ssh_client import FAILED, check_jumps, explained, find_target, in_a_shell, run, ssh_command
+from primary.nodes.probe import ProbeRequest, probe
+from primary.nodes.ssh_client import (
+    CLIENTS,
+    FAILED,
+    check_jumps,
+    client_name,
+    explained,
+    find_target,
+    in_a_shell,
+    run,
+    ssh_command,
+)
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.hosts.sshd import Hosts, start_hosts
 from tests.support.needs import need
@@ -56,6 +67,9 @@ def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: H
     assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
 
 
+BOTH_CLIENTS = pytest.mark.parametrize("client", CLIENTS)
+
+
 def refusal(name: str, settings: SshSection) -> str:
     """Why a host cannot be reached, as a run says it."""
     done = run([*ssh_command(name, settings), "true"])
@@ -91,25 +105,29 @@ def test_a_key_that_is_not_accepted_is_reported_with_the_command_that_helps(ssh_
     assert "no key is accepted" in report(tmp_path / "run")["replica_details"][0]["reason"]
 
 
+@BOTH_CLIENTS
 def test_a_missing_key_is_passed_over_and_a_locked_one_named(
-    ssh_hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: str, ssh_hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = f"IdentityFile {ssh_hosts.folder}/id"
-    several = changed(ssh_hosts, tmp_path, (key, f"IdentityFile /no/such/key\n {key}"))
+    several = changed(ssh_hosts, tmp_path, (key, f"IdentityFile /no/such/key\n {key}"), client=client)
     assert run([*ssh_command("h0", several), "true"]).returncode == 0
-    none = changed(ssh_hosts, tmp_path, (key, "IdentityFile /no/such/key"))
+    none = changed(ssh_hosts, tmp_path, (key, "IdentityFile /no/such/key"), client=client)
     assert "There is no key here: ssh-keygen -t ed25519 && ssh-copy-id -p" in refusal("h0", none)
     locked = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(locked)], check=True)
     assert f'ssh-agent)" && ssh-add {locked}' in refusal(
-        "h0", changed(ssh_hosts, tmp_path, (key, f"IdentityFile {locked}"))
+        "h0", changed(ssh_hosts, tmp_path, (key, f"IdentityFile {locked}"), client=client)
     )
 
 
-def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(ssh_hosts: Hosts, tmp_path: Path) -> None:
+@BOTH_CLIENTS
+def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(
+    client: str, ssh_hosts: Hosts, tmp_path: Path
+) -> None:
     known = tmp_path / "known hosts"
-    empty = ssh_hosts.settings.model_copy(update={"known_hosts": str(known)})
+    empty = ssh_hosts.settings.model_copy(update={"known_hosts": str(known), "client": client})
     said = refusal("h0", empty)
     assert "its host key is not known. Verify it, then: ssh -o StrictHostKeyChecking=accept-new" in said
     assert not known.exists(), "no key is accepted silently"
@@ -121,12 +139,14 @@ def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(ssh_hosts: 
     assert "its host key has CHANGED" in said
     pasted(said.partition("If you know why: ")[2])
     assert run([*ssh_command("h1", empty), "true"]).returncode == 0
-    through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known))
+    through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known),
+                      client=client)  # fmt: skip
     known.write_text("")
     assert f"the host key of its jump host [127.0.0.1]:{ssh_hosts.ports['h0']} is not known" in refusal("h1", through)
 
 
-def test_one_line_of_known_hosts_never_costs_another_host(ssh_hosts: Hosts, tmp_path: Path) -> None:
+@BOTH_CLIENTS
+def test_one_line_of_known_hosts_never_costs_another_host(client: str, ssh_hosts: Hosts, tmp_path: Path) -> None:
     """Marks, patterns, aliases and damage, as OpenSSH takes them."""
     lines = (ssh_hosts.folder / "known_hosts").read_text().splitlines()
     keys = [" ".join(line.split()[1:]) for line in lines]
@@ -136,18 +156,20 @@ def test_one_line_of_known_hosts_never_costs_another_host(ssh_hosts: Hosts, tmp_
         f"@cert-authority *.example.org {keys[1]}\n@revoked elsewhere {keys[1]}\nx ssh-rsa AAAAdamaged\n\n"
         f"!other,[127.0.0.*]:{ports[0]} {keys[0]}\nalias {keys[1]}\n@revoked * {keys[2]}\n{lines[2]}\n"
     )
-    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known))
+    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known),
+                       client=client)  # fmt: skip
     assert [run([*ssh_command(name, settings), "true"]).returncode for name in ("h0", "h1", "h2")] == [0, 0, FAILED]
     assert "its host key is marked as REVOKED" in refusal("h2", settings)
 
 
-def test_jump_hosts_are_honoured(ssh_hosts: Hosts, tmp_path: Path) -> None:
-    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2,h0\n"))
+@BOTH_CLIENTS
+def test_jump_hosts_are_honoured(client: str, ssh_hosts: Hosts, tmp_path: Path) -> None:
+    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2,h0\n"), client=client)
     check_jumps("h1", settings)
     done = run([*ssh_command("h1", settings), "echo $SSH_CONNECTION"])
     assert done.stdout.split()[-1] == str(ssh_hosts.ports["h1"]), done.stderr
     circle = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2\n"),
-                     ("Host h2\n", "Host h2\n ProxyJump h1\n"))  # fmt: skip
+                     ("Host h2\n", "Host h2\n ProxyJump h1\n"), client=client)  # fmt: skip
     (tmp_path / "circle").write_text((tmp_path / "config").read_text())
     circle = circle.model_copy(update={"config_file": str(tmp_path / "circle")})
     with pytest.raises(LaunchError, match="more than 8 jump hosts"):
@@ -178,9 +200,21 @@ def test_hosts_that_mpirun_cannot_be_told_are_refused(tmp_path: Path) -> None:
     assert "alice@gpu01:2222 names a user or a port, which mpirun" in result.stderr
 
 
-def test_without_openssh_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openssh_paramiko_connects_and_without_both_the_message_says_so(
+    ssh_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client_name(ssh_hosts.settings) == "openssh"
     monkeypatch.setenv("PATH", "/none")
+    assert client_name(ssh_hosts.settings) == "paramiko"
+    found = probe(["h0", "h1", "127.0.0.1:9"], ProbeRequest(ssh_hosts.settings, sys.executable), SystemClock())
+    assert [found.nodes[name]["address"] for name in ("h0", "h1")] == ["127.0.0.1"] * 2
+    assert "127.0.0.1:9 (127.0.0.1:9): Connection refused; does an ssh server" in found.failures["127.0.0.1:9"]
+    unknown = ssh_hosts.settings.model_copy(update={"known_hosts": "/no/such/file"})
+    assert "(OpenSSH's programs are not on this machine" in refusal("h0", unknown)
     with pytest.raises(LaunchError, match="the program ssh of OpenSSH is not on this machine: install it"):
+        find_target("h0", SshSection(client="openssh"))
+    monkeypatch.setattr("primary.nodes.ssh_client.find_spec", lambda _: None)
+    with pytest.raises(LaunchError, match=r"openssh-client.*, or pip install paramiko"):
         find_target("h0", SshSection())
 
 

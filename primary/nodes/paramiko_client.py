@@ -1,0 +1,104 @@
+"""The ssh client paramiko, for machines without OpenSSH's."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import paramiko
+
+from aiperf.config.sections.cluster import SshSection
+from aiperf.errors import LaunchError
+from aiperf.processes import python_module
+from primary.nodes.paramiko_program import Hop
+from primary.nodes.ssh_client import (
+    DEFAULT_PORT,
+    DEFAULTS,
+    MAX_JUMPS,
+    SYSTEM_CONFIG,
+    SshClient,
+    Target,
+    expanded,
+    parts_of,
+)
+
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
+DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+
+
+class Paramiko:
+    """A process of its own for each connection, as OpenSSH's client is one."""
+
+    def command(self, name: str, settings: SshSection) -> list[str]:
+        """The words of the program, with the hosts on the way. Raises LaunchError."""
+        way = {
+            "hops": [asdict(hop) for hop in self._way_to(name, settings, 0)],
+            "known_hosts": [SYSTEM_KNOWN_HOSTS, expanded(settings.known_hosts)],
+            "timeout_s": settings.connect_timeout,
+            "keep_alive_s": max(1, round(settings.keep_alive)),
+        }
+        return list(python_module("primary.nodes.paramiko_program", json.dumps(way)))
+
+    def find_target(self, name: str, settings: SshSection) -> Target:
+        """The options of a host, by paramiko's reading of the configuration. Raises LaunchError."""
+        return self._look_up(name, settings)[0]
+
+    def _way_to(self, name: str, settings: SshSection, jumps: int) -> list[Hop]:
+        if jumps > MAX_JUMPS:
+            raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
+        target, options = self._look_up(name, settings)
+        first, *others = [jump.removeprefix("ssh://") for jump in target.jump.split(",")]
+        before = self._way_to(first, settings, jumps + 1) if first else []
+        before += [_hop(*self._look_up(other, settings)) for other in others]
+        return [*before, _hop(target, options)]
+
+    def _look_up(self, name: str, settings: SshSection) -> tuple[Target, paramiko.SSHConfigDict]:
+        user, host, port = parts_of(name)
+        options = _configuration(settings).lookup(host)
+        jump = options.get("proxyjump", "none")
+        try:
+            target = Target(
+                name,
+                host=options.get("hostname", host),
+                port=int(port or options.get("port", str(DEFAULT_PORT))),
+                user=user or options.get("user") or getpass.getuser(),
+                keys=tuple(options.get("identityfile", DEFAULT_KEYS)),
+                jump="" if jump == "none" else jump,
+                command=options.get("proxycommand", ""),
+                alias=options.get("hostkeyalias", ""),
+            )
+        except ValueError:
+            raise LaunchError(f"{name}: {options['port']!r} is not a port ({settings.config_file})") from None
+        return target, options
+
+
+def _configuration(settings: SshSection) -> paramiko.SSHConfig:
+    paths = [expanded(settings.config_file)]
+    paths += [SYSTEM_CONFIG] if settings.config_file == DEFAULTS.config_file else []
+    config = paramiko.SSHConfig()
+    for path in map(Path, paths):
+        try:
+            with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+                config.parse(lines)
+        except FileNotFoundError:
+            continue
+        except (OSError, paramiko.SSHException) as error:
+            raise LaunchError(f"{path}: {error}") from None
+    return config
+
+
+def _hop(target: Target, options: paramiko.SSHConfigDict) -> Hop:
+    return Hop(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        keys=[expanded(key) for key in target.keys],
+        key_name=target.key_name,
+        command="" if target.jump else target.command,
+        agent=options.get("identitiesonly", "no").lower() != "yes",
+    )
+
+
+CLIENT: SshClient = Paramiko()
