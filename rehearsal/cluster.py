@@ -17,7 +17,6 @@ from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message, TrainRequest, Unable
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec
-from rehearsal.knowledge import SharedKnowledge
 from rehearsal.machine.file import MachineFile
 from rehearsal.trainer import Bench, ModelledTrainer, Training
 from rehearsal.virtual.clock import VirtualClock
@@ -29,7 +28,38 @@ from replica.agent.agent import Agent
 from replica.agent.storage import StorageReports
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.trainer import Trainer
+from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
+
+# The knowledge that all planners of a rehearsal share.
+
+
+class SharedKnowledge(Knowledge):
+    """Reads the digest only after it was written: thousands of planners look at it every minute."""
+
+    def __init__(self, paths: RunPaths, files: KeptFiles) -> None:
+        super().__init__(paths)
+        self._files = files
+        self._stale = True
+
+    def note_write(self) -> None:
+        """Note that the digest was written."""
+        self._stale = True
+
+    def follow(self, digest: str | None) -> None:
+        """Read a digest from now on; None: the raw records."""
+        self._stale = self._stale or digest != self.digest
+        super().follow(digest)
+
+    def read(self) -> None:
+        """Take in what is new. Raises OSError."""
+        if self.digest is None:
+            self._files.flush()
+        elif not self._stale:
+            return
+        super().read()
+        self._stale = False
+
 
 GIB = 1 << 30
 HOUR_S = 3600.0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import exp
+from math import ceil, exp, log2
 from pathlib import Path
 
 from aiperf.clock import Clock
 from aiperf.config.datasets import Dataset
+from aiperf.config.space import Value
 from aiperf.errors import TrialFailedError
 from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.network.architecture import Architecture
-from aiperf.network.operations import totals
+from aiperf.network.operations import Operations, totals
 from aiperf.rules.rounds import learning_rate, out_of_patience
 from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
@@ -27,10 +29,111 @@ from aiperf.wire.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from rehearsal.machine.curve import Curve
-from rehearsal.machine.file import MachineFile
-from rehearsal.machine.pace import Pace, pace_of
+from rehearsal.machine.file import AllReduceSection, CurveSection, MachineFile
 from replica.agent.trial.trainer import Trainer
+
+# Made-up learning curves: quality saturates exponentially over the epochs, with noise.
+#
+# What an architecture gains follows from its hash, and what hyperparameters lose from their
+# distance to a point that the seed draws, so that a search has something to find and a rehearsal
+# is repeated exactly.
+
+LOSS_AT_FIRST = 5.0
+
+
+class Curve:
+    """The quality of one training after each epoch."""
+
+    def __init__(
+        self, settings: CurveSection, architecture: str, hyperparameters: Mapping[str, Value], seed: int
+    ) -> None:
+        self._settings = settings
+        self._seed = seed
+        gain = settings.gain * random.Random(f"architecture {architecture}").random()  # noqa: S311  not for secrets
+        self._limit = min(0.999, settings.best + gain - _penalty(hyperparameters))
+
+    def accuracy(self, epoch: int) -> float:
+        """Top-1 accuracy after an epoch, from 1: a resumed training repeats what was."""
+        noise = random.Random(f"{self._seed} {epoch}").gauss(0.0, self._settings.noise)  # noqa: S311
+        reached = self._limit * (1 - math.exp(-epoch / self._settings.epochs)) + noise
+        return min(0.999, max(0.0, reached))
+
+    def loss(self, epoch: int) -> float:
+        """Training loss after an epoch."""
+        return 1.0 + LOSS_AT_FIRST * math.exp(-epoch / self._settings.epochs)
+
+
+def _penalty(hyperparameters: Mapping[str, Value]) -> float:
+    """Accuracy that a learning rate loses: 1 % for a factor of e from 0.1."""
+    rate = float(hyperparameters.get("learning_rate", 0.1))
+    return 0.01 * abs(math.log(max(rate, 1e-9) / 0.1))
+
+
+# The seconds that a training takes on a machine.
+#
+# A step takes as long as its operations at the accelerator's rate, a launch, and the part of the
+# all-reduce that the backward pass does not hide; or, if that is longer, as long as the node's
+# input pipeline needs for its images. All-reduce by latency and bandwidth as in Thakur,
+# Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH (2005),
+# section 4.
+
+BYTES_OF_GRADIENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds of an epoch, and where they go."""
+
+    training_s: float
+    evaluation_s: float
+    compute_s: float
+    """Of the training: the accelerator works on counted operations."""
+    launch_s: float
+    exchange_s: float
+    """All-reduce that nothing hides."""
+    input_s: float
+    """Waiting for images."""
+
+    @property
+    def epoch_s(self) -> float:
+        """Training and evaluation."""
+        return self.training_s + self.evaluation_s
+
+
+def all_reduce_s(settings: AllReduceSection, ranks: int, weights: int) -> float:
+    """Seconds to sum the gradients of `weights` float32 weights over the ranks of a replica."""
+    if ranks < 2:
+        return 0.0
+    size = weights * BYTES_OF_GRADIENT
+    if settings.algorithm == "ring":
+        return 2 * (ranks - 1) * (settings.latency_s + size / ranks / settings.bytes_per_s)
+    return 2 * ceil(log2(ranks)) * (settings.latency_s + size / settings.bytes_per_s)
+
+
+def pace_of(machine: MachineFile, cost: Operations, weights: int, batch_size: int, dataset: Dataset) -> Pace:
+    """The pace of a training of `cost` operations per image, with `batch_size` images per rank."""
+    ranks, step = machine.node.accelerators, machine.step
+    steps = ceil(dataset.train_images / (batch_size * ranks))
+    images = dataset.train_images / steps
+    compute_s = images / ranks * cost.total / step.operations_per_s
+    exchange_s = (1 - machine.all_reduce.overlap) * all_reduce_s(machine.all_reduce, ranks, weights)
+    busy_s = compute_s + step.seconds + exchange_s
+    step_s = max(busy_s, images / machine.input.images_per_s)
+    rate = step.evaluation_operations_per_s or step.operations_per_s
+    evaluated = dataset.validation_images
+    evaluation_s = max(
+        evaluated / ranks * cost.forward / rate + ceil(evaluated / (batch_size * ranks)) * step.seconds,
+        evaluated / machine.input.images_per_s,
+    )
+    return Pace(
+        training_s=steps * step_s,
+        evaluation_s=evaluation_s,
+        compute_s=steps * compute_s,
+        launch_s=steps * step.seconds,
+        exchange_s=steps * exchange_s,
+        input_s=steps * (step_s - busy_s),
+    )
+
 
 FRAMEWORK = "simulated"
 

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
-from aiperf.config.launching import LaunchSection
-from aiperf.config.sections.base import Section
+from aiperf.config.sections.base import MOST, Duration, Listed, Section
 from aiperf.config.sections.cluster import (
     EnvironmentSection,
     NniSection,
@@ -27,13 +26,87 @@ from aiperf.config.sections.cluster import (
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.config.space import read_space
-from aiperf.config.suites.micro import MicroSection
-from aiperf.config.suites.science import PriceSection, ScienceSection
 from aiperf.config.suites.training import TrainingSection
+from aiperf.config.texts import Line, PathText
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
 from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
+
+# The section of a configuration about the start of the replicas.
+
+
+class LaunchSection(Section):
+    """The start of the replicas."""
+
+    parallel: int = Field(64, ge=1, le=4096)
+    """Replicas that are started at the same time by launchers that start one by one: local, ssh,
+    and the starters of schedulers. By ssh, at most 8 of them are on the same host.
+    """
+
+
+# The section of a configuration about the micro suite on the nodes of a run.
+
+
+class MicroSection(Section):
+    """The micro suite on every node, before the release of the replicas."""
+
+    suite: Literal["none", "quick", "full"] = "none"
+    """`quick` or `full`: one replica of each node measures it before the run begins
+    ([micro.md](micro.md)). None of this is in the run's time; what fails costs a warning."""
+    stack: Literal["tensorflow", "torch", "jax", "native"] | None = None
+    """Software that is measured; default: `training.framework`."""
+    operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], Listed, Field(min_length=1, max_length=3)] = (
+        "conv",
+        "pool",
+        "fc",
+    )
+    """Operators that are measured, next to the ceilings `gemm` and `triad`."""
+    time_limit: Duration = Field(600.0, le=86_400)
+    """Longest time of the suite; `run.start_timeout` is longer by it."""
+
+
+# The sections of a configuration about scientific workloads, and about what work costs.
+
+WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "climate-semi", "dcgan-cos"]
+Size = Literal["official", "rehearsal"]
+
+
+class ScienceSection(Section):
+    """Scientific workloads, trained to a quality (`run.suite = "science"`)."""
+
+    workloads: Annotated[tuple[WorkloadName, ...], Listed, Field(max_length=100)] = ()
+    """Workloads to train, in this order ([science.md](science.md))."""
+    size: Size = "official"
+    """`rehearsal`: a small network on generated data, for a laptop; never official."""
+    instances: int = Field(1, ge=1, le=MOST)
+    """Models of each workload to train, each with a seed of its own."""
+    stop: Literal["quality", "deadline"] = "quality"
+    """A model is trained until it reaches its target, or on to its last epoch or the deadline."""
+    data_dir: PathText | None = None
+    """Folder with the data sets, one folder each (`hep-64`, `cos-128`, `ewa-768`); default for
+    rehearsals: they are generated into the user's cache before the run.
+    """
+    batch_size: int | None = Field(None, ge=1, le=MOST)
+    """Examples per accelerator and step; default: the workload's."""
+    learning_rate: float | None = Field(None, gt=0, le=1000)
+    """The largest of the schedule; default: the workload's."""
+    max_epochs: int | None = Field(None, ge=1, le=MOST)
+    """Most epochs of a model; default: the workload's."""
+
+
+class PriceSection(Section):
+    """Prices, for the cost of a quality. Without them no cost is stated."""
+
+    node_hour: float | None = Field(None, ge=0, le=1e9)
+    """Price of one node for one hour, without its energy."""
+    kwh: float | None = Field(None, ge=0, le=1e9)
+    """Price of one kilowatt-hour."""
+    currency: Line | None = None
+    """Currency of both, such as `EUR`."""
+    source: Line | None = None
+    """Where the prices are from, such as the name and date of a price list."""
+
 
 PRESETS = ("official", "quick")
 

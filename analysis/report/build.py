@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from aiperf.clock import format_utc
@@ -23,12 +24,12 @@ from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
-from analysis.report.hyperparameters import by_value
 from analysis.report.intervals import Spans
 from analysis.report.model import (
     AssumedPart,
     DeviationPart,
     FailurePart,
+    HyperparameterPart,
     ReplicaPart,
     Report,
     RulePart,
@@ -47,6 +48,27 @@ from analysis.report.science.facts import science_facts
 from analysis.report.state import IN_PROGRESS, State, is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_parts
+
+# Accuracy by value of each hyperparameter, over the points that the tuner tried.
+
+
+def by_value(trials: Iterable[TrialPart]) -> tuple[HyperparameterPart, ...]:
+    """One row per tried value of each hyperparameter, in order."""
+    found: dict[tuple[str, int | float | str], list[float]] = {}
+    for trial in trials:
+        if trial.point > 0 and trial.best_accuracy is not None:
+            for name, value in trial.hyperparameters.items():
+                found.setdefault((name, value), []).append(trial.best_accuracy)
+    return tuple(
+        HyperparameterPart(
+            name=name,
+            value=value,
+            points=len(accuracies),
+            mean_accuracy=fmean(accuracies),
+            best_accuracy=max(accuracies),
+        )
+        for (name, value), accuracies in sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1])))
+    )
 
 
 def build_report(data: RunData, state: State | None = None, micro: Sequence[MicroRow] = ()) -> Report:

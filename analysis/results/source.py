@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, RunDirectoryError
+from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
@@ -25,7 +27,30 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.state import State, read_now
 from analysis.results.archive import is_archive, open_archive
-from analysis.results.identity import run_identity
+
+# The identity of a run: the same for a run directory, its copies and its archives.
+
+_RELEASED = b'"type":"run_released"'
+_TIME = re.compile(rb'"time":"([^"]*)"')
+
+
+def run_identity(paths: RunPaths) -> str:
+    """The hash of the primary's last release record: it has t0 to the millisecond.
+
+    A run that was never released is known by its `run.json`.
+    """
+    lines = []
+    for file in sorted(paths.history.glob("primary*.jsonl")):
+        with file.open("rb") as stream:
+            lines += [line.rstrip(b"\n") for line in stream if _RELEASED in line]
+    last = max(lines, key=_time, default=None)
+    return hash_of(last if last is not None else paths.run.read_bytes())
+
+
+def _time(line: bytes) -> bytes:
+    found = _TIME.search(line)
+    return found.group(1) if found else b""
+
 
 REPORT_LIMITS = Limits(size=512 * MIB)
 """Of a report.json, which lists all trials."""

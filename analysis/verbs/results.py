@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, write_output
@@ -18,10 +19,30 @@ from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
-from analysis.results.science.ranking import rank_workloads, workload_frame
+from analysis.results.science.ranking import WorkloadRow, rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
-from analysis.verbs.workload_tables import print_workloads
+
+# The ranking of scientific workloads in the terminal.
+
+
+def print_workloads(rows: Sequence[WorkloadRow]) -> None:
+    """Print one table for each workload, framework and size."""
+    for (workload, framework, size), own in groupby(rows, key=lambda row: row.benchmark):
+        table = make_table(
+            f"{workload} on {framework}, {size} size, by time to quality", "rank", "system", "status", "reached",
+            "time to quality (s)", "epochs", "energy", "cost", "sustained", "rules not met",
+            left=("system", "status", "rules not met"),
+        )  # fmt: skip
+        for row in own:
+            table.add_row(
+                str(row.rank or "-"), row.system, row.status, f"{row.reached} of {row.instances}",
+                number(row.time_to_quality_s, 3), number(row.epochs_to_quality, 1), si(row.energy_to_quality_j, "J"),
+                "-" if row.cost_to_quality is None else f"{row.cost_to_quality:.4g}", si(row.sustained_ops, "OPS"),
+                row.reasons or "-",
+            )  # fmt: skip
+        open_console().print(table)
+
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "rank": lambda row: str(row.rank or "-"),

@@ -48,11 +48,9 @@ def _folder(config: RunConfig) -> Path:
 
 def _problems(config: RunConfig, makes: str) -> tuple[str, ...]:
     """The last words of the program that makes or looks through the data; none if all is well."""
-    science, module = config.science, "workloads.datasets.science.ready"
-    done = subprocess.run(
-        python_module(module, str(_folder(config)), science.size, makes, *science.workloads),
-        stderr=subprocess.PIPE, text=True, errors="replace", check=False,
-    )  # fmt: skip
+    folder, science = str(_folder(config)), config.science
+    command = python_module("workloads.datasets.science.ready", folder, science.size, makes, *science.workloads)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     lines = [line for line in done.stderr.splitlines() if line.strip()] if done.returncode else []
     return tuple(lines[-MOST_LINES:])
 

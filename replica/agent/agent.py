@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,11 @@ from pathlib import Path
 import msgspec
 
 from aiperf import __version__
-from aiperf.clock import SystemClock
+from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.sections.cluster import StorageSection
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, StorageError, TrialFailedError
+from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, DatasetError, StorageError, TrialFailedError
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
@@ -41,27 +42,88 @@ from aiperf.storage.patience import PATIENCE, Patience, may_pass
 from aiperf.wire.lines import decode_to_agent
 from aiperf.wire.messages import (
     CANCELLED,
+    Alive,
     Cancel,
     ClockReply,
     ClockRequest,
     Closing,
     Finished,
     Job,
+    Message,
     Phase,
     Ready,
     Unable,
 )
-from replica.agent.heartbeats import Heartbeats
 from replica.agent.share import own_accelerators, share_of_node
 from replica.agent.storage import StorageReports, close_writer, open_writer
+from replica.agent.trial.automl.lifecycle import Trial
 from replica.agent.trial.automl.standby import Standby
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.devices import invisible_to_framework_reason
-from replica.agent.trial.kinds import AnyTrial, trial_of, why_without_data
+from replica.agent.trial.science import WorkloadTrial
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.measure.micro.node_job import NodeJob
 from replica.search.planner import Planner
 from replica.trainer.settings import TelemetrySettings
+from workloads.data import find_set
+from workloads.science import SCIENCE
+
+# Signs of life of a replica: its reports, and heartbeats while it has nothing to report.
+
+PER_SILENCE = 4
+"""Messages in `run.replica_silence`, after which the primary takes a replica for lost, at least."""
+
+LEAST_S = 0.001
+"""Least time to sleep: less may be nothing to a clock."""
+
+
+class Heartbeats:
+    """Sends the messages of a replica, and heartbeats between them."""
+
+    def __init__(self, send: Callable[[Message], None], clock: Clock, silence_s: float) -> None:
+        self._send = send
+        self._clock = clock
+        self._longest_s = silence_s / PER_SILENCE
+        self._sent_s = clock.monotonic_s()
+
+    def send(self, message: Message) -> None:
+        """Send a message."""
+        self._sent_s = self._clock.monotonic_s()
+        self._send(message)
+
+    async def beat(self, quiet: Callable[[], None]) -> None:
+        """Send heartbeats for ever; `quiet` is called with each of them."""
+        while True:
+            left_s = self._sent_s + self._longest_s - self._clock.monotonic_s()
+            if left_s > LEAST_S:
+                await self._clock.sleep(left_s)
+            else:
+                self.send(Alive())
+                quiet()
+
+
+# Trials by the kind of their job.
+
+AnyTrial = Trial | WorkloadTrial
+
+
+def why_without_data(config: RunConfig) -> str | None:
+    """Why this node has not the data sets of the scientific suite; None for other runs, too."""
+    if config.run.suite != "science" or config.science.data_dir is None:
+        return None
+    for name in config.science.workloads:
+        need = SCIENCE.load(name).size(config.science.size).data
+        try:
+            find_set(need.source, Path(config.science.data_dir) / need.folder)
+        except DatasetError as error:
+            return str(error)
+    return None
+
+
+def trial_of(context: ReplicaContext, job: Job, standby: Standby) -> AnyTrial:
+    """The trial of a job: of AutoML, or of a scientific workload."""
+    return Trial(context, job, standby) if job.workload is None else WorkloadTrial(context, job)
+
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,18 +20,105 @@ from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ProgressFacts
 from aiperf.rules.rounds import out_of_patience
-from aiperf.run_directory.step_evidence import hash_weights
+from aiperf.run_directory.step_evidence import append_rows, hash_rows, hash_weights, rows_of
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare
-from replica.trainer.data.epochs import Epochs
-from replica.trainer.evidence_writer import Evidence
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.schedules import Rate
 from workloads.contract import Sums, TrainedWorkload
+
+# The epochs of one training.
+#
+# Each is opened before it is needed: no accelerator waits for a pipeline to fill.
+
+
+class Epochs:
+    """Batches of one rank. Failures of opening are raised when the batches are used."""
+
+    def __init__(self, source: DataSource, request: TrainRequest, share: RankShare) -> None:
+        self._source = source
+        self._request = request
+        self._share = share
+        self._opener = ThreadPoolExecutor(1)
+        self._train: dict[int, Future[Batches]] = {}
+        self._validation: Future[Batches] | None = None
+
+    def open(self, epoch: int) -> None:
+        """Start to fill the pipelines of an epoch, in the background."""
+        if epoch not in self._train:
+            self._train[epoch] = self._opener.submit(self._first, epoch)
+
+    def train(self, epoch: int) -> Batches:
+        """Training batches of an epoch. The validation pipeline is opened behind it."""
+        self.open(epoch)
+        batches = self._train.pop(epoch).result()
+        self._validation = self._opener.submit(self._first, None)
+        return batches
+
+    def validation(self) -> Batches:
+        """Validation batches."""
+        future = self._validation or self._opener.submit(self._first, None)
+        self._validation = None
+        return future.result()
+
+    def _first(self, epoch: int | None) -> Batches:
+        batches = self._batches(epoch)
+        # With the first batch taken, everything that precedes it has been done.
+        return itertools.chain(list(itertools.islice(batches, 1)), batches)
+
+    def _batches(self, epoch: int | None) -> Batches:
+        size = self._request.batch_size
+        if epoch is None:
+            return self._source.validation_batches(size, self._share.in_group)
+        return self._source.train_batches(size, self._request.seed, epoch, self._share)
+
+
+# Evidence of a training's epochs, written by rank 0 (`aiperf.run_directory.step_evidence`).
+
+log = logging.getLogger(__name__)
+
+
+class Evidence:
+    """Takes the results of training steps, and writes those of an epoch at its end.
+
+    A file that cannot be written costs a warning in the log, and the epoch its hash.
+    """
+
+    def __init__(self, path: str | None, rank: int) -> None:
+        self._path = Path(path) if path is not None and rank == 0 else None
+        self._results: list[NDArray[np.float32]] = []
+
+    @property
+    def wanted(self) -> bool:
+        """True on the rank that writes, if evidence is asked for."""
+        return self._path is not None
+
+    def add(self, results: NDArray[np.float32]) -> None:
+        """Take what some steps gave: loss, images and gradient norm, (steps, 3)."""
+        if self.wanted:
+            self._results.append(results)
+
+    def close(self, epoch: int) -> str | None:
+        """Append the rows of an epoch to the file; their SHA-256."""
+        if self._path is None or not self._results:
+            return None
+        loss, images, norms = np.concatenate(self._results).astype(np.float64).T
+        self._results = []
+        rows = rows_of(epoch, loss / np.maximum(images, 1), norms)
+        return hash_rows(rows) if self._append(self._path, rows) else None
+
+    @staticmethod
+    def _append(path: Path, rows: NDArray[Any]) -> bool:
+        try:
+            append_rows(path, rows)
+        except OSError as error:
+            log.warning("evidence %s was not written: %s", path, error)
+            return False
+        return True
 
 
 def steps_for(images: int, request: TrainRequest, ranks: int) -> int:

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from aiperf.config.suites.science import WorkloadName
+from aiperf.config.settings import WorkloadName
 from aiperf.rules.science import COSTS, IMAGES, TARGETS, Cost
 from workloads.science import SCIENCE
 from workloads.science.contract import ScienceWorkload, WorkloadSize

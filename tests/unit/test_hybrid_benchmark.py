@@ -58,7 +58,7 @@ def test_the_figure_is_there_as_svg_and_png(hybrid: measures.Report, tmp_path: P
 
 @pytest.mark.parametrize(("rank", "slow"), [("3", True), ("0", False)])
 def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
-    code = "from replica.trainer.data.epochs import Epochs; print(Epochs.train.__name__)"
+    code = "from replica.trainer.training import Epochs; print(Epochs.train.__name__)"
     environment = {"PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}", "BENCHMARK_SLOW_RANK": "3",
                    "OMPI_COMM_WORLD_RANK": rank}  # fmt: skip
     done = subprocess.run([sys.executable, "-P", "-c", code], env={**os.environ, **environment}, capture_output=True,

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-MODULE = "replica.trainer.data.epochs"
+MODULE = "replica.trainer.training"
 """Where the batches of a rank come from."""
 
 DELAY_S = float(os.environ.get("BENCHMARK_DELAY_S", "0"))

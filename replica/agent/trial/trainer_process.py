@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import secrets
 import signal
+import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from aiperf.clock import wait_awake
 from aiperf.config.settings import RunConfig
@@ -26,24 +29,108 @@ from aiperf.processes import (
     tail,
 )
 from aiperf.storage.logs import trim_log
-from aiperf.wire.lines import decode_from_trainer, failures_in
+from aiperf.wire.lines import MAX_LINE_BYTES, decode_from_trainer, encode, failures_in
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
+    Message,
     TrainerFailed,
     TrainerPhase,
     TrainerReady,
     TrainRequest,
 )
 from replica.agent.trial.hybrid import check_groups, servers_of
-from replica.agent.trial.rank_socket import RankSocket
 from replica.agent.trial.trainer import Trainer
+from replica.trainer.channel import peer_user
 from replica.trainer.collectives.rank import meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import RankSettings, TelemetrySettings
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_temporary_files
+
+# The agent's end of the socket to rank 0 of a training.
+
+
+class RankSocket:
+    """A local socket with a random name.
+
+    It accepts one connection, of this user, and greets it with the request.
+    """
+
+    def __init__(self, request: TrainRequest) -> None:
+        self.name = f"aiperf-{secrets.token_hex(16)}"
+        """Its name in Linux's abstract namespace, without the leading zero byte."""
+        self._request = request
+        self._connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self) -> None:
+        """Wait for rank 0 from now on. Raises OSError."""
+        self._server = await asyncio.start_unix_server(self.accept, f"\0{self.name}", limit=MAX_LINE_BYTES)
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection if it is the first one of this user; otherwise close it.
+
+        An error is raised by `send` and `next_line`: this is called by the event loop, where it
+        would reach nobody.
+        """
+        end: socket.socket = writer.get_extra_info("socket")
+        try:
+            if self._connected.done() or peer_user(end) != os.getuid():
+                writer.close()
+                return
+            writer.write(encode(self._request))
+        except Exception as error:
+            writer.close()
+            failure = TrialFailedError("start", f"the trainer cannot be asked: {type(error).__name__}: {error}")
+            self._connected.set_exception(failure)
+            return
+        self._connected.set_result((reader, writer))
+
+    async def send(self, message: Message) -> None:
+        """Send a message as soon as rank 0 is connected.
+
+        A rank that is gone is noticed by its end, not here.
+        """
+        _, writer = await self._connected
+        with contextlib.suppress(ConnectionError):
+            writer.write(encode(message))
+            await writer.drain()
+
+    async def next_line(self, process: asyncio.subprocess.Process) -> bytes:
+        """The next line; b"" at the end of the connection, or if `process` ends unconnected.
+
+        Raises ValueError for a line that is too long.
+        """
+        if not await self._connected_before_the_end_of(process):
+            return b""
+        try:
+            return await self._connected.result()[0].readline()
+        except ConnectionError:
+            return b""
+
+    async def _connected_before_the_end_of(self, process: asyncio.subprocess.Process) -> bool:
+        if not self._connected.done():
+            waiting: set[asyncio.Task[Any]] = {
+                asyncio.create_task(process.wait()),
+                # In a wait of its own: cancelling this task must not cancel the future.
+                asyncio.create_task(asyncio.wait({self._connected})),
+            }
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:  # this may be cancelled and called again
+                for task in waiting:
+                    task.cancel()
+        return self._connected.done()
+
+    def close(self) -> None:
+        """Close the connection and accept none any more."""
+        if self._connected.done() and self._connected.exception() is None:
+            self._connected.result()[1].close()
+        if self._server is not None:
+            self._server.close()
+
 
 END_GRACE_S = 5.0
 """Seconds that ranks may take to end after SIGTERM."""

@@ -18,11 +18,11 @@ from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import DataSource, RankShare
-from replica.trainer.data.epochs import Epochs
 from replica.trainer.data.images import train_image, validation_image
-from replica.trainer.data.portable import images as portable
 from replica.trainer.data.portable.recipe import DEVIATION, MEAN
+from replica.trainer.data.portable.stream import cropped, normalised
 from replica.trainer.data.sample import fingerprint_of
+from replica.trainer.training import Epochs
 from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
 from tests.support.trainings.requests import request_for
 from tests.support.trainings.science import make_science
@@ -200,14 +200,14 @@ def test_any_crop_without_tensorflow_is_that_of_tensorflow() -> None:
     for box in ((0, 0, 61, 47), (3, 5, 20, 30), (60, 46, 1, 1), (10, 0, 50, 7)):
         top, left, height, width = box
         part = pixels[top : top + height, left : left + width]
-        found, wanted = portable.cropped(pixels, box, 32).astype(np.float32), tf.image.resize(part, (32, 32))
+        found, wanted = cropped(pixels, box, 32).astype(np.float32), tf.image.resize(part, (32, 32))
         np.testing.assert_allclose(found, wanted, atol=0.8, err_msg="bytes, from weights of 11 bits")
         assert abs((found - wanted).numpy().mean()) < 0.2
 
 
 def test_a_batch_of_bytes_is_normalised_by_channel() -> None:
     pixels = np.random.default_rng(4).integers(0, 256, size=(3, 5, 7, 3), dtype=np.uint8)
-    found = portable.normalised(pixels)
+    found = normalised(pixels)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, (pixels - np.array(MEAN)) / DEVIATION, atol=1e-5)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from replica.trainer.data.portable import images as portable
+from replica.trainer.data.portable.stream import decoded
 from tests.support.hand_made import aiperf
 from workloads.datasets.encoding import as_rgb_jpeg, encode_jpeg
 from workloads.datasets.examine import examine_files
@@ -31,8 +31,8 @@ def test_what_libjpeg_only_warns_of_is_no_problem_and_a_cut_is(tmp_path: Path) -
     findings = examine_files([Place(name, 1, tmp_path / name) for name in ("odd", "cut")])
     assert findings.problems == ("cut: cannot be decoded as JPEG",)
     wanted = tf.io.decode_jpeg(odd).numpy().astype(int)
-    assert np.abs(portable.decoded(odd) - wanted).mean() < 1
-    for decode in (tf.io.decode_jpeg, portable.decoded, as_rgb_jpeg):
+    assert np.abs(decoded(odd) - wanted).mean() < 1
+    for decode in (tf.io.decode_jpeg, decoded, as_rgb_jpeg):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
             decode(cut)
 

@@ -23,7 +23,7 @@ from aiperf.wire.messages import Begin
 from analysis.reading.run_data import read_run
 from benchmarks.audit_power import PATCHES, patched_tree
 from referee.audit.recorded import Recorded
-from referee.audit.repetition import ranks_here, repeat
+from referee.audit.repetitions import ranks_here, repeat
 from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun, aiperf
 from tests.support.images import CLASSES, SIDE, make_shards

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from aiperf.records.chain import hash_of
-from primary.announced_heads import EXPLANATION, HeadLines
 from primary.context import RunContext
+from primary.dispatcher import EXPLANATION, HeadLines
 from tests.support.hand_made import HandMadeRun
 
 

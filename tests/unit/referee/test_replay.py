@@ -16,8 +16,7 @@ from aiperf.records.cursor import parse_cursor
 from aiperf.records.record import Record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from referee.recorded import RecordedHistory, Start
-from referee.replay import replay
+from referee.replay import RecordedHistory, Start, replay
 from search_space.morph_json import morph_data
 from search_space.sampling import random_morph
 from tests.integration.runs.test_golden import unpacked

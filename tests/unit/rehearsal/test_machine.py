@@ -13,10 +13,9 @@ from aiperf.__main__ import parser_of
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import ConfigError
 from aiperf.network.operations import count
-from rehearsal.machine.curve import Curve
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
-from rehearsal.machine.pace import all_reduce_s, pace_of
 from rehearsal.prediction import Band, _band, _clipped, _regulated
+from rehearsal.trainer import Curve, all_reduce_s, pace_of
 from search_space.resnet import resnet
 
 RESNET50 = count(resnet(50, 224, 1000))

@@ -19,8 +19,7 @@ from aiperf.run_directory.step_evidence import append_rows, rows_of
 from aiperf.storage.logs import MOST_LOG_BYTES, QuietHandler, open_log, trim_log
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import TrainerPhase
-from replica.agent.trial.rank_socket import RankSocket
-from replica.agent.trial.trainer_process import TrainerProcess
+from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 from replica.search.planner import Memory, Planner
 from tests.support.hand_made import HandMadeRun, ManualClock
 from tests.unit.replica.agent.trial.test_trainer_process import REQUEST

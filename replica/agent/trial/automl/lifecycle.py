@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 
+from aiperf.clock import Clock
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.rules.rounds import plan_round
+from aiperf.rules.rounds import epochs_left, plan_round
 from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.wire.messages import (
     Begin,
@@ -20,17 +22,87 @@ from aiperf.wire.messages import (
     TrainerPhase,
     TrainerProgress,
 )
-from replica.agent.trial.automl.forecast import Forecast
-from replica.agent.trial.automl.known import until_known
 from replica.agent.trial.automl.standby import Standby, WarmRanks
 from replica.agent.trial.checkpoints import forget, take_over
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.trial_log import TrialLog
 from replica.agent.trial.unhandled import unhandled_errors_fail_it
 from replica.search.kept_weights import KeptWeights
-from replica.search.planner import Plan
+from replica.search.planner import Plan, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.morph_json import morph_data
+
+# The earliest end of the current training, forecast from its reports.
+
+
+class Forecast:
+    """Extrapolates the pace of a training. Times are seconds of any one clock."""
+
+    def __init__(self, epochs: int, patience: int) -> None:
+        self._epochs = epochs
+        self._patience = patience
+        self._began_s: float | None = None
+        self._done = 0.0
+        self._earlier = 0
+        self._reached_s = 0.0
+        self._end = float(epochs)
+        self._accuracies: Sequence[float] | None = None
+        """Those that the end was last forecast from."""
+
+    def began(self, now_s: float) -> None:
+        """Note that the first step begins; later calls change nothing."""
+        if self._began_s is None:
+            self._began_s = now_s
+
+    def reached(self, now_s: float, accuracies: Sequence[float], fraction: float, earlier: int = 0) -> None:
+        """Note that epochs with these accuracies are complete, and a fraction of the next one.
+
+        The first `earlier` of them were trained before this training began: they add to the epochs
+        and the patience, and not to the pace.
+        """
+        self._earlier = earlier
+        self._done = len(accuracies) + fraction
+        self._reached_s = now_s
+        if accuracies is not self._accuracies:
+            self._accuracies = accuracies
+            self._end = len(accuracies) + epochs_left(accuracies, self._epochs, self._patience)
+
+    def seconds_left(self, now_s: float) -> float | None:
+        """Seconds until the earliest end; None while nothing is known."""
+        if self._began_s is None or self._done <= self._earlier:
+            return None
+        per_epoch = (self._reached_s - self._began_s) / (self._done - self._earlier)
+        return max(0.0, per_epoch * (self._end - self._done) - (now_s - self._reached_s))
+
+
+# The wait for a start to be known: what is proposed before that would not take it into account.
+
+
+LOOK_INTERVAL_S = 0.2
+"""Seconds between two looks for the start of the trial in the evidence for the next one."""
+
+STALE_S = 60.0
+"""A digest that does not show a start for this long is not used."""
+
+
+async def until_known(trial: int, planner: Planner, clock: Clock) -> None:
+    """Wait until a look shows the start of a trial; rely on raw records if none does."""
+    planner.note_start(trial)
+    began_s = clock.monotonic_s()
+    while not await asyncio.to_thread(_is_known, planner):
+        if clock.monotonic_s() - began_s > STALE_S:
+            await asyncio.to_thread(planner.distrust_digest, f"it has no entry for trial {trial}")
+            return
+        await clock.sleep(LOOK_INTERVAL_S)
+
+
+def _is_known(planner: Planner) -> bool:
+    try:
+        return planner.knows_last_start()
+    except OSError as error:
+        log.warning("the evidence for the next trial cannot be read: %s", error)
+        return False
+
 
 log = logging.getLogger(__name__)
 

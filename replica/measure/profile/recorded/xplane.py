@@ -6,15 +6,192 @@ On GPUs, kernels in a device's plane name their node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from math import isfinite, nan
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite, nan, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from aiperf.errors import EnvironmentNotReadyError
-from replica.measure.profile.recorded.hlo import Instruction, Programs, read_programs
 from replica.measure.profile.recorded.phases import FETCH, STEP, UNCOUNTED, phase_of
 from replica.measure.profile.recorded.recording import Allocation, Event, Recording, Span
+
+# Floating-point operations of instructions of XLA programs, by XLA's own rules.
+#
+# The formulas are those of XLA's `HloCostAnalysis` (openxla/xla,
+# xla/service/hlo_cost_analysis.cc): two operations for each multiply-accumulate of a convolution
+# or a matrix product, those with padding left out; one for each element of an elementwise result
+# or of a reduced array. Other than there, transcendental functions count as one operation, and
+# integers do not count.
+
+FLOATING = frozenset((10, 11, 12, 16, *range(19, 26), 28, 29))
+"""F16, F32, F64, BF16 and the types of 8 bits in XLA's enumeration `PrimitiveType`."""
+
+ELEMENTWISE = frozenset((
+    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "clamp", "negate", "abs", "sign",
+    "compare", "select", "power", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh",
+    "sqrt", "rsqrt", "cbrt", "sine", "cosine", "tan", "erf", "atan2", "floor", "ceil", "round-nearest-even",
+))  # fmt: skip
+
+LIBRARY_CALL = "custom-call"
+
+
+def work_of(instruction: Any, by_id: Mapping[int, Any]) -> float | None:
+    """Operations of an instruction without those of computations that it calls.
+
+    `by_id` has its operands. None for a call of a library, which XLA does not describe.
+    """
+    if instruction.opcode == LIBRARY_CALL:
+        return None
+    operands = [by_id[number] for number in instruction.operand_ids]
+    # Comparisons give booleans, selections take one first: the last operand has the type.
+    typed = operands[-1] if operands else instruction
+    if typed.shape.element_type not in FLOATING:
+        return 0.0
+    rule = _RULES.get(instruction.opcode)
+    if rule is not None:
+        return float(rule(instruction, operands))
+    return float(_elements(instruction)) if instruction.opcode in ELEMENTWISE else 0.0
+
+
+def _elements(instruction: Any) -> int:
+    return int(prod(instruction.shape.dimensions))
+
+
+def _convolution(instruction: Any, operands: list[Any]) -> int:
+    """Multiply-accumulates whose input is neither padding nor a hole between dilated elements."""
+    images, kernel = (list(operand.shape.dimensions) for operand in operands[:2])
+    result = list(instruction.shape.dimensions)
+    axes = instruction.convolution_dimension_numbers
+    positions = 1
+    for number, window in enumerate(instruction.window.dimensions):
+        outputs = np.arange(result[axes.output_spatial_dimensions[number]])[:, None] * window.stride
+        taps = np.arange(window.size)[None, :] * max(window.window_dilation, 1)
+        places = outputs - window.padding_low + taps
+        dilation = max(window.base_dilation, 1)
+        size = images[axes.input_spatial_dimensions[number]]
+        positions *= int(np.sum((places >= 0) & (places % dilation == 0) & (places // dilation < size)))
+    filters = kernel[axes.kernel_output_feature_dimension] * kernel[axes.kernel_input_feature_dimension]
+    groups = max(instruction.batch_group_count, 1)
+    return int(2 * positions * filters * images[axes.input_batch_dimension] // groups)
+
+
+def _dot(instruction: Any, operands: list[Any]) -> int:
+    contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions
+    return 2 * _elements(instruction) * int(prod(operands[0].shape.dimensions[axis] for axis in contracted))
+
+
+def _window(instruction: Any, operands: list[Any]) -> int:
+    return _elements(instruction) * int(prod(window.size for window in instruction.window.dimensions))
+
+
+_RULES: Mapping[str, Callable[[Any, list[Any]], int]] = {
+    "convolution": _convolution,
+    "dot": _dot,
+    "reduce": lambda instruction, operands: _elements(operands[0]),
+    "reduce-window": _window,
+    "select-and-scatter": lambda instruction, operands: (
+        _elements(operands[1]) * (1 + prod(window.size for window in instruction.window.dimensions))
+    ),
+    "scatter": lambda instruction, operands: _elements(operands[-1]),
+}
+
+
+# Instructions of XLA programs, as a recording of TensorFlow's profiler describes them.
+
+HEAVY = frozenset(("convolution", "dot"))
+
+SILENT = frozenset(("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "copy"))
+"""Instructions that do not name a fusion, if there are others in it."""
+
+
+Work = tuple[tuple[str, float | None], ...]
+"""Floating-point operations by the node that they come from; None if they are not known."""
+
+
+class Instruction(NamedTuple):
+    """The node that an instruction comes from, and its name by its parts."""
+
+    node: str
+    operation: str
+    work: Work = ()
+
+
+Programs = Mapping[tuple[str, str], Instruction]
+"""By the names of program and instruction."""
+
+
+def read_programs(space: Any) -> Programs:
+    """All instructions of the programs that ran; none without XLA."""
+    from tensorflow.compiler.xla.service import hlo_pb2  # noqa: PLC0415
+
+    found: dict[tuple[str, str], Instruction] = {}
+    for plane in space.planes:
+        if plane.name == "/host:metadata":
+            for metadata in plane.event_metadata.values():
+                for stat in metadata.stats:
+                    program = hlo_pb2.HloProto()
+                    program.ParseFromString(stat.bytes_value)
+                    found.update(instructions(program.hlo_module))
+    return found
+
+
+def instructions(module: Any) -> dict[tuple[str, str], Instruction]:
+    """All instructions of one program, by its name and theirs."""
+    computations = {computation.id: computation for computation in module.computations}
+    found: dict[tuple[str, str], Instruction] = {}
+    for computation in module.computations:
+        nodes = _nodes(computation, computations)
+        for each in computation.instructions:
+            operation = _operation(each, computations)
+            found[module.name, each.name] = Instruction(
+                nodes[each.id], operation, _work(each, computation, computations)
+            )
+    return found
+
+
+def _work(instruction: Any, computation: Any, computations: Mapping[int, Any], node: str = "") -> Work:
+    """Operations of an instruction, or of all parts of a fusion, each of its own node."""
+    own = instruction.metadata.op_name or node
+    if instruction.opcode != "fusion":
+        by_id = {each.id: each for each in computation.instructions}
+        work = work_of(instruction, by_id)
+        return ((own, work),) if work != 0 else ()
+    bodies = [computations[number] for number in instruction.called_computation_ids]
+    return tuple(pair for body in bodies for part in body.instructions for pair in _work(part, body, computations, own))
+
+
+def _parts(instruction: Any, computations: Mapping[int, Any]) -> list[Any]:
+    return [part for number in instruction.called_computation_ids for part in computations[number].instructions]
+
+
+def _nodes(computation: Any, computations: Mapping[int, Any]) -> dict[int, str]:
+    """Each instruction's node: its own, or one of its parts', or that of its reader.
+
+    In a fusion, the node of a convolution or a matrix product in it comes first: it is what takes
+    the time. XLA adds copies and transpositions for the sake of the instruction that reads them.
+    """
+    found: dict[int, str] = {}
+    # Instructions come after their operands: in reverse, readers are known first.
+    for each in reversed(computation.instructions):
+        parts = [part for part in _parts(each, computations) if part.metadata.op_name]
+        heavy = [part.metadata.op_name for part in parts if part.opcode in HEAVY and each.opcode == "fusion"]
+        named = [*heavy, each.metadata.op_name, *(part.metadata.op_name for part in reversed(parts))]
+        own = next((str(name) for name in named if name), "") or found.get(each.id, "")
+        found[each.id] = own
+        for operand in each.operand_ids:
+            found[operand] = own or found.get(operand, "")
+    return found
+
+
+def _operation(instruction: Any, computations: Mapping[int, Any]) -> str:
+    if instruction.opcode != "fusion":
+        return str(instruction.opcode)
+    parts = dict.fromkeys(part.opcode for part in _parts(instruction, computations))
+    names = [name for name in parts if name not in SILENT] or [name for name in parts if name != "parameter"]
+    return f"fusion of {', '.join(names)}"
+
 
 PICOSECONDS, NANOSECONDS = 1e-12, 1e-9
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,14 +21,120 @@ from aiperf.errors import AiperfError, DatasetError, TrialFailedError
 from aiperf.host import this_host
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import RankShare
-from replica.trainer.data.science.order import MIXED, Numbers, epoch_order
-from replica.trainer.data.science.reader import Reader, examples_a_cache
 from replica.trainer.data.science.transforms import Batch
 from workloads.data.arrays import Rows
-from workloads.data.formats import FORMATS
+from workloads.data.formats import FORMATS, Format, OpenFile
 from workloads.data.layouts import layout_problems
-from workloads.data.manifest import ScienceManifest, read_science_manifest
+from workloads.data.manifest import ScienceFile, ScienceManifest, read_science_manifest
 from workloads.data.sets import ScienceSet, find_set
+
+# The order of an epoch: random, but neighbours that are packed together stay near each other.
+
+MIXED = 512
+"""Examples of which blocks are shuffled together, at least."""
+
+Numbers = NDArray[np.int64]
+
+
+def epoch_order(sizes: Sequence[int], block: int, mixed: int, seed: int, epoch: int) -> Numbers:
+    """Every example of files of these sizes once.
+
+    Blocks of neighbours, none over the end of a file, come in random order; in each run of `mixed`
+    blocks, all examples are shuffled. With blocks of one it is a random order of all.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    total = sum(sizes)
+    if block == 1:
+        return rng.permutation(total)
+    starts, first = [], 0
+    for size in sizes:
+        starts += [(start, min(start + block, first + size)) for start in range(first, first + size, block)]
+        first += size
+    shuffled = [starts[number] for number in rng.permutation(len(starts))]
+    runs = [
+        np.concatenate([np.arange(*ends) for ends in shuffled[start : start + mixed]])
+        for start in range(0, len(shuffled), mixed)
+    ]
+    return np.concatenate([rng.permutation(run) for run in runs]).astype(np.int64)
+
+
+# Samples of a split by their numbers, out of files that stay open.
+
+CACHE_BYTES = 256 << 20
+"""Of blocks that were read and may be asked for again."""
+
+MOST_OPEN = 64
+"""Files that are open at the same time."""
+
+
+class Reader:
+    """The samples of one split. Threads may share it."""
+
+    def __init__(self, folder: Path, form: Format, files: Sequence[ScienceFile]) -> None:
+        self._folder, self._form, self._files = folder, form, files
+        self._ends = list(accumulate(file.images for file in files))
+        self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, int], Rows] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def sample(self, number: int, keep: bool) -> Rows:
+        """One sample, without the first axis.
+
+        With `keep`, the block that it is in stays in memory for its neighbours. Raises ValueError
+        naming file and sample, or DatasetError.
+        """
+        file, index = self.place(number)
+        opened = self._opened(file)
+        try:
+            if not keep:
+                inputs, targets = opened.read(index, index + 1)
+                return inputs[0], targets[0]
+            start = index - index % self._form.block
+            inputs, targets = self._block(opened, file, start)
+        except ValueError as error:
+            raise ValueError(f"{self._files[file].name}: {error}") from None
+        return inputs[index - start], targets[index - start]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The file that a sample is in, counted from 0, and its index there."""
+        file = bisect_right(self._ends, number)
+        return file, number - (self._ends[file - 1] if file else 0)
+
+    def _opened(self, number: int) -> OpenFile:
+        with self._lock:
+            opened = self._open.get(number)
+            if opened is None:
+                file = self._files[number]
+                opened = self._form.open(self._folder / file.name)
+                if opened.layout.samples != file.images:
+                    raise DatasetError(
+                        f"{self._folder / file.name}: holds {opened.layout.samples} samples, not {file.images}"
+                    )
+                self._open[number] = opened
+                # Another thread may still read an old file: it closes when all have left it.
+                if len(self._open) > MOST_OPEN:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(number)
+            return opened
+
+    def _block(self, opened: OpenFile, file: int, start: int) -> Rows:
+        with self._lock:
+            rows = self._blocks.get((file, start))
+            if rows is None:
+                rows = opened.read(start, min(start + self._form.block, opened.layout.samples))
+                self._blocks[file, start] = rows
+                self._bytes += rows[0].nbytes
+                while self._bytes > CACHE_BYTES and len(self._blocks) > 1:
+                    self._bytes -= self._blocks.popitem(last=False)[1][0].nbytes
+            self._blocks.move_to_end((file, start))
+            return rows
+
+
+def examples_a_cache(sample_bytes: int, block: int) -> int:
+    """The number of blocks that half of the cache holds, at least one."""
+    return max(1, CACHE_BYTES // 2 // max(1, sample_bytes * block))
+
 
 PREFETCHED_BATCHES = 2
 """Besides the one that each thread works on."""

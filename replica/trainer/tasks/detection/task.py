@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,19 +14,188 @@ from numpy.typing import NDArray
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.container import Networks, redraw
 from replica.trainer.model.objectives import logits_of
+from replica.trainer.model.roi_align import Grid, align
 from replica.trainer.tasks.binary import cross_entropy_of_logits
 from replica.trainer.tasks.contract import Measures, Part
 from replica.trainer.tasks.detection import losses
-from replica.trainer.tasks.detection.anchors import anchors_of
-from replica.trainer.tasks.detection.boxes import encode, rows_of
-from replica.trainer.tasks.detection.detect import detect
-from replica.trainer.tasks.detection.matching import Truth, match, truth_of
+from replica.trainer.tasks.detection.boxes import area, clip, decode, encode, overlap, rows_of
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
-from replica.trainer.tasks.detection.proposals import propose
-from replica.trainer.tasks.detection.regions import cut
 from replica.trainer.tasks.detection.sampling import packed, random_order, sample
+from replica.trainer.tasks.detection.suppression import survivors
 from workloads.networks.climate import faster_rcnn_body, faster_rcnn_head
-from workloads.settings.detection import DetectionSettings
+from workloads.settings.detection import DetectionSettings, Sampling
+
+# Anchors: the boxes from which proposals are shifted.
+
+
+def anchors_of(settings: DetectionSettings) -> NDArray[np.float32]:
+    """All anchors, (A, 4): by level, row, column and ratio.
+
+    Ren et al. 2015, section 3.3: those of a cell have one centre, that of the cell, and one area.
+    """
+    height, width = settings.image
+    levels = [
+        _of_level(height // stride, width // stride, stride, shapes_of(size, settings.ratios))
+        for stride, size in zip(settings.strides, settings.anchor_sizes, strict=True)
+    ]
+    return np.concatenate(levels).astype(np.float32)
+
+
+def shapes_of(size: float, ratios: tuple[float, ...]) -> NDArray[np.float64]:
+    """Height and width of the anchors of area size x size, by height over width: (ratios, 2)."""
+    root = np.sqrt(np.asarray(ratios))
+    return np.stack([size * root, size / root], axis=-1)
+
+
+def _of_level(rows: int, columns: int, stride: int, shapes: NDArray[np.float64]) -> NDArray[np.float64]:
+    places = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1)
+    centres = (places[:, :, None] + 0.5) * stride
+    return np.concatenate([centres - shapes / 2, centres + shapes / 2], axis=-1).reshape(-1, 4)
+
+
+# Detections of an evaluation: the best boxes of each class, in fixed shape.
+
+
+def detect(logits: Any, shifts: Any, regions: tuple[Any, Any], settings: DetectionSettings) -> Any:
+    """The best detections of each image, (N, D, 6), by falling score.
+
+    From logits (N, R, classes + 1), the last for background, shifts (N, R, classes, 4), and
+    regions: boxes (N, R, 4) and which are real (N, R).
+    """
+    boxes, real = regions
+    scores = ops.softmax(logits, axis=-1)[..., :-1]
+    scores = ops.where(real[..., None], scores, 0.0)
+    found = decode(shifts, boxes[:, :, None, :], settings.region_scales, settings.largest_growth)
+    kept = [
+        _of_class(clip(found[:, :, number], settings.image), scores[..., number], number, settings)
+        for number in range(settings.classes)
+    ]
+    every = ops.concatenate(kept, axis=1)
+    best = ops.top_k(every[..., 4], settings.detections)[1]
+    return rows_of(every, ops.cast(best, "int32"))
+
+
+def _of_class(boxes: Any, scores: Any, number: int, settings: DetectionSettings) -> Any:
+    """Detections of one class after suppression, (N, R, 6), from boxes (N, R, 4) and scores."""
+    ordered, places = ops.top_k(scores, scores.shape[1])
+    boxes = rows_of(boxes, ops.cast(places, "int32"))
+    stay = survivors(boxes, ordered > settings.least_score, settings.detection_overlap)
+    ordered = ops.where(stay, ordered, 0.0)[..., None]
+    return ops.concatenate([boxes, ordered, ops.full_like(ordered, float(number))], axis=-1)
+
+
+# True boxes of images, and which anchors or regions belong to them.
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """True boxes of each image, and the draw that decides what is sampled."""
+
+    boxes: Any
+    """(N, B, 4) float32."""
+    classes: Any
+    """(N, B) int32."""
+    valid: Any
+    """(N, B) bool."""
+    draws: Any
+    """(N,) float32 in [0, 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What candidates are taken for, (N, A) each."""
+
+    box: Any
+    """The true box that it overlaps most, int32."""
+    positive: Any
+    negative: Any
+
+
+def truth_of(targets: Any) -> Truth:
+    """Read targets (N, B + 1, 5): rows ymin, xmin, ymax, xmax, class, and the row of the draw.
+
+    Rows whose class is negative are unused.
+    """
+    rows = targets[:, :-1]
+    valid = rows[..., 4] >= 0.0
+    boxes = ops.where(valid[..., None], rows[..., :4], 0.0)
+    draws = targets[:, -1, 0]
+    return Truth(boxes, ops.cast(ops.maximum(rows[..., 4], 0.0), "int32"), valid, draws - ops.floor(draws))
+
+
+def match(candidates: Any, truth: Truth, wanted: Sampling) -> Matches:
+    """Match boxes (A, 4) or (N, A, 4) with the true boxes of each image.
+
+    Ren et al. 2015, section 3.1.2. Unused rows overlap nothing.
+    """
+    shared = ops.where(truth.valid[:, None, :], overlap(candidates, truth.boxes), 0.0)
+    best = ops.max(shared, axis=2)
+    positive = best >= wanted.positive_overlap
+    if wanted.best_of_box:
+        of_box = ops.max(shared, axis=1, keepdims=True)
+        is_best = ops.logical_and(shared >= of_box, shared > 0.0)
+        positive = ops.logical_or(positive, ops.any(is_best, axis=2))
+    negative = ops.logical_and(best < wanted.negative_overlap, ops.logical_not(positive))
+    return Matches(ops.cast(ops.argmax(shared, axis=2), "int32"), positive, negative)
+
+
+# Proposals: the regions that the first stage finds.
+
+
+def propose(scores: Any, shifts: Any, anchors: Any, settings: DetectionSettings) -> tuple[Any, Any]:
+    """The best proposals after suppression: boxes (N, P, 4), and which are real, (N, P).
+
+    From scores (N, A), shifts (N, A, 4) and anchors (A, 4). Real ones come first, from best to
+    worst; an empty box is not real. No gradient flows through them (Ren et al. 2015, section 3.2).
+    """
+    scores, shifts = ops.stop_gradient(scores), ops.stop_gradient(shifts)
+    _, best = ops.top_k(scores, settings.proposals_before)
+    best = ops.cast(best, "int32")
+    references = ops.take(anchors, best, axis=0)
+    boxes = decode(rows_of(shifts, best), references, settings.anchor_scales, settings.largest_growth)
+    boxes = clip(boxes, settings.image)
+    stay = survivors(boxes, area(boxes) > 0.0, settings.proposal_overlap)
+    places = ops.arange(settings.proposals_before, dtype="int32")[None, :]
+    first = ops.top_k(ops.where(stay, settings.proposals_before, 0) - places, settings.proposals)[1]
+    first = ops.cast(first, "int32")
+    return rows_of(boxes, first), rows_of(stay, first)
+
+
+# Features of regions, cut from the level of the pyramid that suits their size.
+
+
+def level_of(boxes: Any, settings: DetectionSettings) -> Any:
+    """The level, 0 the finest, of boxes (N, R, 4): (N, R) int32.
+
+    Lin et al. 2017, equation 1: one level further with every doubling of the side of the square of
+    a box's area, from `region_side` on.
+    """
+    # Without a logarithm, whose rounding differs between frameworks at the borders.
+    borders = [settings.region_side * 2**level for level in range(1, settings.region_levels)]
+    return sum(
+        (ops.cast(area(boxes) >= border**2, "int32") for border in borders), ops.zeros_like(boxes[..., 0], "int32")
+    )
+
+
+def cut(levels: Sequence[Any], boxes: Any, settings: DetectionSettings) -> Any:
+    """Features of boxes (N, R, 4) from levels (N, H, W, C), finest first: (N, R, bins * bins * C).
+
+    He et al. 2017, section 3. Gradients go to the levels alone.
+    """
+    boxes = ops.stop_gradient(boxes)
+    heights, widths, channels = zip(*(level.shape[1:] for level in levels), strict=True)
+    sizes = np.multiply(heights, widths)
+    own = level_of(boxes, settings)
+
+    def by_level(numbers: Any) -> Any:
+        return ops.take(ops.convert_to_tensor(np.asarray(numbers, np.int32)), own, axis=0)
+
+    grid = Grid(by_level(heights), by_level(widths), by_level(np.cumsum(sizes) - sizes))
+    strides = ops.cast(by_level(settings.strides[: len(levels)]), "float32")
+    cells = [ops.reshape(level, (-1, int(size), channels[0])) for level, size in zip(levels, sizes, strict=True)]
+    found = align(ops.concatenate(cells, axis=1), boxes / strides[..., None], grid, settings.bins, settings.samples)
+    return ops.reshape(found, (-1, boxes.shape[1], settings.bins**2 * channels[0]))
+
 
 LAST_LAYERS = ("object2", "delta2", "box", "class")
 ANCHORS, REGIONS = 0, 1

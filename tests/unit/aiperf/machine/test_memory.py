@@ -14,8 +14,7 @@ from aiperf.machine import memory
 from aiperf.processes import MemoryKills
 from aiperf.wire.messages import TrainRequest
 from replica.agent.trial import trainer_process
-from replica.agent.trial.rank_socket import RankSocket
-from replica.agent.trial.trainer_process import TrainerProcess
+from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
 
 def test_a_process_is_made_the_first_to_die() -> None:

@@ -13,7 +13,7 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
 from aiperf.config.sections.run import Availability
-from analysis.output.mllog import mllog_lines
+from analysis.output.artifacts import mllog_lines
 from analysis.output.systems import STATUSES, mlperf_system
 from analysis.reading.nodes import NodeFacts
 from analysis.reading.run_data import RunData, read_run

@@ -8,7 +8,7 @@ from itertools import pairwise
 from aiperf.wire.messages import Alive, Message, StorageWait
 from rehearsal.virtual.clock import VirtualClock
 from rehearsal.virtual.loop import VirtualLoop, run_virtually
-from replica.agent.heartbeats import Heartbeats
+from replica.agent.agent import Heartbeats
 
 SILENCE_S = 60.0
 

@@ -15,10 +15,9 @@ from aiperf.records.cursor import Cursor
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import Job
-from replica.search.candidates import Candidates
 from replica.search.knowledge import Knowledge
 from replica.search.partitions import ALL, Partition
-from replica.search.planner import Memory, Planner
+from replica.search.planner import Candidates, Memory, Planner
 from replica.search.strategies.contract import partition_key
 from search_space.limits import Limits, growth_limits
 from search_space.morph_json import apply_all, morph_data

@@ -15,8 +15,7 @@ import pytest
 from aiperf.config.dataset_manifest import SPLITS
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data.contract import RankShare
-from replica.trainer.data.science.order import epoch_order
-from replica.trainer.data.science.source import ScienceSource, Turn
+from replica.trainer.data.science.source import ScienceSource, Turn, epoch_order
 from tests.support.trainings.science import COUNTS, make_science, opened, raw, together, validation
 from workloads.data import find_set
 from workloads.data.generators import weather

@@ -15,7 +15,7 @@ from tests.support.trainings.science import GRIDS, SIZES, make_file, rows_of
 from workloads.data.arrays import Moments, entries_of
 from workloads.data.examine import examine_file
 from workloads.data.formats import FORMATS, FileLayout
-from workloads.data.formats.chunks import sample_chunk, unpacks, unshuffled
+from workloads.data.formats.hdf5 import sample_chunk, unpacks, unshuffled
 
 WRITTEN = [name for name in FORMATS if name != "cosmoflow-tfrecord"]
 SAMPLES = 5

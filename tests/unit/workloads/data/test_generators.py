@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import RidgeCV
 
 from workloads.data.arrays import entries_of
-from workloads.data.generators import GENERATORS, cosmology, events, hep, weather
-from workloads.data.generators.spectrum import Cosmology, growth, power
+from workloads.data.generators import GENERATORS, cosmology, hep, weather
+from workloads.data.generators.cosmology import Cosmology, growth, power
 from workloads.data.generators.streams import VALIDATION_START
 
 GOLDEN = {
@@ -188,8 +188,8 @@ def test_cyclones_turn_with_the_earth_around_a_low(north: int) -> None:
     """Anticlockwise in the north, clockwise in the south; rows go from south to north."""
     channels = {name: number for number, name in enumerate(weather.CHANNELS)}
     for seed in range(40):
-        canvas = events.Canvas(192, 288, weather.CHANNELS)
-        box, paint = events._vortex(np.random.default_rng(seed), canvas, events.CYCLONE.number)
+        canvas = weather.Canvas(192, 288, weather.CHANNELS)
+        box, paint = weather._vortex(np.random.default_rng(seed), canvas, weather.CYCLONE.number)
         middle, centre = (box[0] + box[2]) // 2, (box[1] + box[3]) // 2
         if (middle > 96) != (north > 0):
             continue

@@ -14,8 +14,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
 from aiperf.wire.messages import FromTrainer, TrainerPhase, TrainRequest
-from replica.agent.trial.rank_socket import RankSocket
-from replica.agent.trial.trainer_process import TrainerProcess
+from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
 REQUEST = TrainRequest(
     architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,

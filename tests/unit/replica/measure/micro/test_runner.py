@@ -23,9 +23,8 @@ from replica.measure.micro.operands import (
     make_operands,
     occupancy,
 )
-from replica.measure.micro.reference import reference
 from replica.measure.micro.room import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
-from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out
+from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out, reference
 from replica.measure.micro.stacks.contract import UnsupportedError
 from tests.support.machines import MACHINES, MIB, imitate
 from workloads.micro.suite import KINDS, SUITE, selected

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replica.measure.profile.counters import FLOATING_POINT, CpuCounters, gpu_reason, parse, why_not
+from replica.measure.profile.step import FLOATING_POINT, CpuCounters, gpu_reason, parse, why_not
 
 PRINTED = """# started on Mon Nov 23 09:00:00 2026
 
@@ -55,9 +55,9 @@ def test_a_process_counts_itself_or_says_why_not() -> None:
 
 
 def test_gpus_that_are_not_there_have_no_counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("replica.measure.profile.counters.find_accelerators", lambda: ())
+    monkeypatch.setattr("replica.measure.profile.step.find_accelerators", lambda: ())
     assert gpu_reason() == "no GPU"
-    monkeypatch.setattr("replica.measure.profile.counters.find_accelerators", lambda: ("one",))
+    monkeypatch.setattr("replica.measure.profile.step.find_accelerators", lambda: ("one",))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     parameters = tmp_path / "params"
     assert gpu_reason(parameters).startswith("not an NVIDIA GPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from replica.measure.profile.recorded.hlo import Instruction, instructions
+from replica.measure.profile.recorded.xplane import Instruction, instructions
 
 
 @dataclass

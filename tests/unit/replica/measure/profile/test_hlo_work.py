@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from replica.measure.profile.recorded.hlo_work import work_of
+from replica.measure.profile.recorded.xplane import work_of
 from tests.support.folders import ROOT
 
 F32, S32 = 11, 4
@@ -57,7 +57,7 @@ import json, sys
 import jax, jax.numpy as jnp
 from jax import lax
 from tensorflow.compiler.xla.service import hlo_pb2
-from replica.measure.profile.recorded.hlo import instructions
+from replica.measure.profile.recorded.xplane import instructions
 
 def loss(w, v, x):
     y = lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))

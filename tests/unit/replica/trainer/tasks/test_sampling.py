@@ -8,9 +8,8 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from replica.trainer.tasks.detection.matching import match, truth_of
-from replica.trainer.tasks.detection.proposals import propose
 from replica.trainer.tasks.detection.sampling import Sample, packed, pick, random_order, sample
+from replica.trainer.tasks.detection.task import match, propose, truth_of
 from workloads.settings.detection import REHEARSAL, Sampling
 
 Array = NDArray[Any]
