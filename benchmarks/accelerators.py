@@ -44,7 +44,7 @@ def steps_of(framework: Any, collective: Any, precision: str = "float32") -> Any
     from replica.trainer.model.builder import build_model, set_up  # noqa: PLC0415
     from replica.trainer.model.optimisers import build_optimiser  # noqa: PLC0415
     from search_space.resnet import resnet  # noqa: PLC0415
-    from workloads.classification.workload import CLASSIFICATION  # noqa: PLC0415
+    from workloads.classification import CLASSIFICATION  # noqa: PLC0415
 
     set_up(precision, seed=1)
     request = request_for("digits", batch_size=1, precision=precision)

@@ -71,7 +71,7 @@ PATCHES: dict[str, Patch | None] = {
         ),
     ),
     "2 % more correct": Patch(
-        "workloads/classification/workload.py",
+        "workloads/classification.py",
         (
             (
                 "correct=round(evaluated.metrics[0])",

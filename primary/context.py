@@ -19,7 +19,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.storage.reserve import Reserve
-from primary.digest.keeper import DigestKeeper
+from primary.digest import DigestKeeper
 from primary.display.state import Display, ReplicaView
 from primary.launchers import Launcher
 from primary.managers.contract import Manager

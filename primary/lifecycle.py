@@ -25,7 +25,7 @@ from aiperf.storage.reserve import Reserve
 from aiperf.storage.wait_notices import Waits
 from primary.allocations import allocation_of
 from primary.context import RunContext, storage_note
-from primary.digest.keeper import open_digest
+from primary.digest import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.snapshot import SnapshotDisplay
 from primary.display.state import Display, FailSafeDisplay, PatientDisplay, SeveralDisplays

@@ -15,7 +15,7 @@ from aiperf.errors import MessageError, StorageError
 from aiperf.records.bodies import EpochWitnessed, TrialClosed
 from aiperf.records.files import HistoryWriter
 from aiperf.wire.messages import CANCELLED, Closing, Finished, Recorded
-from primary.digest.keeper import DigestKeeper
+from primary.digest import DigestKeeper
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 
 log = logging.getLogger(__name__)

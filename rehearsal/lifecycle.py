@@ -26,7 +26,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.durable import volatile
 from aiperf.storage.logs import QuietHandler
 from primary.context import RunContext
-from primary.digest.keeper import open_digest
+from primary.digest import open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.state import RunView
 from primary.managers.contract import EndReason

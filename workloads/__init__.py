@@ -5,9 +5,7 @@ from __future__ import annotations
 from aiperf.registry import Registry
 from workloads.contract import Workload
 
-WORKLOADS: Registry[Workload] = Registry(
-    "workload", {"classification": "workloads.classification.workload:CLASSIFICATION"}
-)
+WORKLOADS: Registry[Workload] = Registry("workload", {"classification": "workloads.classification:CLASSIFICATION"})
 
 DEFAULT_WORKLOAD = "classification"
 """The workload that AIPerf trains."""

@@ -26,7 +26,7 @@ from aiperf.config.sections.cluster import (
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.config.space import read_space
-from aiperf.config.suites.training import TrainingSection
+from aiperf.config.suites import TrainingSection
 from aiperf.config.texts import Line, PathText
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys

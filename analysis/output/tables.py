@@ -16,8 +16,8 @@ from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import warn
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
-from analysis.output.page.hybrid.rows import group_rows, server_rows, training_rows
-from analysis.output.page.science.results import LEFT, currency_of, filled, model_rows, result_rows, split
+from analysis.output.page.hybrid import group_rows, server_rows, training_rows
+from analysis.output.page.science import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, known
 from analysis.report.model import ReplicaPart, Report
 from analysis.report.roofline.parts import RooflinePart

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row
-from analysis.results.science.ranking import WorkloadRow
+from analysis.results.science import WorkloadRow
 
 OFFICIAL = "an official run meets every rule; aiperf check DIR names those that a run does not meet"
 """The sentence for a ranking without official runs."""

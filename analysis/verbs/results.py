@@ -19,7 +19,7 @@ from analysis.output.frames import csv_text
 from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
-from analysis.results.science.ranking import WorkloadRow, rank_workloads, workload_frame
+from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 

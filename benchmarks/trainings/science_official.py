@@ -78,7 +78,7 @@ def request_of(workload: str, folder: Path, batch: int) -> TrainRequest:
 
 def train(workload: str, framework: str, batch: int) -> dict[str, float]:
     """Train an epoch in this process."""
-    from replica.trainer.science.ready import ReadyScience  # noqa: PLC0415  (loads Keras)
+    from replica.trainer.science import ReadyScience  # noqa: PLC0415  (loads Keras)
 
     own = FRAMEWORKS.load(framework)()
     collective = own.open_collective(1)

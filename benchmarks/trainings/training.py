@@ -16,7 +16,7 @@ from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.schedules import linear_rate
 from replica.trainer.training import Training, TrainingInputs
 from search_space.resnet import resnet
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 
 def trainer(

@@ -45,7 +45,7 @@ from workloads import DEFAULT_WORKLOAD, WORKLOADS
 
 if TYPE_CHECKING:
     from replica.trainer.ready import ReadyTraining
-    from replica.trainer.science.ready import ReadyScience
+    from replica.trainer.science import ReadyScience
 
 FAILED_EXIT = 1
 
@@ -150,7 +150,7 @@ def _ready(
     """What a request asks for, built and warm; only now Keras is imported."""
     import_lean("keras")
     if request.workload is not None:
-        from replica.trainer.science.ready import ReadyScience  # noqa: PLC0415
+        from replica.trainer.science import ReadyScience  # noqa: PLC0415
 
         return ReadyScience(framework, request, collective, clock)
     from replica.trainer.ready import ReadyTraining  # noqa: PLC0415

@@ -21,7 +21,7 @@ from replica.trainer.data.contract import RankShare
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 
 @dataclass(frozen=True)

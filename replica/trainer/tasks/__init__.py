@@ -14,7 +14,7 @@ TASKS: Registry[Callable[[Any], Task]] = Registry(
         "classification": "replica.trainer.tasks.classification:SignalClassification",
         "regression": "replica.trainer.tasks.regression:Regression",
         "detection": "replica.trainer.tasks.detection.task:Detection",
-        "generation": "replica.trainer.tasks.generation.task:Generation",
+        "generation": "replica.trainer.tasks.generation:Generation",
         "semi_supervised": "replica.trainer.tasks.semi_supervised.task:SemiSupervised",
     },
 )

@@ -18,7 +18,7 @@ from replica.trainer.model.builder import build_model
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
 from workloads import DEFAULT_WORKLOAD, WORKLOADS
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 from workloads.contract import PerExample, Sums
 
 REQUESTS: dict[str, dict[str, Any]] = {"classification": {"dataset": "digits"}}

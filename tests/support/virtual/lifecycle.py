@@ -11,7 +11,7 @@ from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from primary.context import RunContext
-from primary.digest.keeper import DigestKeeper, open_digest
+from primary.digest import DigestKeeper, open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.terminal import LineDisplay
 from primary.managers.contract import EndReason

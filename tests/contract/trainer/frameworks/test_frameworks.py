@@ -27,7 +27,7 @@ from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
 from tests.support.trainings.requests import request_for
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 SIDE, CLASSES = 8, 3
 

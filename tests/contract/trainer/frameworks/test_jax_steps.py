@@ -13,7 +13,7 @@ from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.optimisers import build_optimiser
 from tests.support.trainings.requests import request_for
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 ON_JAX = pytest.mark.parametrize("trains_on", ["jax"])
 

@@ -24,7 +24,7 @@ from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.ready import ReadyTraining
 from tests.support.trainings.requests import request_for
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 SIDE, CLASSES, STEPS_PER_EPOCH = 4, 3, 3
 LEARNING_RATE, MOMENTUM, LABEL_SMOOTHING, MAX_EPOCHS = 0.5, 0.9, 0.1, 2

@@ -32,7 +32,7 @@ from replica.trainer.model.optimisers import build_optimiser
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 
 ON_TORCH = pytest.mark.parametrize("trains_on", ["torch"])
 

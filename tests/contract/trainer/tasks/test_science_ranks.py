@@ -17,7 +17,7 @@ from aiperf.facts import EpochFacts
 from aiperf.wire.messages import Begin, TrainerEpoch
 from replica.agent.trial.requests import ScienceTraining, science_request
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
-from replica.trainer.science.ready import gather_rows
+from replica.trainer.science import gather_rows
 from tests.support.trainings.installed import need_frameworks
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 

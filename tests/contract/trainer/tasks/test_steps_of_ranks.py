@@ -36,7 +36,7 @@ framework.configure(1, together.local_rank)
 import keras
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model.optimisers import build_scheduled
-from replica.trainer.science.ready import gather_rows
+from replica.trainer.science import gather_rows
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import trained_variables
 from tests.support.trainings.requests import request_for

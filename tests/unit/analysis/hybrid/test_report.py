@@ -12,7 +12,7 @@ import pytest
 
 from analysis.output.artifacts import write_report
 from analysis.output.figures.hybrid import MOST_BARS, staleness_bars
-from analysis.output.page.hybrid.rows import training_rows
+from analysis.output.page.hybrid import training_rows
 from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

@@ -17,7 +17,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.comparison import compare
-from analysis.results.science.ranking import rank_workloads
+from analysis.results.science import rank_workloads
 from analysis.results.source import read_result
 from analysis.results.status import run_status
 from dashboard.wording import sentence_of
@@ -118,7 +118,7 @@ def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) ->
     status = run_status(data, build_report(data), None, T0_MS + 70_000)
     assert (status.trials, status.models, status.reached, status.ended) == (5, 4, 3, "completed")
     assert (status.state, status.next) == ("ended", f"aiperf report {run.paths.root}")
-    assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(4, 1), (2, 1), (5, 3)]
+    assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(2, 1), (4, 1), (5, 3)], "slowest first"
     assert [(replica.workload, replica.quality) for replica in status.replicas] == [
         ("resnet-hep", 0.871), ("resnet-hep", 0.871), ("cosmoflow", 0.3301),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.schedules import Rate, linear_rate, scheduled_rate
 from replica.trainer.training import Training, TrainingInputs
 from tests.support.trainings.requests import request_for
-from workloads.classification.workload import CLASSIFICATION
+from workloads.classification import CLASSIFICATION
 from workloads.science import SCIENCE
 
 IMAGES = 97

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
-from replica.trainer.tasks.generation.task import (
+from replica.trainer.tasks.generation import (
     histogram,
     largest_distance,
     power,

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from replica.trainer.model.builder import set_up
-from replica.trainer.tasks.generation.task import Generation
+from replica.trainer.tasks.generation import Generation
 from tests.support.trainings.tasks import SMALL, blobs
 from workloads.settings.generation import GenerationSettings
 

@@ -1,1 +1,0 @@
-"""Sections of a configuration about what is trained and measured."""

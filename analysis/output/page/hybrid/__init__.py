@@ -1,1 +1,0 @@
-"""Hybrid training on the page."""

@@ -1,1 +1,0 @@
-"""The page's view of the micro suite."""

@@ -1,1 +1,0 @@
-"""The digest that the primary publishes while a run works (`aiperf.records.digest`)."""

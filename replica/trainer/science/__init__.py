@@ -1,1 +1,0 @@
-"""Trainings of scientific workloads."""

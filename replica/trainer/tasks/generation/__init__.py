@@ -1,1 +1,0 @@
-"""Generation of fields by a pair of networks that train against each other."""

@@ -1,1 +1,0 @@
-"""Image classification, the workload of the AIPerf paper."""
