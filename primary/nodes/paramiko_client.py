@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import io
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,6 +28,9 @@ from primary.nodes.ssh_client import (
 
 SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+
+EXEC = re.compile(r"^\s*match\b.*\bexec\b.*$", re.IGNORECASE | re.MULTILINE)
+"""Lines with Match exec, whose command would read this process's standard input."""
 
 
 class Paramiko:
@@ -56,7 +61,10 @@ class Paramiko:
 
     def _look_up(self, name: str, settings: SshSection) -> tuple[Target, paramiko.SSHConfigDict]:
         user, host, port = parts_of(name)
-        options = _configuration(settings).lookup(host)
+        try:
+            options = _configuration(settings).lookup(host)
+        except paramiko.SSHException as error:
+            raise LaunchError(f"{name}: paramiko cannot use {settings.config_file}: {error}") from None
         jump = options.get("proxyjump", "none")
         try:
             target = Target(
@@ -80,8 +88,8 @@ def _configuration(settings: SshSection) -> paramiko.SSHConfig:
     config = paramiko.SSHConfig()
     for path in map(Path, paths):
         try:
-            with path.open(encoding="utf-8", errors="surrogateescape") as lines:
-                config.parse(lines)
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            config.parse(io.StringIO(EXEC.sub("Match host !*", text)))
         except FileNotFoundError:
             continue
         except (OSError, paramiko.SSHException) as error:

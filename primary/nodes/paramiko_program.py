@@ -144,7 +144,7 @@ def _connect_to(hop: Hop, before: paramiko.Transport | None, way: dict[str, Any]
     if before is not None:
         through = before.open_channel("direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0), timeout=way["timeout_s"])
     elif hop.command:
-        through = paramiko.ProxyCommand(hop.command)
+        through = _proxy(hop)
     known = KnownHosts(hop.key_name, way["known_hosts"])
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(known)
@@ -167,6 +167,14 @@ def _connect_to(hop: Hop, before: paramiko.Transport | None, way: dict[str, Any]
     return transport
 
 
+def _proxy(hop: Hop) -> paramiko.ProxyCommand:
+    try:
+        return paramiko.ProxyCommand(hop.command)
+    except (OSError, ValueError) as error:  # not there, not executable; quotes without an end
+        reason = f"its ProxyCommand {hop.command!r} cannot be started: {getattr(error, 'strerror', None) or error}"
+        raise Refused(reason) from None
+
+
 @contextlib.contextmanager
 def _in_words(hop: Hop) -> Iterator[None]:
     where = f"ssh: connect to host {hop.host} port {hop.port}"
@@ -184,11 +192,19 @@ def _in_words(hop: Hop) -> Iterator[None]:
     except paramiko.AuthenticationException:
         raise Refused(f"{hop.user}@{hop.host}: Permission denied (publickey).") from None
     except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
-        if "No authentication methods" in str(error):  # there is no key at all
-            raise Refused(f"{hop.user}@{hop.host}: Permission denied (publickey).") from None
-        closed = isinstance(error, EOFError | ConnectionError) or "banner" in str(error)
-        reason = "closed by the other side" if closed else ""
-        raise Refused(f"{where}: {': '.join(filter(None, (reason, str(error))))}") from None
+        raise Refused(_reason(hop, where, error)) from None
+
+
+def _reason(hop: Hop, where: str, error: Exception) -> str:
+    """An error for which paramiko has no class of its own."""
+    text = str(getattr(error, "strerror", None) or error)
+    if "No authentication methods" in text:  # there is no key at all
+        return f"{hop.user}@{hop.host}: Permission denied (publickey)."
+    if "No existing session" in text:  # paramiko has stopped waiting for the server
+        return f"{where}: Connection timed out"
+    if isinstance(error, EOFError | ConnectionError) or "banner" in text:
+        return f"{where}: closed by the other side: {text}"
+    return f"{where}: {text}"
 
 
 def relay(transport: paramiko.Transport, command: str) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
@@ -174,6 +176,13 @@ def test_jump_hosts_are_honoured(client: str, ssh_hosts: Hosts, tmp_path: Path) 
     circle = circle.model_copy(update={"config_file": str(tmp_path / "circle")})
     with pytest.raises(LaunchError, match="more than 8 jump hosts"):
         check_jumps("h1", circle)
+
+
+@BOTH_CLIENTS
+def test_a_server_that_says_nothing_has_given_no_answer(client: Literal["openssh", "paramiko"]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings = SshSection(client=client, config_file="/no/such/config", connect_timeout=1.0)
+        assert "no answer within 1 s; is it up" in refusal(f"127.0.0.1:{server.getsockname()[1]}", settings)
 
 
 def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:

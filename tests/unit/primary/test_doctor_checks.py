@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace as replace_evidence
 from pathlib import Path
 from typing import Any
@@ -174,16 +175,25 @@ def test_checks_that_no_node_could_answer_say_so() -> None:
         assert finding.remedy
 
 
-def test_a_node_without_an_answer_has_the_remedy_of_its_launcher() -> None:
+def test_a_node_without_an_answer_has_the_remedy_of_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     def remedy(launcher: str, **settings: Any) -> str:
         config = load_config(overrides={"run.launcher": launcher, "run.replicas": 2, **settings})
         (finding,) = CHECKS.load("nodes")(Evidence(config, OUTPUT, silent={1: "the connection was refused"}))
         return finding.remedy
 
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
     assert remedy("ssh", **{"ssh.hosts": ["a", "b"]}) == "ssh b true; then: aiperf nodes probe b"
     assert remedy("ssh").startswith("ssh HOST true"), "the hosts are those of a job"
     assert remedy("scheduler").startswith("aiperf nodes list")
     assert remedy("ray").startswith("ray status")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert remedy("ssh", **{"ssh.hosts": ["a", "b"]}) == "aiperf nodes probe b"
+
+
+def test_the_doctor_names_the_ssh_client(tmp_path: Path) -> None:
+    overrides = {"run.dataset": "digits", "run.launcher": "ssh", "ssh.hosts": ["a"], "ssh.client": "paramiko"}
+    (finding,) = CHECKS.load("primary")(Evidence(load_config(overrides=overrides), tmp_path / "run"))
+    assert finding.found.startswith("launcher ssh (ssh client paramiko), manager ")
 
 
 def test_nodes_of_equal_hardware_are_listed_together() -> None:

@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from paramiko import HostKeys
 
 from aiperf.config.sections.cluster import SshSection
-from aiperf.errors import UsageError
+from aiperf.errors import LaunchError, UsageError
 from primary.nodes.answer import NodeAnswer
 from primary.nodes.cli import _shown_offset
+from primary.nodes.paramiko_program import _matches
 from primary.nodes.probe import SCRIPT
-from primary.nodes.ssh_client import explained
+from primary.nodes.ssh_client import explained, find_target, ssh_command
 from slurm.configure import read_inventory
 from tests.support.hand_made import aiperf
 
@@ -84,3 +86,30 @@ def test_a_probe_counts_rows_and_shows_what_nvidia_smi_complains_of(tmp_path: Pa
         "nvidia-smi: [GPU is lost], [GPU is lost]", "nvidia-smi: Unable to determine the devi",
         "nvidia-smi: WARNING: infoROM is corrupte",
     ]  # fmt: skip
+
+
+def test_paramiko_finds_a_host_in_known_hosts_as_openssh_does() -> None:
+    hashed = HostKeys.hash_host("[n1]:2200")
+    assert _matches("[n1]:2200", ["other", "[n?]:2200"])
+    assert _matches("[n1]:2200", [hashed])
+    assert _matches("N1.example.org", ["*.Example.org"])
+    assert not _matches("n1.example.org", ["*.example.org", "!n1.*"])
+    assert not _matches("n1", [hashed, "|1|damaged", "n11", "[n1]:2200"])
+
+
+def test_paramiko_reads_the_configuration_of_a_host(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host big\n HostName big.example.org\n Port 2222\n ProxyJump none\n"
+        'Match originalhost big exec "true"\n User other\n'
+        "Match originalhost big\n User operator\n"
+        "Host circle\n ProxyJump circle\nHost odd\n Port many\n"
+    )
+    settings = SshSection(client="paramiko", config_file=str(config))
+    target = find_target("big", settings)
+    assert (target.host, target.port, target.user, target.jump) == ("big.example.org", 2222, "operator", "")
+    assert find_target("me@[::1]:2200", settings).key_name == "[::1]:2200"
+    with pytest.raises(LaunchError, match="more than 8 jump hosts"):
+        ssh_command("circle", settings)
+    with pytest.raises(LaunchError, match="odd: 'many' is not a port"):
+        find_target("odd", settings)
