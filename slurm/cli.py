@@ -13,8 +13,11 @@ from aiperf.cli.lines import say, say_text, warn
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
 from aiperf.config.placement import nodes_needed
+from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.host import this_host
+from aiperf.run_directory.manifest import read_manifest
+from aiperf.run_directory.paths import open_run
 from aiperf.untrusted.documents import read_json
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.local_cluster import LocalCluster
@@ -35,7 +38,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="script|configure|testcluster")
     script = actions.add_parser("script", help="write the job script of a run, ready for sbatch")
     add_run_options(script)
-    script.add_argument("--output", type=Path, required=True, metavar="DIR", help="run directory of the run")
+    which = script.add_mutually_exclusive_group(required=True)
+    which.add_argument("--output", type=Path, metavar="DIR", help="run directory of a new run")
+    which.add_argument("--resume", type=Path, metavar="RUN", help="interrupted run to resume, with its own settings")
     script.add_argument("--file", type=Path, metavar="FILE", help="file for the script (default: standard output)")
     script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
     configure = actions.add_parser("configure", help="write slurm.conf and gres.conf for nodes without SLURM")
@@ -73,8 +78,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _script(arguments: argparse.Namespace) -> int:
-    config = read_run_options(arguments)
-    words = (*words_of(arguments), "--output", str(arguments.output.absolute()))
+    config, words = _new_run(arguments) if arguments.resume is None else _interrupted_run(arguments)
     python = config.environment.python or sys.executable
     text = job_script(ScriptRequest(config, words, python, arguments.log))
     for remark in remarks(config):
@@ -85,6 +89,25 @@ def _script(arguments: argparse.Namespace) -> int:
     arguments.file.write_text(text, encoding="utf-8")
     say(f"{arguments.file}: {nodes_needed(config)} node(s); submit it with: sbatch {shlex.quote(str(arguments.file))}")
     return EXIT_DONE
+
+
+def _new_run(arguments: argparse.Namespace) -> tuple[RunConfig, tuple[str, ...]]:
+    output = str(arguments.output.absolute())
+    words = ("run", "--or-resume", *words_of(arguments), "--output", output, "--launcher", "slurm")
+    return read_run_options(arguments), words
+
+
+def _interrupted_run(arguments: argparse.Namespace) -> tuple[RunConfig, tuple[str, ...]]:
+    """The settings that the run began with. Raises UsageError and RunDirectoryError."""
+    if given := words_of(arguments):
+        raise UsageError(f"--resume takes the settings of the run: leave out {shlex.join(given)}")
+    config = read_manifest(open_run(arguments.resume)).config
+    if config.run.launcher != "slurm":
+        raise UsageError(
+            f"{arguments.resume} was started by the launcher {config.run.launcher}, not by slurm; "
+            f"resume it with: aiperf resume {shlex.quote(str(arguments.resume))}"
+        )
+    return config, ("resume", str(arguments.resume.absolute()))
 
 
 def _write_configuration(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from slurm.times import STOP_SIGNAL_S, tight
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """The run of a script: its configuration, words after `aiperf run`, Python, and log."""
+    """The run of a script: its configuration, words after `aiperf`, Python, and log."""
 
     config: RunConfig
     words: tuple[str, ...]
@@ -45,9 +45,7 @@ def job_script(request: ScriptRequest) -> str:
         "--open-mode=append",
         *job_options(config, request_of_run(config.slurm)),
     ]
-    command = python_module(
-        "aiperf", "run", "--or-resume", *request.words, "--launcher", "slurm", python=request.python
-    )
+    command = python_module("aiperf", *request.words, python=request.python)
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {_quoted(directive)}" for directive in directives),

@@ -12,10 +12,11 @@ import pytest
 from aiperf.cli.run_options import add_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import load_config
-from aiperf.errors import UsageError
+from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.run_directory.primary_identity import PrimaryIdentity
 from primary.allocations.slurm import find_slurm
 from slurm.allocation import Component, components, gpus_of_nodes, in_a_step
+from slurm.cli import SLURM
 from slurm.commands import (
     clean_environment,
     job_name,
@@ -30,6 +31,7 @@ from slurm.resources import NodeSize, StepPart, part_in_allocation, request_of_r
 from slurm.script import ScriptRequest, job_script, remarks
 from slurm.states import job_in_words, node_in_words, parse_jobs
 from slurm.times import limit_s, time_limit
+from tests.support.hand_made import HandMadeRun
 
 
 def test_only_the_command_line_tells_slurm_what_to_do() -> None:
@@ -249,11 +251,11 @@ def test_only_what_earlier_primaries_of_the_same_run_have_left_is_theirs() -> No
 def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
     config = load_config(overrides={"run.name": "odd 'name' $x", "slurm.partition": "gpu",
                                     "environment.activate": "true"})  # fmt: skip
-    text = job_script(ScriptRequest(config, ("--output", "/a b/$c"), "/usr/bin/python3", "log-%j"))
+    text = job_script(ScriptRequest(config, ("run", "--output", "/a b/$c"), "/usr/bin/python3", "log-%j"))
     assert "#SBATCH --job-name=aiperf-odd--name---x\n" in text
     assert "#SBATCH --partition=gpu\n" in text
     assert "\ntrue\n" in text
-    assert "run --or-resume --output '/a b/$c' --launcher slurm &" in text
+    assert "run --output '/a b/$c' &" in text
     script = tmp_path / "job.sh"
     script.write_text(text)
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
@@ -280,6 +282,31 @@ def test_paths_of_a_job_script_hold_wherever_it_is_submitted() -> None:
     add_run_options(parser)
     words = words_of(parser.parse_args(["run.toml", "--data-dir", "images", "--replicas", "2"]))
     assert words == (str(Path("run.toml").absolute()), "--replicas", "2", "--data-dir", str(Path("images").absolute()))
+
+
+def script(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The job script that the verb prints."""
+    parser = argparse.ArgumentParser()
+    SLURM.configure(parser)
+    assert SLURM.execute(parser.parse_args(["script", *words])) == EXIT_DONE
+    return capsys.readouterr().out
+
+
+def test_a_script_begins_a_run_or_resumes_one_with_its_own_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "new run")
+    text = script(capsys, "--preset", "quick", "--replicas", "2", "--output", output)
+    assert f"aiperf run --or-resume --preset quick --replicas 2 --output '{output}' --launcher slurm &" in text
+    run = HandMadeRun(tmp_path / "old", {"run.launcher": "slurm", "slurm.partition": "gpu", "run.replicas": 3})
+    text = script(capsys, "--resume", str(run.paths.root))
+    assert f"aiperf resume {run.paths.root} &" in text
+    assert "#SBATCH --partition=gpu\n#SBATCH" in text and "#SBATCH --nodes=3\n" in text
+    with pytest.raises(UsageError, match="leave out --replicas 4"):
+        script(capsys, "--resume", str(run.paths.root), "--replicas", "4")
+    local = HandMadeRun(tmp_path / "local", {"run.launcher": "local"})
+    with pytest.raises(UsageError, match="started by the launcher local, not by slurm; resume it with: aiperf resume"):
+        script(capsys, "--resume", str(local.paths.root))
 
 
 def test_times_of_toml_are_times_of_slurm() -> None:
