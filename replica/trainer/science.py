@@ -72,9 +72,17 @@ class MeasuredWorkload:
     def measures(self, epoch: int) -> Measures:
         """The measures of what was evaluated since the last call; all ranks call it together.
 
-        Raises TrialFailedError ("nan") if one is not finite.
+        Raises TrialFailedError ("nan") if a row, a weight or a measure is not finite.
         """
-        measures = self._task.measures(gather_rows(self._collective, self._steps.take_rows()))
+        rows = self._steps.take_rows()
+        if not all(np.isfinite(values).all() for values in self._steps.weights()):
+            # Boxes and scores that are NaN count as not found, so rows may be finite all the same.
+            # Marked in the rows, all ranks see it and fail alike.
+            rows = np.full_like(rows, np.nan)
+        rows = gather_rows(self._collective, rows)
+        if not np.isfinite(rows).all():
+            raise TrialFailedError("nan", f"weights or outputs are not finite in epoch {epoch}")
+        measures = self._task.measures(rows)
         for name, value in measures.items():
             if not np.isfinite(value):
                 raise TrialFailedError("nan", f"{name} is {value} in epoch {epoch}")
