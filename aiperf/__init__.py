@@ -27,7 +27,7 @@ _EXPORTS = {
     "load_run": "analysis.results.loading",
     "resnet": "search_space.resnet",
 }
-"""Where each exported name lives. By name, as in the table of verbs: this room imports no other."""
+"""The module of each exported name. Modules are named, not imported: this room imports no other."""
 
 
 def __getattr__(name: str) -> Any:

@@ -97,7 +97,7 @@ class AwakeWaits(Generic[T]):
         self._task: asyncio.Task[Any] | None = None
         """Waits now."""
         self._due_s = 0.0
-        """When its part of the time is over."""
+        """Time of the loop at which the current part of the wait is over."""
         self._expired = False
         self._timer: asyncio.TimerHandle | None = None
 

@@ -16,7 +16,7 @@ from aiperf.wire.lines import decode
 from aiperf.wire.messages import ClockRequest, Message
 
 NO_PROBE = "no probe was asked for"
-"""Why no steps were trained, if the request has none."""
+"""Reason for untrained steps if the request asks for none."""
 
 
 class ExamineRequest(Message, tag="examine", frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class FrameworkFacts(Message, tag=False, frozen=True, kw_only=True):
     """Version; None: not installed, or it cannot be loaded (`horovod_problem`)."""
     horovod_problem: str | None = None
     built_for: tuple[str, ...] = ()
-    """What Horovod was built with: mpi, gloo, nccl."""
+    """Controllers that Horovod was built with: mpi, gloo, nccl."""
 
 
 class MemoryFacts(Message, tag=False, frozen=True, kw_only=True):
@@ -52,32 +52,32 @@ class MemoryFacts(Message, tag=False, frozen=True, kw_only=True):
     batch: int
     """Images per rank and step."""
     needed: int
-    """By the estimate that also limits the search."""
+    """Bytes needed by the estimate that also limits the search."""
     limit: int | None
-    """None: nothing limits it."""
+    """Bytes that may be used; None: nothing limits them."""
     available: int
-    """Of the node's main memory now."""
+    """Bytes of the node's main memory that are free at the moment."""
     largest_batch: int
     """Images a step that fit into the limit; 0: none."""
     refusal: str | None
-    """Why the initial architecture does not fit; None: it does."""
+    """Reason why the initial architecture does not fit; None: it does."""
 
 
 class ProbeFacts(Message, tag=False, frozen=True, kw_only=True):
     """The training of a few steps, with the ranks that a run would have."""
 
     train_images: int
-    """Of an epoch."""
+    """Training images of an epoch."""
     validation_images: int
     steps: int
     images: int
-    """Of all ranks, in these steps."""
+    """Images that all ranks trained in these steps."""
     seconds: float
-    """For these steps; the first one, which is slower, is left out."""
+    """Duration of these steps without the first one, which is slower."""
     start_s: float
-    """From the start of the ranks until they were ready."""
+    """Seconds from the start of the ranks until they were ready."""
     devices: tuple[str, ...]
-    """Of each rank."""
+    """Device of each rank."""
 
 
 class Examination(Message, tag="examination", frozen=True, kw_only=True):
@@ -88,9 +88,9 @@ class Examination(Message, tag="examination", frozen=True, kw_only=True):
     nodes: int
     """Nodes of the replica; all but the first are seen by the probe only."""
     address: str | None
-    """Of the node's own name; None: the name cannot be resolved."""
+    """Address of the node's own name; None: the name cannot be resolved."""
     unable: str | None
-    """Why the agent would refuse to work."""
+    """Reason why the agent would refuse to work."""
     accelerators: tuple[str, ...]
     """The replica's own, by the driver."""
     precision: str
@@ -101,7 +101,7 @@ class Examination(Message, tag="examination", frozen=True, kw_only=True):
     data_problem: str | None
     memory: MemoryFacts | None
     parameters: int | None
-    """Of the initial architecture."""
+    """Number of parameters of the initial architecture."""
     initial_operations: int | None
     """Operations to train the initial architecture on one image."""
     folder_problem: str | None
@@ -118,7 +118,7 @@ class Examination(Message, tag="examination", frozen=True, kw_only=True):
     probe_kind: str | None = None
     """Kind of the probe's failure, as a trial's."""
     probe_skipped: str | None
-    """Why the probe was not tried."""
+    """Reason why the probe was not tried."""
 
 
 def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:

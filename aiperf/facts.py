@@ -92,7 +92,7 @@ class Measured(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_field
     workload: str
     measure: str
     value: float | None
-    """None: nothing is measured yet."""
+    """The measured value; None: nothing is measured yet."""
     target: float
     higher: bool
     """True if a higher value is better."""
@@ -105,7 +105,7 @@ class Measured(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_field
 
 
 class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """What a trainer has built, as it found it after building: not as it was asked to."""
+    """The network that a trainer has built, as found after building and not as requested."""
 
     architecture: Name
     """Canonical hash of the network that was built."""
@@ -116,11 +116,11 @@ class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     framework: Name
     """Name and version, such as "tensorflow 2.20.0"; "simulated" for the simulated trainer."""
     source_hash: Name
-    """Of the program that the ranks run (`aiperf.source_code`)."""
+    """Hash of the program that the ranks run (`aiperf.source_code`)."""
     environment: dict[str, str]
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
     fingerprint: Name | None = None
-    """Of the data set that a sample of the images was compared with; None: none is known."""
+    """Fingerprint of the data set that a sample of images was compared with; None: unknown."""
 
 
 class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
@@ -134,7 +134,7 @@ class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     servers: int
     optimiser: Literal["sgd", "adam"]
     momentum: float
-    """Of SGD; of Adam it is beta 1."""
+    """Momentum of SGD; for Adam, beta 1."""
     warm_up: int = 0
     """Updates over which the rate rises linearly from 0."""
     staleness_aware: bool = False
@@ -142,12 +142,12 @@ class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 
 
 class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """What one group exchanged with the parameter servers in an epoch."""
+    """Exchange of one group with the parameter servers in an epoch."""
 
     epoch: Number
     group: Number
     updates: Many
-    """Its updates that the servers applied."""
+    """Number of its updates that the servers applied."""
     images: Many
     """Images of these updates."""
     staleness: tuple[Many, ...]
@@ -156,11 +156,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     """
     computing_s: float
     group_s: float
-    """In all-reduce and broadcast inside the group."""
+    """Seconds in all-reduce and broadcast inside the group."""
     waiting_s: float
-    """For the servers."""
+    """Seconds that the group waited for the servers."""
     bytes_exchanged: Bytes
-    """With the servers, in both directions."""
+    """Bytes exchanged with the servers, in both directions."""
 
     @property
     def mean_staleness(self) -> float:
@@ -169,11 +169,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """What one parameter server did in an epoch of group 0."""
+    """Work of one parameter server during an epoch of group 0."""
 
     epoch: Number
     server: Number
     updates: Many
-    """Of all groups, that it applied in this time."""
+    """Updates of all groups that the server applied in this time."""
     busy_share: float
     """Share of this time in which it did not wait for messages, 0 to 1."""

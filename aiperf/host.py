@@ -29,11 +29,11 @@ class Memory:
     """Main memory in bytes."""
 
     total: int
-    """Of the machine."""
+    """Bytes of the machine."""
     limit: int
-    """Of the machine, or the least of the control groups of this process if that is less."""
+    """Bytes of the machine, or the least of the control groups of this process if that is less."""
     available: int
-    """That can be taken now without swapping, within the limits of all control groups."""
+    """Bytes that are free without swapping, within the limits of all control groups."""
 
 
 @dataclass(frozen=True, slots=True)

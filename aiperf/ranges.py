@@ -19,7 +19,7 @@ LAST_MS = 32_503_680_000_000
 LAST_TRIAL = 10**9
 
 Number = Annotated[int, Meta(ge=0, le=10**6)]
-"""Of a replica, a round, an epoch, and all else of which there are few."""
+"""Number of a replica, a round, an epoch, or anything else of which there are few."""
 
 Trial = Annotated[int, Meta(ge=0, le=LAST_TRIAL)]
 

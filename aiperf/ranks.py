@@ -21,7 +21,7 @@ _NAMES = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
     (RANK, SIZE, LOCAL_RANK),
 )
-"""Of the rank starters mpirun, horovodrun and processes."""
+"""Environment variables of the rank starters mpirun, horovodrun and processes."""
 
 _OF_RANKS = (
     "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS", "OMPI_ARGV",

@@ -48,7 +48,7 @@ def heed(end: Callable[[], None], *also: signal.Signals, note: Callable[[str], N
 
 @contextlib.contextmanager
 def heeded(end: Callable[[], None], *also: signal.Signals) -> Iterator[None]:
-    """As `heed`, in this block of a program without a loop; `end` is called in the main thread."""
+    """Heed warnings in this block of a program without a loop; the main thread calls `end`."""
     before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGTERM, *also)}
     _receive(lambda number: None if number == NOTED else end())
     try:
@@ -60,7 +60,7 @@ def heeded(end: Callable[[], None], *also: signal.Signals) -> Iterator[None]:
 
 
 def _receive(called: Callable[[int], object]) -> None:
-    """Have Python call this at a warning, from now to the end of the process.
+    """Make Python call this at every warning until the end of the process.
 
     Handlers of a loop would go with it, and the last warning would kill while the end is written.
     """

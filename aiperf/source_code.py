@@ -22,7 +22,7 @@ PACKAGES = (
 )
 
 TIMEOUT_S = 5.0
-"""For one call of git, which may wait for a network file system."""
+"""Time limit for one call of git, which may wait for a network file system."""
 
 
 def source_hash() -> str:

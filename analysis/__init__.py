@@ -1,1 +1,1 @@
-"""After the run: everything here is recomputed from the run's raw records."""
+"""Results of a run after its end: everything is recomputed from the run's raw records."""

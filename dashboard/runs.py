@@ -48,7 +48,7 @@ class Runs:
 
 
 def _folders(directory: Path) -> list[Path]:
-    """None of a run: what lies below it is its own."""
+    """List the folders in a directory; none in a run, whose folders are its own."""
     if RunPaths(directory).run.is_file():
         return []
     try:

@@ -34,7 +34,7 @@ from dashboard.work import Answer
 # The answers to requests: all of them only to whoever has the token, and none changes anything.
 
 ALIVE_S = 15.0
-"""From one sign of life to the next, for what stands between a browser and the dashboard."""
+"""Seconds between signs of life, for proxies between a browser and the dashboard."""
 
 
 class Handler(RequestHandler):
@@ -69,7 +69,7 @@ class Handler(RequestHandler):
         self.answer(HTTPStatus(status_code).phrase, "text/plain", HTTPStatus(status_code))
 
     async def get(self, *_: str) -> None:
-        """No page is here."""
+        """Answer that there is no such page."""
         self.not_found()
 
     def not_found(self) -> None:

@@ -17,7 +17,7 @@ from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
 
 INTERVAL_S = 0.5
-"""From one look at the files to the next."""
+"""Seconds between two looks at the files."""
 
 LONGEST_MS = 30_000
 """A run that has not ended is read again after this time: time passes without records, too."""
@@ -27,7 +27,7 @@ SCAN_SHARE = 20
 
 
 class View:
-    """What a page shows of a run, and the state of the files that it was made from."""
+    """View of a run in a page, and the state of the files that it was made from."""
 
     def __init__(self, paths: RunPaths, worker: Worker, clock: Clock, links: Links | None = None) -> None:
         self.paths = paths

@@ -1,4 +1,4 @@
-"""What server and worker say to each other: a task, and its answer."""
+"""Messages between server and worker: a task, and its answer."""
 
 from __future__ import annotations
 

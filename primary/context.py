@@ -153,7 +153,7 @@ class SystemFile:
         self._next_s = ended_s + WRITING_SHARE * (ended_s - began_s)
 
     def try_to_write(self) -> None:
-        """As `keep`, for the end of the run."""
+        """Write as `keep` does, but only log a failure: for the end of the run."""
         if self._changed:
             try:
                 self._write(self._nodes)
@@ -185,5 +185,5 @@ def storage_notes(context: RunContext, view: ReplicaView) -> Callable[[str], Non
 
 
 def storage_note(reason: str) -> str:
-    """What is shown of somebody who waits for storage, or does no more."""
+    """Describe a wait for storage, or its end, for the display."""
     return f"waits for storage: {reason}" if reason else "can write again"

@@ -34,7 +34,7 @@ class DigestKeeper:
         self._writer = writer
         self._history = history
         self._qualities: dict[int, dict[int, float | None]] = {}
-        """Of trials in progress, by trial and epoch."""
+        """Qualities of the trials in progress, by trial and epoch."""
 
     @property
     def name(self) -> str | None:

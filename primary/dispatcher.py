@@ -74,7 +74,7 @@ LATE_S = 5.0
 
 
 class _Upkeep:
-    """What is due once a second while a run is in progress."""
+    """Tasks that are due once a second while a run is in progress."""
 
     def __init__(self, context: RunContext, claim: ClaimKeeper, view: RunView, system: SystemFile) -> None:
         self._context = context

@@ -126,7 +126,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
 
 
 async def _accompany(companion: Companion, dispatcher: Dispatcher) -> None:
-    """Without its companion the run would go on unattended: then it ends."""
+    """Accompany the run, and end it if the companion fails: it would be without supervision."""
     try:
         await companion(dispatcher)
     except Exception:

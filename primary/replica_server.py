@@ -266,7 +266,7 @@ class ReplicaServer:
         return self._view.state == "starting"
 
     async def awaited(self, turn: asyncio.Semaphore) -> str:
-        """What the start of this replica waits for, as far as that is known in a moment."""
+        """Describe what the start of this replica waits for, as far as known at once."""
         if self._link is None:
             return f"its connection ({self._context.config.run.launcher})"
         known = ""

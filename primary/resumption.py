@@ -107,7 +107,7 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
 
 @dataclass(frozen=True)
 class _Found:
-    """What the records of an interrupted run say."""
+    """Facts of an interrupted run, as its records give them."""
 
     ledger: Ledger
     cursor: Cursor

@@ -46,7 +46,7 @@ class Witness:
         self._trial: int | None = None
         self._epoch = 0
         self.ended: Finished | None = None
-        """How the last trial ended, as its replica reported; None: it has not."""
+        """End of the last trial, as its replica reported it; None: it has not."""
 
     def welcome(self, writer: str) -> None:
         """Begin with the file that the replica writes from now on."""

@@ -32,7 +32,7 @@ SEARCH_PACKAGES = ("numpy", "scipy", "scikit-learn", "hyperopt")
 """Packages whose versions a plan depends on."""
 
 SHOWN = 20
-"""Most differences and damages in a table; JSON has all."""
+"""Upper limit for the differences and damages in a table; JSON has all."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

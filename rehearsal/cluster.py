@@ -65,7 +65,7 @@ GIB = 1 << 30
 HOUR_S = 3600.0
 
 MARGIN_S = 60.0
-"""By how much the last reports of progress come before they must."""
+"""Seconds by which the last reports of progress come before they must."""
 
 SLOWEST_FROM = 1000
 """Results from which on a proposal takes no longer: `search.proposal_s` of the machine file."""
@@ -90,15 +90,15 @@ class Cluster:
         self.files = KeptFiles()
         self._software = software()
         self.knowledge = SharedKnowledge(self.paths, self.files)
-        """Of all replicas: each would read the same."""
+        """Knowledge of all replicas: each would read the same."""
         self.processes: dict[int, VirtualProcess] = {}
         """The last process of each replica."""
         self.messages = 0
-        """That replicas have sent to primaries."""
+        """Number of messages that replicas have sent to primaries."""
         self.checkpoints: dict[Training, list[float]] = {}
-        """Of the trainings in progress."""
+        """Checkpoints of the trainings in progress."""
         self._trained_s: float | None = None
-        """When the first training began."""
+        """Time at which the first training began."""
         self._starting = asyncio.Semaphore(self.machine.start.together)
 
     def drawn(self, *what: object) -> random.Random:
@@ -112,7 +112,7 @@ class Cluster:
         return VirtualClock(self.loop, round(1000 * offset_s), drift_ppm)
 
     def slowness(self, replica: int) -> float:
-        """How many times longer everything takes on a replica."""
+        """Factor by which everything takes longer on a replica."""
         settings = self.machine.stragglers
         return settings.factor if self.drawn("straggler", replica).random() < settings.share else 1.0
 
@@ -132,7 +132,7 @@ class Cluster:
         return {**self._software, **unknown, **planned}
 
     def rank_failures(self, replica: int, start: int) -> Callable[[float], float | None]:
-        """When a rank dies of some seconds of work; None: it does not."""
+        """Make a function that draws when a rank dies in some seconds of work; None: never."""
         mtbf_h, rng = self.machine.failures.rank_mtbf_h, self.drawn("ranks", replica, start)
         if mtbf_h is None:
             return lambda seconds: None
@@ -192,7 +192,7 @@ class ClusterLauncher:
 
 
 class _AgentProgram:
-    """What `python -m replica` does, but for its process."""
+    """The work of `python -m replica`, without its process."""
 
     def __init__(self, cluster: Cluster, replica: int, start: int) -> None:
         self._cluster = cluster

@@ -44,7 +44,7 @@ from rehearsal.virtual.storage import VirtualWrites
 Kind = Literal["node", "rack", "storage", "primary"]
 
 OUTAGES = ("", "No space left on device", "Stale file handle")
-"""What a file server does to writers: it lets them wait, is full, or has forgotten their files."""
+"""Effects of a file server on writers: they wait, it is full, or it has forgotten their files."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,14 +118,14 @@ class Breaker:
 
 
 OTHER_FILES = 256
-"""That may be open in addition to those of the replicas."""
+"""Number of files that may be open in addition to those of the replicas."""
 
 SearchKind = Literal["real", "modelled"]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse: `config` says the replicas, the duration and the seed."""
+    """Order for a rehearsal: `config` gives the replicas, the duration and the seed."""
 
     config: RunConfig
     machine: MachineFile
@@ -139,16 +139,16 @@ class Rehearsal:
 
 @dataclass
 class Outcome:
-    """What became of a rehearsal."""
+    """Outcome of a rehearsal."""
 
     ended: EndReason | None = None
-    """None: nobody could resume it before its deadline."""
+    """End of the run; None: nobody could resume it before its deadline."""
     faults: list[Fault] = field(default_factory=list)
     primaries: int = 0
     messages: int = 0
-    """Of replicas to primaries."""
+    """Messages from replicas to primaries."""
     writes: int = 0
-    """Of records to the shared file system."""
+    """Writes of records to the shared file system."""
 
 
 class _PrimaryNode(Machine):
@@ -173,7 +173,7 @@ class _Unseen:
     """The display of a primary that nobody watches: a view of all replicas takes its time."""
 
     def event(self, text: str) -> None:
-        """No-op."""
+        """No-op: a rehearsal shows no events."""
 
     def refresh(self, view: RunView) -> None:
         """Say how far the rehearsal is."""
@@ -181,7 +181,7 @@ class _Unseen:
             note(f"{format_duration(round(view.elapsed_s))} of {format_duration(view.duration_s)} rehearsed")
 
     def close(self) -> None:
-        """No-op."""
+        """No-op: the display has nothing to put away."""
 
 
 def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:

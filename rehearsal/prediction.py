@@ -40,14 +40,14 @@ PRIMARY_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one replica costs the others, a second of a run: as counted in a rehearsal."""
+    """Load of one replica on the others, per second of a run, as counted in a rehearsal."""
 
     messages: float
-    """To the primary."""
+    """Messages to the primary."""
     writes: float
-    """To the shared file system, of records, by replica and primary."""
+    """Writes of records to the shared file system, by replica and primary."""
     bytes: float
-    """Of records."""
+    """Bytes of records."""
 
 
 @dataclass(frozen=True, slots=True)

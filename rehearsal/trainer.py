@@ -87,7 +87,7 @@ class Pace:
     training_s: float
     evaluation_s: float
     compute_s: float
-    """Of the training: the accelerator works on counted operations."""
+    """Seconds of computing in the training: the accelerator works on counted operations."""
     launch_s: float
     exchange_s: float
     """All-reduce that nothing hides."""
@@ -143,7 +143,7 @@ Training = tuple[str, int]
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a replica's trainings take place."""
+    """Bench for a replica's trainings."""
 
     machine: MachineFile
     dataset: Dataset
@@ -151,7 +151,7 @@ class Bench:
     load: Callable[[str], Architecture]
     """Gives the architecture of a hash."""
     slower: float = 1.0
-    """How many times longer everything takes here."""
+    """Factor by which everything takes longer here."""
     fails: Callable[[float], float | None] = field(default=lambda seconds: None)
     """Seconds after which a rank dies of work that takes that long; None: it does not."""
     report_s: Callable[[float], float] = field(default=lambda configured_s: configured_s)
@@ -175,7 +175,7 @@ class ModelledTrainer(Trainer):
         self._clock = bench.clock
         self._begin = Begin(trial=0)
         self._kept_s = 0.0
-        """When the last checkpoint was written."""
+        """Time at which the last checkpoint was written."""
         architecture = request.architecture_hash or ""
         self._training: Training = architecture, request.seed
         operations, weights = totals(bench.load(architecture))

@@ -33,7 +33,7 @@ class Command:
     shows_itself: bool = False
     """True if it has a display of its own while it works."""
     leaves: Callable[[argparse.Namespace], str] = lambda arguments: "nothing was changed"
-    """What is there after Ctrl-C, and what to type."""
+    """State of things after Ctrl-C, and the command to type next."""
 
 
 def load_command(verb: str) -> Command:
@@ -116,7 +116,7 @@ def add_no_page(parser: argparse.ArgumentParser) -> None:
 
 
 def report_words(arguments: argparse.Namespace, directory: Path) -> list[str]:
-    """What follows `aiperf` to print the report that a verb ends with.
+    """Build the words after `aiperf` that print the report with which a verb ends.
 
     The verb has the options of `add_format` and `add_no_page`.
     """

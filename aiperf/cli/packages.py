@@ -52,7 +52,7 @@ def shared() -> list[str]:
 
 
 def lost(error: ImportError) -> list[str]:
-    """Why a module of these packages cannot be imported; nothing if it is of another package."""
+    """Explain why a module of these packages cannot be imported; empty for other packages."""
     if (error.name or "").partition(".")[0] not in PACKAGES:
         return []
     return [f"{text}: {REMEDY}" for text in shared()] or [f"{error}: install AIPerf again"]
@@ -64,7 +64,7 @@ def is_checkout() -> bool:
 
 
 def to_install(extra: str, on_gpus: str = "") -> str:
-    """What to type to get an extra, or its build for NVIDIA GPUs; ends with the command."""
+    """Say how to install an extra, or its build for NVIDIA GPUs; ends with the command."""
     if is_checkout():
         other = f" (or '.[{on_gpus}]')" if on_gpus else ""
         return f"in the folder of AIPerf's sources: pip install '.[{extra}]'{other}"
@@ -78,7 +78,7 @@ def to_install(extra: str, on_gpus: str = "") -> str:
 
 
 def copied() -> list[str]:
-    """What is wrong if this command is the copy of one of another environment."""
+    """Report that this command was copied from another environment; empty if it was not."""
     beside = Path(sys.argv[0]).absolute().parents[1] if os.sep in sys.argv[0] else Path(sys.prefix)
     if not (beside / "pyvenv.cfg").exists() or beside.samefile(sys.prefix):
         return []

@@ -1,4 +1,4 @@
-"""How this program was started, so that the commands in its messages work when they are pasted."""
+"""The name by which this program was started, so that commands in its messages can be pasted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPED = rf"(?<![\w./-])aiperf(?= (?:help|--help|VERB|{'|'.join(VERBS)})\b)"
 
 @functools.cache
 def program() -> str:
-    """What to type for `aiperf` in the shell that started this process.
+    """Name the command to type for `aiperf` in the shell that started this process.
 
     `aiperf` if its PATH finds this one, as in an activated environment; else the path of this one.
     """

@@ -20,7 +20,7 @@ def scale_of(value: float) -> tuple[str, float]:
 
 
 def si(value: float | None, unit: str = "", digits: int = 4) -> str:
-    """That many digits, always, with an SI prefix, such as 1.230 TOPS; a dash for None.
+    """Format a value with this many digits and an SI prefix, such as 1.230 TOPS; a dash for None.
 
     Whole numbers without a prefix stay whole.
     """

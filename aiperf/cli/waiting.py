@@ -12,12 +12,12 @@ from types import FrameType
 from aiperf.clock import SystemClock
 
 FIRST_S = 1.0
-"""On a terminal: until a verb that has printed nothing shows that it works."""
+"""Seconds until a silent verb shows on a terminal that it works."""
 
 NEXT_S = 0.5
 
 FIRST_LINE_S, LINES_S = 30.0, 10.0
-"""Until the first line without a terminal, and between lines: a log of short works needs none."""
+"""Seconds until the first line without a terminal, and between lines: short work needs no line."""
 
 _CLOCK = SystemClock()
 
@@ -25,7 +25,7 @@ _ERASE = b"\r\x1b[K"
 
 
 class _Sign:
-    """What is shown, by an interval timer of this process.
+    """The sign that a verb is at work, drawn by an interval timer of this process.
 
     A thread would keep large reports from copying their process, and a copy has no timer.
     """

@@ -28,7 +28,7 @@ MOST_IMAGES = 10**12
 MOST_CLASSES = 10**6
 
 INDEX_LIMITS = Limits(size=1024 * MIB, depth=1 << 30)
-"""Of a list of images."""
+"""Limits for a list of images."""
 
 _LIMITS = Limits(size=256 * MIB)
 
@@ -51,7 +51,7 @@ class SplitEntry(_Part):
 
     files: tuple[FileEntry, ...]
     fingerprint: str | None = Field(default=None, pattern=_HEXADECIMAL)
-    """Of its images and labels (`aiperf.config.fingerprints`); None: unknown."""
+    """Fingerprint of its images and labels (`aiperf.config.fingerprints`); None: unknown."""
 
     @property
     def images(self) -> int:
@@ -71,7 +71,7 @@ class DatasetManifest(_Part):
     train: SplitEntry
     validation: SplitEntry
     fingerprint: str | None = Field(default=None, pattern=_HEXADECIMAL)
-    """Of both splits; None: unknown."""
+    """Fingerprint of both splits; None: unknown."""
 
     @model_validator(mode="after")
     def _is_that_of_the_splits(self) -> Self:

@@ -92,7 +92,7 @@ class ScienceSection(Section):
     learning_rate: float | None = Field(None, gt=0, le=1000)
     """The largest of the schedule; default: the workload's."""
     max_epochs: int | None = Field(None, ge=1, le=MOST)
-    """Most epochs of a model; default: the workload's."""
+    """Upper limit for the epochs of a model; default: the workload's."""
 
 
 class PriceSection(Section):
@@ -105,7 +105,7 @@ class PriceSection(Section):
     currency: Line | None = None
     """Currency of both, such as `EUR`."""
     source: Line | None = None
-    """Where the prices are from, such as the name and date of a price list."""
+    """Source of the prices, such as the name and date of a price list."""
 
 
 PRESETS = ("official", "quick")
@@ -175,9 +175,9 @@ class Layer:
     """Settings from one source: a preset, a file, or one option."""
 
     source: str
-    """In words: "preset quick", "run.toml", "--set"."""
+    """Name of the source, for messages: "preset quick", "run.toml", "--set"."""
     document: Mapping[str, Any]
-    """By section and name."""
+    """Values by section and name."""
 
 
 def load_config(
@@ -265,7 +265,7 @@ def _framework_problems(config: RunConfig) -> list[str]:
 
 
 def _hybrid_problems(config: RunConfig) -> Iterator[str]:
-    """Why these settings make no training in groups; nothing with one group."""
+    """Yield the reasons why these settings allow no training in groups; none with one group."""
     groups, starter, training = config.training.groups, config.replica.rank_starter, config.training
     if groups == 1:
         return
@@ -283,7 +283,7 @@ def _hybrid_problems(config: RunConfig) -> Iterator[str]:
 
 
 def _science_problems(config: RunConfig) -> Iterator[str]:
-    """Why these settings make no run of the scientific suite; nothing for other runs."""
+    """Yield the reasons why these settings allow no scientific run; none for other suites."""
     science = config.science
     if config.run.suite != "science":
         if science.workloads:

@@ -24,11 +24,12 @@ class TrainingSection(Section):
     Rounds 1 to 3 train a quarter, a half and three quarters of it.
     """
     learning_rate: float = Field(0.1, gt=0, le=1000)
-    """At the first step; falls linearly to 0 over `max_epochs`, whatever stops a trial earlier."""
+    """Learning rate at the first step; falls linearly to 0 over `max_epochs`, even if a trial stops
+    earlier."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Of stochastic gradient descent."""
+    """Momentum of stochastic gradient descent."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
-    """Of the categorical cross-entropy."""
+    """Label smoothing of the categorical cross-entropy."""
     precision: Precision | None = None
     """Arithmetic of the layers, recorded with every trial; `mixed_float16` scales the loss.
 

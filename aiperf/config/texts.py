@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from aiperf.untrusted.text import has_control
 
 MOST_ENTRIES = 100_000
-"""Most entries of a list."""
+"""Upper limit for the entries of a list."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ MOST_BYTES = 256 * 1024
 """Largest file: 10,000 hosts with names of 24 letters."""
 
 MOST_PARTS = 16
-"""Most parts of a dotted key. The parser needs memory for the square of it."""
+"""Upper limit for the parts of a dotted key: the parser needs memory for their square."""
 
 _LONG_KEY = re.compile(r"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)""" f"{{{MOST_PARTS}}}")
 

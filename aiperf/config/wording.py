@@ -29,13 +29,13 @@ _KINDS: dict[Any, tuple[str, str]] = {
     float: ("a number", "1"),
     str: ("a text", "TEXT"),
 }
-"""What a type allows, and a value that it does."""
+"""Description of the values of a type, and an example of one."""
 
 _LIMITS: dict[Any, str] = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt", MinLen: "min_length", MaxLen: "max_length"}
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel], below: tuple[str, ...] = ()) -> list[str]:
-    """What is wrong with a document of sections, a sentence for each setting.
+    """Describe the problems of a document of sections, in one sentence for each setting.
 
     `below` is the place of that document in the one that was validated.
     """
@@ -77,7 +77,7 @@ def similar_keys(model: type[BaseModel], key: str) -> list[str]:
 
 
 def allowed_values(field: FieldInfo) -> str:
-    """What a setting allows, in words: "a whole number from 1 to 100000"."""
+    """Describe the allowed values of a setting: "a whole number from 1 to 100000"."""
     kind = _plain(field.annotation)
     if get_origin(kind) is Literal:
         return _one_of(get_args(kind))
@@ -92,7 +92,7 @@ def allowed_values(field: FieldInfo) -> str:
 
 
 def _allowed_entry(annotation: Any) -> str:
-    """What each entry of a list may be."""
+    """Describe the allowed entries of a list."""
     rule = next((item for item in _metadata(annotation) if isinstance(item, TextRule)), None)
     if rule is not None:
         return rule.allowed

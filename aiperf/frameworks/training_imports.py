@@ -12,7 +12,7 @@ from typing import Any
 from aiperf.registry import uncollected
 
 UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")
-"""What Keras imports if it is installed: for charts, for tables, for a wrapper."""
+"""Packages that Keras imports if they are installed: for charts, for tables, for a wrapper."""
 
 
 def import_lean(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a replica reports of the micro suite on its node."""
+"""An agent's report on the micro suite of its node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an agent reports of its node: the SHA-256 of its file, and why it has no results."""
+    """Result of the micro suite on a node: the SHA-256 of its file, or why there is none."""
 
     digest: str | None = None
     problem: str | None = None

@@ -10,6 +10,6 @@ RANKS_FIRST = 500
 
 
 def prefer_oom_kill(process: int) -> None:
-    """Have the kernel choose this process, and those it starts, before others."""
+    """Make the kernel kill this process, and those it starts, before others."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/oom_score_adj").write_text(f"{RANKS_FIRST}\n", encoding="ascii")

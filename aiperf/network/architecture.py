@@ -40,7 +40,7 @@ class Node:
     counted: tuple[tuple[Shape, ...], bool, int, int, int] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Its last count (`aiperf.network.operations.totals`): the inputs, whether they are the
+    """The last count (`aiperf.network.operations.totals`): the inputs, whether they are the
     network's input, operations forward and backward, and weights.
     """
 
@@ -175,7 +175,7 @@ def _layer_text(layer: Layer) -> bytes:
 
 
 def _shapes_if_sound(nodes: tuple[Node, ...], heads: tuple[str, ...]) -> dict[str, Shape] | None:
-    """As `_infer_shapes`, in one pass over a sound graph; None if anything is wrong with it."""
+    """Infer the shapes of a sound graph in one pass; None if anything is wrong with the graph."""
     shapes: dict[str, Shape] = {}
     begins = 0
     try:

@@ -25,7 +25,7 @@ SCHEMA = "aiperf-architecture"
 VERSION = 1
 
 MOST_DIGITS = 12
-"""Of a size in a network: a product of several is still a finite float."""
+"""Upper limit for the digits of a size: a product of several sizes is still a finite float."""
 
 _TOO_LONG = re.compile(rf"\d{{{MOST_DIGITS + 1}}}")
 

@@ -199,7 +199,7 @@ KERNEL_KINDS = frozenset(kind for kind, layer in LAYER_TYPES.items() if layer.ha
 
 @rule("input", "dropout", "concat", "flatten", "zeropad")
 def nothing(facts: LayerFacts) -> Operations:
-    """No operations."""
+    """Count no operations."""
     return NOTHING
 
 
@@ -209,7 +209,7 @@ class RuleSet:
 
     name: str
     rules: Mapping[str, Rule]
-    """By kind of layer."""
+    """Rule for each kind of layer."""
     axes: frozenset[int]
     """Numbers of axes of the outputs that the rules cover."""
 
@@ -225,7 +225,7 @@ class RuleSet:
 
 
 AIPERF_1 = RuleSet(RULE_SET, RULES, frozenset((1, 3)))
-"""Of the AIPerf paper: vectors and images."""
+"""Rules of the AIPerf paper, for vectors and images."""
 
 
 def sees_only_images(kind: str, inputs: Iterable[bool]) -> bool:

@@ -1,1 +1,1 @@
-"""What a run records: the history list, and the digest that a search needs of it."""
+"""The records of a run: the history list, and the digest of it that the search reads."""

@@ -89,7 +89,7 @@ class JobIssued(Body, tag="job_issued", frozen=True, kw_only=True):
     claim: Whole | None = None
     """Number of the claim of the primary that issued it."""
     workload: Name | None = None
-    """Of a scientific suite; None: a training of an AutoML round."""
+    """Scientific workload; None: a training of an AutoML round."""
     instance: Number | None = None
 
 
@@ -118,7 +118,7 @@ class TrialStarted(Body, tag="trial_started", frozen=True, kw_only=True):
     """`training.input`."""
     dataset: Name | None = None
     fingerprint: Name | None = None
-    """Of the data set's files, as its manifest says; None: it has none."""
+    """Fingerprint of the data set's files, as its manifest says; None: it has none."""
     memory_bytes: Bytes | None = None
     """Memory of an accelerator that limited the search; None: unknown."""
     cursor: str | None = None
@@ -144,9 +144,9 @@ class WorkloadStarted(Body, tag="workload_started", frozen=True, kw_only=True):
     networks: dict[str, str]
     """Hashes of the architectures, by name."""
     training_passes: tuple[dict[str, str | Whole], ...]
-    """Of an image that is trained."""
+    """Passes of an image that is trained."""
     evaluation_passes: tuple[dict[str, str | Whole], ...]
-    """Of an image that is evaluated."""
+    """Passes of an image that is evaluated."""
     further_training: Many
     """Operations outside of networks, of an image that is trained: RoI-align."""
     further_evaluation: Many
@@ -156,7 +156,7 @@ class WorkloadStarted(Body, tag="workload_started", frozen=True, kw_only=True):
     """True if a higher measure is better."""
     hyperparameters: dict[str, Whole | float | str]
     epochs: Number
-    """At most."""
+    """Upper limit for the epochs."""
     precision: Name
     trainer: Name
     dataset: Name

@@ -32,7 +32,7 @@ place in `PHASES`.
 """
 
 RECORD = 6
-"""Of witnesses, behind the epoch: the sequence number of the epoch's record."""
+"""Column of a witness behind the epoch: the sequence number of the epoch's record."""
 
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -49,7 +49,7 @@ def places_of(marks: Marks) -> list[int]:
 
 
 def rows_of(width: int) -> Numbers:
-    """No rows."""
+    """Make a table without rows."""
     return np.zeros((0, width), np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What a ledger keeps of one trial and of one replica."""
+"""A ledger's entries for one trial and for one replica."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class TrialLedger:
     trial: int
     issued: JobIssued | None = None
     issued_ms: int | None = None
-    """At the primary's time."""
+    """Time of issue, on the primary's clock."""
     begun: TrialStarted | WorkloadStarted | None = None
-    """Its start, whatever it trains."""
+    """Record of the start, whatever the trial trains."""
     writer: str = ""
     started_ms: int | None = None
     built: TrialBuilt | None = None
     epochs: TrialEpochs = field(default_factory=TrialEpochs)
     exchanges: dict[tuple[int, int], GroupExchanged] = field(default_factory=dict)
-    """Of a hybrid training, by epoch and group."""
+    """Exchanges of a hybrid training, by epoch and group."""
     served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
-    """Of a hybrid training, by epoch and server."""
+    """Work of the servers of a hybrid training, by epoch and server."""
     progress: Numbers = field(default_factory=lambda: rows_of(8), compare=False)
     """Every report, or only the furthest (`Ledger.latest_progress_only`), as in
     `aiperf.records.columns`.
@@ -51,16 +51,16 @@ class TrialLedger:
     ended: Stamped[TrialEnded] | None = None
     failed: Stamped[TrialFailed] | None = None
     closed: Stamped[TrialClosed] | None = None
-    """At the primary's time."""
+    """Record of the closing, on the primary's clock."""
 
     @property
     def started(self) -> TrialStarted | None:
-        """Its start, in a run of AutoML."""
+        """Record of the start in a run of AutoML."""
         return self.begun if isinstance(self.begun, TrialStarted) else None
 
     @property
     def workload(self) -> WorkloadStarted | None:
-        """Its start, in a run of a scientific suite."""
+        """Record of the start in a run of a scientific suite."""
         return self.begun if isinstance(self.begun, WorkloadStarted) else None
 
     @property
@@ -93,12 +93,12 @@ class ReplicaLedger:
 
     @property
     def ready(self) -> ReplicaReady | None:
-        """Its latest start."""
+        """The latest start of the replica."""
         return max(self.arrivals, key=when).body if self.arrivals else None
 
     @property
     def lost(self) -> Stamped[ReplicaLost] | None:
-        """Its loss, unless it came back afterwards."""
+        """The loss of the replica, unless it came back afterwards."""
         loss = max(self.losses, key=when, default=None)
         back = max(map(when, self.arrivals), default=None)
         return loss if loss is not None and (back is None or back <= loss.time_ms) else None

@@ -57,9 +57,9 @@ class Fences:
     last_trial: int = 0
     """The highest number that a trial of this run has, or may have: none is used again."""
     _successors: dict[str, _Successor] = field(default_factory=dict)
-    """By primary."""
+    """Successor of each primary."""
     _owners: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By replica's writer: the primaries that found it ready, and the first record that says so."""
+    """Primaries that found a replica's writer ready, each with the first record that says so."""
     _limits: dict[str, float] = field(default_factory=dict)
     """Answers that were given since the last record was learnt."""
 
@@ -129,7 +129,7 @@ class Fences:
         return min(cuts, default=float("inf"))
 
     def _limit_of_replica(self, writer: str, primary: str, said: int) -> float:
-        """By one primary that found it ready with its record `said`."""
+        """Find the limit by one primary that found the replica ready with its record `said`."""
         # The record that names the replica was dropped itself: no primary in force has found it
         # ready.
         if said > self.limit(primary):

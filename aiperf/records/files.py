@@ -243,7 +243,7 @@ class HistoryReader:
         )
 
     def read_files(self) -> Iterator[Batch]:
-        """As `read_new`, writer by writer: a long history need not be in memory at once.
+        """Read new records one writer at a time: a long history need not be in memory at once.
 
         Files come in the order of `reading_order`.
         """
@@ -257,7 +257,7 @@ class HistoryReader:
             yield decode_lines(file.name, enumerate(lines, start=first))
 
     def cursor(self) -> Cursor:
-        """How far every file was read."""
+        """Position up to which every file was read."""
         return Cursor(
             {
                 name.removesuffix(".jsonl"): (position.lines - 1, hash_of(position.last))

@@ -144,7 +144,7 @@ class Ledger:
         return time_ms - self.offsets_ms.get(writer, 0)
 
     def died_ms(self, trial: TrialLedger) -> int | None:
-        """When a trial failed or its replica or primary was lost, on the primary's clock."""
+        """Find when a trial failed or its replica or primary was lost, on the primary's clock."""
         moments = []
         if trial.failed is not None:
             moments.append(self.corrected(trial.writer, trial.failed.time_ms))
@@ -187,7 +187,7 @@ class Ledger:
         ]
 
     def work_died_ms(self, trial: TrialLedger) -> int | None:
-        """When the unfinished epoch of a trial was lost, on the primary's clock."""
+        """Find when the unfinished epoch of a trial was lost, on the primary's clock."""
         died_ms = self.died_ms(trial)
         return self.fell_silent_ms(trial) if died_ms is None else died_ms
 
@@ -263,7 +263,7 @@ def _node_measured(ledger: Ledger, body: NodeMeasured, record: Record) -> None:
 
 
 def _nothing(ledger: Ledger, body: PrimaryPaused, record: Record) -> None:
-    """Only the checks of witnesses ask for it."""
+    """Keep no state: only the checks of witnesses ask for pauses."""
 
 
 _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {

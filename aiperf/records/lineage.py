@@ -39,7 +39,7 @@ def _qualities(ledger: Ledger, trial: int) -> dict[int, float | None]:
 
 
 def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
-    """What each trial says of its epochs; a later one repeats those from its first one on."""
+    """Join the epochs of several trials; a later trial repeats those from its own first one on."""
     found: dict[int, T] = {}
     for own in parts:
         first = min(own, default=None)
@@ -62,7 +62,7 @@ def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:
 
 
 def _trained_by(entry: TrialLedger) -> tuple[object, ...]:
-    """What a trial trains: an architecture, or one model of a workload."""
+    """Key of the thing that a trial trains: an architecture, or one model of a workload."""
     if entry.workload is not None:
         return entry.workload.workload, entry.workload.instance
     return (entry.started.architecture if entry.started is not None else None,)

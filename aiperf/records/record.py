@@ -24,7 +24,7 @@ from aiperf.untrusted.reading import shortened
 from aiperf.untrusted.structs import decoded, refusal, value_at
 
 VERSION = 2
-"""With a chain. Version 1 had none."""
+"""Version of a record with a chain. Version 1 had none."""
 
 CHECKSUM_KEY = b',"crc32":"'
 TAIL_BYTES = len(CHECKSUM_KEY) + 8 + len(b'"}')
@@ -102,7 +102,7 @@ def _names_of(kind: type[Struct]) -> tuple[str, ...]:
 
 
 _FIELDS = {kind: tuple((name, f'"{name}":') for name in _names_of(kind)) for kind in get_args(AnyBody)}
-"""By kind of body, the name of each field and the text before its value."""
+"""Name of each field and the text before its value, by kind of body."""
 
 _json = json.JSONEncoder(separators=(",", ":")).encode
 

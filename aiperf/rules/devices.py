@@ -103,9 +103,9 @@ DEVICES = (
 """The first whose pattern is found in a name is that device."""
 
 CORE_PEAK_32 = 2 * 16 * 2 * 5e9
-"""Most float32 operations per second of a CPU: two AVX-512 units of 16 numbers, a multiplication
-and an addition at once, at 5 GHz (Intel 64 and IA-32 Architectures Optimization Reference Manual).
-"""
+"""Upper limit for the float32 operations per second of a CPU core: two AVX-512 units of 16 numbers,
+a multiplication and an addition at once, at 5 GHz (Intel 64 and IA-32 Architectures
+Optimization Reference Manual)."""
 
 CORE_PEAK_16 = 1024 * 5e9
 """The same at 16 bits: 1024 operations of AMX's matrix unit in a cycle (the same manual)."""
@@ -117,5 +117,5 @@ def find_device(name: str) -> Device | None:
 
 
 def core_peak(bits: int) -> float:
-    """Most operations per second of one CPU."""
+    """Upper limit for the operations per second of one CPU core."""
     return CORE_PEAK_16 if bits <= 16 else CORE_PEAK_32

@@ -98,10 +98,10 @@ def nearly_predicted(trainings: Sequence[Mapping[int, float]], max_epochs: int) 
 
 
 NEARLY = 1e-5
-"""Most by which a prediction may differ that is found in fewer steps."""
+"""Largest difference that the fewer steps of a golden section make to a prediction."""
 
 _STEPS = 30
-"""Of a golden section: each makes a bracket shorter by 0.62."""
+"""Number of steps of a golden section: each shortens the bracket to 0.62."""
 
 
 def _all_near(epochs: NDArray[np.float64], accuracies: NDArray[np.float64], at_epoch: float) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 WARM_UP_ROUNDS = 3
-"""In rounds 1 to 3, trainings are shorter and the search gets their predicted accuracy."""
+"""Rounds whose trainings are shorter: the search gets their predicted accuracy."""
 
 LEAST_IMPROVEMENT = 0.001
 """Validation accuracy must rise by at least this much to count as an improvement."""

@@ -45,7 +45,7 @@ The training examples that are evaluated for the training quality come on top.
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """What an image of a workload runs through."""
+    """Operations that an image of a workload takes."""
 
     networks: tuple[str, ...]
     """Hashes of all networks, sorted."""
@@ -70,7 +70,7 @@ COSTS: Mapping[str, Cost] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
-    """What the records say of one workload."""
+    """Facts that the records give of one workload."""
 
     workload: str
     instances: int
@@ -79,9 +79,9 @@ class WorkloadFacts:
     targets: tuple[tuple[float, ...], ...] = ()
     """Values of the target, each distinct one once."""
     seeds: tuple[int, ...] = ()
-    """Of the models."""
+    """Seeds of the models."""
     fingerprints: tuple[str | None, ...] = ()
-    """Of the data, each distinct one once; None: a trial names none."""
+    """Fingerprints of the data, each distinct one once; None: a trial names none."""
     epoch_images: tuple[tuple[int, int], ...] = ()
     """Images trained and evaluated in completed epochs, each distinct pair once."""
     costs: tuple[Cost, ...] = ()

@@ -29,7 +29,7 @@ HPO_POINTS = 2
 """Points of hyperparameters that an official run tries in a round."""
 
 MAXIMUM_GROWTH = 4.0
-"""Most growth of an official run's architectures, in multiples of the initial one."""
+"""Upper limit for the growth of an official run's architectures, in initial ones."""
 
 MINIMUM_EPOCHS = 60
 """Fewest planned epochs of an official run's longest trials (paper, Table 4)."""
@@ -67,7 +67,7 @@ class RunFacts:
     ended: str
     """deadline, interrupted, no_replicas, completed, or unfinished."""
     duration_s: float
-    """From the release of the replicas to the end, as measured."""
+    """Measured duration from the release of the replicas to the end."""
     error: float
     images_trained: int
     precisions: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class AnyFacts(Protocol):
 
     @property
     def images_trained(self) -> int:
-        """Of all trials."""
+        """Images that all trials trained."""
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class AnyFacts(Protocol):
 
     @property
     def damages(self) -> tuple[str, ...]:
-        """Of the records."""
+        """Damages of the records."""
 
     @property
     def chained(self) -> bool:

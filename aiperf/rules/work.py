@@ -20,11 +20,11 @@ Exact = NDArray[Any]
 """Whole numbers of 64 bits, or Python's."""
 
 NEVER = np.iinfo(np.int64).max
-"""When a trial died that did not."""
+"""Time of death of a trial that did not die."""
 
 _SAFE = 1 << 62
 _EPOCHS = 1 << 22
-"""More than any epoch has as its number (`aiperf.ranges`)."""
+"""Upper limit above the number of any epoch (`aiperf.ranges`)."""
 
 BLOCK = 4096
 """Trials whose changes are found together."""

@@ -29,10 +29,10 @@ SILENCE_S = 90.0
 
 TOUCH_INTERVAL_S = 15.0
 LOOK_INTERVAL_S = 1.0
-"""From one look at a claim that is watched to the next."""
+"""Seconds between two looks at a claim that is being watched."""
 
 RETRY_S = 0.2
-"""Until the next look after another taker was faster."""
+"""Seconds until the next look after another taker was faster."""
 
 CLAIM_NAME = re.compile(r"(\d{6,12})\.json")
 
@@ -210,7 +210,7 @@ class Claim:
 
 
 def _create(disk: Disk, path: Path, data: bytes) -> bool:
-    """Without hard links: others may see the claim half-written, and take it for alive."""
+    """Create a claim without hard links: others may see it half-written, and take it for alive."""
     try:
         disk.write(path, data)
     except FileExistsError:

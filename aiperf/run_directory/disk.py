@@ -90,19 +90,19 @@ class PatientDisk(Disk):
         self._patience = patience
 
     def names(self, folder: Path) -> list[str]:
-        """As `Disk.names`."""
+        """List names as `Disk.names` does, with patience."""
         return self._patience.attempt(partial(super().names, folder), folder)
 
     def read(self, path: Path) -> tuple[bytes, Stamp] | None:
-        """As `Disk.read`."""
+        """Read as `Disk.read` does, with patience."""
         return self._patience.attempt(partial(super().read, path), path)
 
     def write(self, path: Path, data: bytes) -> None:
-        """As `Disk.write`."""
+        """Write as `Disk.write` does, with patience."""
         self._patience.attempt(partial(super().write, path, data), path)
 
     def link(self, path: Path, target: Path) -> None:
-        """As `Disk.link`, without a wait where there may be no links: there is another way."""
+        """Link as `Disk.link` does, without a wait if there are no links: there is another way."""
         link = super().link
 
         def attempt() -> OSError | None:
@@ -118,17 +118,17 @@ class PatientDisk(Disk):
             raise refused
 
     def links(self, path: Path) -> int:
-        """As `Disk.links`."""
+        """Count links as `Disk.links` does, with patience."""
         return self._patience.attempt(partial(super().links, path), path)
 
     def replace(self, path: Path, target: Path) -> None:
-        """As `Disk.replace`."""
+        """Replace as `Disk.replace` does, with patience."""
         self._patience.attempt(partial(super().replace, path, target), target)
 
     def touch(self, path: Path) -> None:
-        """As `Disk.touch`."""
+        """Touch as `Disk.touch` does, with patience."""
         self._patience.attempt(partial(super().touch, path), path)
 
     def remove(self, path: Path) -> None:
-        """As `Disk.remove`."""
+        """Remove as `Disk.remove` does, with patience."""
         self._patience.attempt(partial(super().remove, path), path)

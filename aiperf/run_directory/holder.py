@@ -29,12 +29,12 @@ class Holder:
     boot: str = ""
     """/proc/sys/kernel/random/boot_id: one boot of one machine."""
     namespaces: str = ""
-    """Its PID and time namespaces: ids and ticks mean nothing in others."""
+    """PID and time namespaces of the process: ids and ticks mean nothing in others."""
     pid: int = 0
     started_ticks: int = 0
-    """Since the boot, of its time namespace."""
+    """Start of the process since the boot, in ticks of its time namespace."""
     since: str = ""
-    """When it took the run, UTC, for people."""
+    """Time in UTC at which the process took the run, for people."""
     alone: bool = True
     """False if an earlier holder was only silent, and may be at work again."""
     released: bool = False
@@ -48,7 +48,7 @@ class Holder:
         return f"{self}, since {self.since}" if self.since else str(self)
 
     def encode(self) -> bytes:
-        """As one line of JSON."""
+        """Encode the holder as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 

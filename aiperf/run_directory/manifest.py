@@ -22,11 +22,11 @@ from aiperf.storage.patience import is_there
 from aiperf.untrusted.reading import read_outside, shortened
 
 SCHEMA_VERSION: Literal[1] = 1
-"""Of `run.json`. It grows when an older program would misread the file."""
+"""Version of `run.json`. It grows when an older program would misread the file."""
 
 
 class Rehearsed(BaseModel):
-    """What a rehearsal imitates: it trains nothing, and no time has passed."""
+    """A rehearsal's model of a machine: nothing is trained, and no time has passed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,11 +37,11 @@ class Rehearsed(BaseModel):
     report_s: float = Field(0.0, ge=0, le=3600)
     """Least seconds between reports of progress in an epoch; 0: as configured."""
     source: Line | None = None
-    """Where the figures of the machine come from, if its file says so; None in earlier versions."""
+    """Source of the machine's figures, if its file names one; None in earlier versions."""
     accelerator: Line | None = None
     """Name of the imitated device."""
     operations_per_s: float | None = Field(None, gt=0, le=1e30)
-    """Of one device in training."""
+    """Operations per second of one device in training."""
 
 
 class Manifest(BaseModel):
@@ -57,11 +57,11 @@ class Manifest(BaseModel):
     git_dirty: bool | None = None
     """True if the source differs from that revision; None outside git, and in earlier versions."""
     source_hash: str | None = None
-    """Of `aiperf.source_code`; None in earlier versions."""
+    """Hash of the program (`aiperf.source_code`); None in earlier versions."""
     space_hash: str | None = None
     """SHA-256 of the space of hyperparameters; None without one, and in earlier versions."""
     rehearsed: Rehearsed | None = None
-    """None in runs, and in earlier versions."""
+    """The rehearsal; None in runs, and in earlier versions."""
     config: RunConfig
 
 

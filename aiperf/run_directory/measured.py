@@ -81,7 +81,7 @@ class NodeResult(BaseModel):
     stack: Text
     precision: Text
     problems: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(default=(), max_length=MOST_ROWS)
-    """What the suite complained about, or why it has no results."""
+    """Complaints of the suite, or reasons why it has no results."""
     results: tuple[MicroRow, ...] = Field(default=(), max_length=MOST_ROWS)
 
 

@@ -183,7 +183,7 @@ class Entry:
     """
 
     name: str
-    """As a regular expression."""
+    """Regular expression of the name."""
     glob: str
     submitted: bool = False
 
@@ -239,7 +239,7 @@ def belongs(name: str) -> bool:
 
 
 def unusable_path(path: Path) -> str | None:
-    """Why no run can be in a directory of this path, or None.
+    """Explain why no run can be in a directory of this path; None if one can.
 
     Paths are parts of messages between processes, which are UTF-8; a file system takes any bytes.
     """

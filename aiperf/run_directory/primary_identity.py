@@ -20,7 +20,7 @@ class PrimaryIdentity:
     run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
     """The same for all primaries of a run, and for those of no other run."""
     number: int = 1
-    """That of its claim: later primaries of the run have higher ones."""
+    """Number of its claim: later primaries of the run have higher ones."""
 
     def __str__(self) -> str:
         return f"{self.run}-{self.number}"

@@ -44,7 +44,7 @@ class Snapshot(BaseModel):
     """UTC milliseconds of the primary's clock."""
     released: bool
     elapsed_s: float
-    """Since the release."""
+    """Seconds since the release."""
     duration_s: float
     trials: int
     """The highest number of a trial that was issued."""

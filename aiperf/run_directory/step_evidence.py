@@ -24,7 +24,7 @@ ROW = np.dtype([("epoch", "<f4"), ("step", "<f4"), ("loss", "<f4"), ("gradient_n
 
 
 MOST_BYTES, MOST_EPOCHS = 1 << 29, 1 << 20
-"""More than a training has: of the rows of a trial, and of its epochs."""
+"""Upper limits for the rows of a trial, in bytes, and for its epochs: more than a training has."""
 
 
 def rows_of(epoch: int, losses: NDArray[Any], norms: NDArray[Any]) -> NDArray[Any]:

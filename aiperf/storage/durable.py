@@ -1,4 +1,4 @@
-"""What makes bytes outlive a crash of the machine, and where that is not worth its time."""
+"""Writes that outlive a crash of the machine, and files that are not worth that time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _volatile = ContextVar("volatile", default=False)
 
 
 def sync(descriptor: int) -> None:
-    """Have the file system keep what was written to a file. Raises OSError."""
+    """Flush a file to the device. Raises OSError."""
     if not _volatile.get():
         os.fsync(descriptor)
 

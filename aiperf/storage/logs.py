@@ -13,13 +13,13 @@ from typing import BinaryIO
 from aiperf.storage.patience import PATIENCE, with_patience
 
 MOST_LINES = 10_000
-"""That wait for a thread; further ones are left out."""
+"""Upper limit for the lines that wait for a thread; further ones are left out."""
 
 LAST_LINES_S = 5.0
 """Longest wait for lines at the end of a process."""
 
 MOST_LOG_BYTES = 1 << 20
-"""Of a log, but for what is written between two looks at it (`trim_log`)."""
+"""Upper limit for the bytes of a log at each look at it (`trim_log`); it grows in between."""
 
 
 def open_log(path: Path) -> BinaryIO:

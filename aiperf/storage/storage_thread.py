@@ -14,13 +14,13 @@ Action = Callable[[], object]
 
 
 class Ordered(Protocol):
-    """Does actions in order, elsewhere, and calls an event loop back after them.
+    """An executor of actions in order, elsewhere, which calls an event loop back after them.
 
     The first action that raises is the last one, and no callback is called any more.
     """
 
     def put(self, action: Action) -> None:
-        """Have an action done after all that were put before."""
+        """Queue an action behind all that were put before."""
 
     def after(self, callback: Action) -> None:
         """Call back as soon as every action so far is done; at once if they are."""
@@ -60,7 +60,7 @@ class InOrder:
         self._thread.start()
 
     def put(self, action: Action) -> None:
-        """Have an action done after all that were put before."""
+        """Queue an action behind all that were put before."""
         self._given += 1
         self._actions.put(action)
 

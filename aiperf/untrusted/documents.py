@@ -12,7 +12,7 @@ from aiperf.untrusted.reading import Limits, read_outside
 from aiperf.untrusted.text import shown
 
 PATH_CHARACTERS = 300
-"""Most characters of a path in a message."""
+"""Upper limit for the characters of a path in a message."""
 
 
 def read_document(file: Path, parse: Callable[[str], Any], language: str, most_bytes: int) -> Any:

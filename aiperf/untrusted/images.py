@@ -9,7 +9,7 @@ from io import BytesIO
 from PIL import Image
 
 UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
-"""What Pillow raises for other bytes, damaged images, and any of over 179 million pixels."""
+"""Exceptions of Pillow for other bytes, damaged images, and any of over 179 million pixels."""
 
 
 def decode_image(data: bytes, *formats: str) -> Image.Image:

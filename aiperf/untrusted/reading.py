@@ -30,14 +30,14 @@ MOST_REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most bytes of a file, and most lists, objects and groups inside each other in it."""
+    """Upper limits for the bytes of a file, and for the depth of its lists, objects and groups."""
 
     size: int = 16 * MIB
     depth: int = 100
 
 
 SMALL = Limits()
-"""Of a file that describes something: a run, a node, a data set, a network."""
+"""Limits for a file that describes something: a run, a node, a data set, a network."""
 
 
 def read_outside(
@@ -57,7 +57,7 @@ def parse_outside(
     data: bytes, name: str, parse: Callable[[bytes], T], limits: Limits = SMALL,
     error: Callable[[str], AiperfError] = RunDirectoryError, what: str = "",
 ) -> T:  # fmt: skip
-    """As `read_outside`, of bytes that come from `name`."""
+    """Parse bytes that come from `name`, within the limits of `read_outside`."""
     failure = f"{name}: is not {what}" if what else f"{name}: cannot be read"
     if len(data) > limits.size:
         raise error(f"{failure}: it has {len(data):,} bytes, and at most {limits.size:,} are read")

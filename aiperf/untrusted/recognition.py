@@ -89,7 +89,7 @@ _BY_SUFFIX = {
 
 
 def described(head: bytes, name: str = "") -> str:
-    """What a file is by its first bytes, and by its name if they say nothing: "a PNG image"."""
+    """Describe a file by its first bytes, and by its name if they say nothing: "a PNG image"."""
     if not head:
         return "empty"
     for place, signature, words in SIGNATURES:
@@ -110,7 +110,7 @@ def _text(head: bytes) -> str:
 
 
 def described_file(path: Path) -> str:
-    """What a file or a folder is. Raises OSError if it cannot be read."""
+    """Describe a file or a folder. Raises OSError if it cannot be read."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         return "a folder"

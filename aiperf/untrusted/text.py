@@ -12,13 +12,13 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 
 MESSAGE_BYTES = 2000
-"""Most bytes of a message."""
+"""Upper limit for the bytes of a message."""
 
 LINE_CHARACTERS = 700
-"""Most characters of a line of a message."""
+"""Upper limit for the characters of a line of a message."""
 
 VALUE_CHARACTERS = 80
-"""Most characters of a value that a message repeats."""
+"""Upper limit for the characters of a value that a message repeats."""
 
 # Assigned by Unicode 15 and 15.1: Python 3.12 and 3.13 take these for printable, Python 3.11 does
 # not. A message that one of them writes into a record is read by all.

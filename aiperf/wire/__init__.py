@@ -1,1 +1,1 @@
-"""What processes say to one another: messages, one JSON object a line."""
+"""Messages between processes, one JSON object a line."""

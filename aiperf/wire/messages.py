@@ -54,7 +54,7 @@ class Ready(Message, tag="ready", frozen=True, kw_only=True):
     measured: str | None = None
     """SHA-256 of the file in which this replica has put its node's results of the micro suite."""
     unmeasured: str | None = None
-    """Why the suite has no results of a node that this replica was to measure."""
+    """Reason why a node that this replica was to measure has no results of the suite."""
 
 
 class Unable(Message, tag="unable", frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class Progress(Message, tag="progress", frozen=True, kw_only=True):
     epochs: int = 0
     accuracy: float | None = None
     measured: Measured | None = None
-    """Of a scientific workload, in place of the accuracy."""
+    """Measures of a scientific workload, in place of the accuracy."""
     operations: int = 0
 
 
@@ -224,7 +224,7 @@ class TrainRequest(Message, tag="train", frozen=True, kw_only=True):
     workload: str | None = None
     """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""
     size: str = "official"
-    """Of that workload."""
+    """Size of that workload."""
     stops_at_target: bool = False
     """End after the epoch that reaches the workload's target."""
     hybrid: HybridTraining | None = None
@@ -250,11 +250,10 @@ class Begin(Message, tag="begin", frozen=True, kw_only=True):
     evidence_path: str | None = None
     """File for the losses and gradient norms of the steps; None: they are not written."""
     only_steps: int | None = None
-    """For an audit: stop after this many steps of the first epoch, with their evidence written."""
+    """Number of steps after which an audit stops the first epoch, with their evidence written."""
     evaluate_path: str | None = None
-    """For an audit: a file of weights to evaluate, as epoch 0 without training; after the steps
-    if `only_steps` asks for them.
-    """
+    """File of weights that an audit evaluates as epoch 0 without training, after the steps that
+    `only_steps` asks for."""
 
 
 class TrainerPhase(Message, tag="phase", frozen=True, kw_only=True):
@@ -272,7 +271,7 @@ class TrainerReady(Message, tag="trainer_ready", frozen=True, kw_only=True):
 
     monotonic_ms: int
     built: BuiltFacts | None = None
-    """None if the program has nothing to say of it."""
+    """Facts of the built network; None if the program reports none."""
 
 
 class TrainerProgress(Message, tag="trainer_progress", frozen=True, kw_only=True):

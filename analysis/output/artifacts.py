@@ -97,7 +97,7 @@ def _epoch(point: QualityPart, part: WorkloadPart, times_ms: tuple[int, int, int
 
 
 def _evaluations_of_hpclog(data: RunData, model: Model) -> list[int]:
-    """When evaluations of a model began, as the primary's clock has it."""
+    """Find when evaluations of a model began, on the primary's clock."""
     trials = {trial.trial for trial in model.trials}
     return [
         data.ledger.corrected(writer, time_ms)
@@ -163,7 +163,7 @@ Evaluation = tuple[int, float, dict[str, int]]
 """Time, accuracy, and epoch and trial."""
 
 MANY = 10_000
-"""Of more evaluations than this, only those that improved on all before are written."""
+"""Number of evaluations above which only those that improved on all before are written."""
 
 
 def mllog_lines(data: RunData, report: Report) -> Iterator[str]:

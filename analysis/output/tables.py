@@ -28,7 +28,7 @@ MOST_NAMED = 8
 """Replicas or nodes that a line names."""
 
 MOST_ROWS = 100
-"""Most rows of a table that are printed; the CSV files have all."""
+"""Upper limit for the printed rows of a table; the CSV files have all."""
 
 
 NARROWEST = 12
@@ -120,7 +120,7 @@ def print_report(report: Report, page: Path | None, advice: Iterable[str] = ()) 
 
 
 def closing_lines(report: Report) -> Iterator[str]:
-    """What was assumed, notices, damage, every rule that is not met, then the stable final line."""
+    """Yield assumptions, notices, damage, each rule that is not met, and the stable final line."""
     if report.assumed is not None:
         yield f"nothing was trained: {assumptions(report.assumed)}"
     if report.state in IN_PROGRESS:

@@ -52,12 +52,12 @@ class Claim:
     kernel_size: int | None
     tuned: bool
     limits: Limits | None
-    """None for tuned trials: if no point fits the memory, one is tried all the same."""
+    """Limits of the search; None for tuned trials, which may exceed the memory if no point fits."""
 
 
 Problem = str | None
 Chunk = tuple[list[ArchitectureFacts | str], list[Problem]]
-"""Of each architecture its facts or why it cannot be read, and the problem of each claim."""
+"""Facts of each architecture, or why it cannot be read; and the problem of each claim."""
 
 
 class Architectures:

@@ -47,7 +47,7 @@ BUCKET_MS = GRID_MS // 4
 
 
 MOST_BYTES = 1 << 30
-"""Of a writer's file: several times that of a primary of 4,096 replicas in twelve hours."""
+"""Upper limit for a writer's file: several times that of a primary of 4,096 replicas in 12 h."""
 
 FEW_LINES = 10_000
 """Damaged lines that are listed. A file with more of them, without the shape of records, is not a
@@ -163,7 +163,7 @@ def read_writer(
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """What the lines say that can be read: the first four columns, and a body, of each."""
+    """Readable content of lines: the first four columns, and the body of each."""
 
     heads: Numbers
     bodies: Sequence[AnyBody]

@@ -12,11 +12,11 @@ from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
 Fact = str | int | float | None
 
 MOST_CPUS, MOST_ACCELERATORS, MOST_BYTES = 4096, 1024, 1 << 50
-"""More than any node has. A claim beyond them makes the description of all nodes unreadable."""
+"""Upper limits for a node: a claim beyond them makes the description of all nodes unreadable."""
 
 
 SYSTEM_LIMITS = Limits(size=64 * MIB)
-"""Of a description of all nodes."""
+"""Limits for a description of all nodes."""
 
 
 class NodeFacts(BaseModel):

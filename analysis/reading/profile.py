@@ -19,7 +19,7 @@ class ProfiledOperation(_Part):
     operation: str
     phase: str
     library: str
-    """That computes it, as far as its name says."""
+    """Library that computes it, as far as its name says."""
     seconds: float
     """Self time per step, summed over all threads."""
     calls: float
@@ -48,11 +48,11 @@ class KindWork(_Part):
     kind: str
     layers: int
     counted: int
-    """By the rules; 0 for what they do not count."""
+    """Operations by the rules; 0 for those that they do not count."""
     executed: float | None
-    """By the framework; None if it does not tell."""
+    """Operations by the framework; None if it does not report them."""
     reason: str
-    """Why it does not."""
+    """Reason for missing operations."""
 
     @property
     def ratio(self) -> float | None:
@@ -83,7 +83,7 @@ class Allocator(_Part):
 
     name: str
     peak_bytes: int
-    """In the recorded steps: the sum of all purposes."""
+    """Bytes at the peak of the recorded steps: the sum of all purposes."""
     lifetime_peak_bytes: int
     fragmentation: float | None
     """Share of the free memory outside its largest piece, at the peak."""
@@ -97,9 +97,9 @@ class HardwareCounters(_Part):
     per_step: dict[str, float]
     missing: dict[str, str]
     executed_operations: float | None
-    """In single precision, as the processor counts; None if it does not."""
+    """Operations in single precision, as the processor counts; None if it does not."""
     counted_operations: int
-    """By the rules, for all images of a step."""
+    """Operations by the rules, for all images of a step."""
 
 
 class StepSettings(_Part):
@@ -126,7 +126,7 @@ class StepSettings(_Part):
 
     @property
     def data(self) -> str:
-        """What it trained on."""
+        """Data that it trained on."""
         return self.dataset if self.workload is None and self.size is None else "random data"
 
 
@@ -149,7 +149,7 @@ class Profile(_Part):
     work: tuple[KindWork, ...] = ()
     """Counted and executed operations, the most counted first."""
     work_source: str = ""
-    """Whose rules the executed operations follow."""
+    """Source of the rules that the executed operations follow."""
     phases: dict[str, float]
     """Wall seconds of the mean step; they sum to it."""
     outside: dict[str, float]
@@ -158,9 +158,9 @@ class Profile(_Part):
     memory_bytes: dict[str, int]
     """Bytes by purpose at the allocator's peak."""
     allocator: Allocator | None
-    """None if the framework recorded no allocations."""
+    """Allocations; None if the framework recorded none."""
     process_peak_bytes: int
-    """Of the whole process, its programs included."""
+    """Peak memory of the whole process, its programs included."""
     limit_bytes: int
     """Memory that was there for it."""
     counters: HardwareCounters

@@ -46,7 +46,7 @@ class RunData:
     damages: tuple[Damage, ...]
     """Everything that is not as an honest run leaves it (`analysis.reading.integrity`)."""
     notices: tuple[str, ...]
-    """What readers should know and is no damage: work that does not count."""
+    """Facts for readers that are no damage: work that does not count."""
     chained: bool
     """True if every record carries the hash of the one before."""
     unfinished_lines: tuple[str, ...]
@@ -62,13 +62,13 @@ class RunData:
     """True if the run directory holds a space of hyperparameters."""
     paths: RunPaths
     costs: WorkloadCosts
-    """Of the images of scientific workloads."""
+    """Costs of the images of scientific workloads."""
     computed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Results that several parts of a report need, by name: each is computed once."""
 
     @property
     def duration_ms(self) -> int:
-        """From the release of the replicas to the end; 0 if they were never released."""
+        """Duration from the release of the replicas to the end; 0 if they were never released."""
         return max(0, self.end_ms - self.start_ms) if self.start_ms is not None else 0
 
     @property
@@ -149,10 +149,10 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What is found in the files of a history besides records and damages."""
+    """Findings in the files of a history besides records and damages."""
 
     architectures: dict[str, None] = field(default_factory=dict)
-    """By hash, in the order in which they are named."""
+    """Architectures by hash, in the order in which they are named."""
     unfinished: list[str] = field(default_factory=list)
 
 

@@ -55,7 +55,7 @@ MJ_PER_J = 1000
 
 
 class _Accelerator(msgspec.Struct, gc=False):
-    """What is kept of an accelerator; NaN: it does not say."""
+    """Kept values of an accelerator; NaN: it does not report them."""
 
     use: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_GPU_UTIL")
     memory_used: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_FB_USED")
@@ -110,7 +110,7 @@ def read_samples(file: Path) -> FileSamples:
 
 
 def _counters(samples: Sequence[_Line]) -> Counters:
-    """By UUID; by index, or by its place, for a card without one."""
+    """Collect energy counters by UUID; by index, or by position, for a card without one."""
     found: Counters = {}
     for row, sample in enumerate(samples):
         for place, gpu in enumerate(sample.accelerators or ()):
@@ -140,7 +140,7 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
     of = np.repeat(np.arange(len(samples)), counts)
 
     def sums(name: str) -> tuple[Series, Series]:
-        """Of each sample: the sum over its accelerators that say so, and their number."""
+        """Sum each sample over the accelerators that report the value, and count these."""
         values = np.fromiter(map(attrgetter(name), every), np.float64, len(every))
         there = ~np.isnan(values)
         found = np.bincount(of[there], values[there], len(samples)).astype(np.float64)

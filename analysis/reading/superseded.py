@@ -67,7 +67,7 @@ class Superseded:
             self.releases.append(place)
 
     def notices(self) -> tuple[str, ...]:
-        """What the readers of a report should know; nothing of it is damage."""
+        """Notices for the readers of a report; none of them is damage."""
         found = [
             f"{writer} was superseded by another primary and went on: its last {count} record(s) do not count"
             for writer, count in sorted(self.primaries.items())

@@ -30,7 +30,7 @@ class CardEnergy:
 
     @classmethod
     def of(cls, times_ms: Series, counter: Series) -> CardEnergy:
-        """From the counter's values at these times, NaN if there was none."""
+        """Compute the energy of a card from its counter at these times, NaN without a value."""
         there = ~np.isnan(counter)
         times, values = times_ms[there], counter[there]
         steps = np.diff(values)

@@ -26,7 +26,7 @@ class Work:
 
     ledger: Ledger
     costs: Mapping[int, Operations]
-    """By trial."""
+    """Operations for an image, by trial."""
     start_ms: int
     end_ms: int
 

@@ -20,13 +20,13 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 MANY_TRIALS = 1000
-"""Of a run: from here on, copying the process for a part of its report pays off."""
+"""Number of a run's trials above which copying the process for a part of its report pays off."""
 
 KILLED = "a process of the report was killed, perhaps for want of memory; nothing of the run is lost: try again"
 
 
 class Workers:
-    """As many processes as there are CPUs, or none.
+    """Processes for the parts of a report: as many as there are CPUs, or none.
 
     At the end of its block raises EnvironmentNotReadyError if one of them was killed.
     """
@@ -79,7 +79,7 @@ def do_both(here: Callable[[], T], there: Callable[[], U], several: bool) -> tup
 
 
 _taken: list[Callable[[], Any]] = []
-"""In a copy, its work."""
+"""Work of this process, if it is a copy."""
 
 
 def _end_by_interruption() -> None:

@@ -120,7 +120,7 @@ def _images(trials: tuple[TrialPart, ...]) -> dict[str, int]:
 
 
 class _Told(NamedTuple):
-    """What the records tell of each trial, of each replica and its phases, and of all over time."""
+    """Parts of the report from the records: trials, phases, replicas, and the timeline of all."""
 
     trials: tuple[TrialPart, ...]
     phases: dict[int, Spans]
@@ -134,7 +134,7 @@ def _told(data: RunData) -> _Told:
 
 
 def _examined(data: RunData) -> tuple[PhysicsPart, dict[str, float | None]]:
-    """Whether physics allows the work of the run, and its peak and sustained rates."""
+    """Examine by physics the work of the run, and compute its peak and sustained rates."""
     evidence = Evidence(data)
     rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
     return physics_part(evidence, findings_of(evidence)), rates
@@ -143,7 +143,7 @@ def _examined(data: RunData) -> tuple[PhysicsPart, dict[str, float | None]]:
 def _automl(
     data: RunData, trials: tuple[TrialPart, ...], score: float | None, error: float, phases: dict[int, Spans]
 ) -> dict[str, Any]:
-    """What only a run of AutoML has."""
+    """Build the parts that only a run of AutoML has."""
     return {
         "regulated_score_ops": regulated(score, error) if score is not None else None,
         "trials": trials,
@@ -153,7 +153,7 @@ def _automl(
 
 
 def _science(data: RunData, trials: tuple[TrialPart, ...], roofline: RooflinePart) -> dict[str, Any]:
-    """What only a run of scientific workloads has, and the parts of AutoML, which are empty."""
+    """Build the parts that only a scientific run has, and the empty parts of AutoML."""
     return {
         "regulated_score_ops": None,
         "trials": (),
@@ -324,7 +324,7 @@ def _versions(data: RunData) -> dict[str, str | None]:
 
 
 def _assumed(data: RunData, physics: PhysicsPart) -> AssumedPart | None:
-    """What stands in for training; None if the run trained."""
+    """Describe the assumptions that stand in for training; None if the run trained."""
     rehearsed = data.manifest.rehearsed
     if rehearsed is None:
         return AssumedPart(machine=None) if is_simulated(data) else None

@@ -32,7 +32,7 @@ class Machine:
         return self.name == CPU
 
     def peak(self, bits: int) -> float:
-        """Most operations per second of one device; of an unknown one, of the fastest known."""
+        """Peak operations per second of one device; if it is unknown, of the fastest known one."""
         if self.on_cpus:
             return core_peak(bits)
         own = self.device.peak(bits) if self.device is not None else None

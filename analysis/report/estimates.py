@@ -40,7 +40,7 @@ class StatisticsPart(Part):
     samples: int
     """Replicas or blocks that the score's interval comes from."""
     sampled: str
-    """Their kind: replicas, or blocks of 0.1 hour (of a tenth of the run, if that is shorter)."""
+    """Kind of the samples: replicas, or blocks of 0.1 hour (of a tenth of a shorter run)."""
     initial_ops: float | None
     """Operations per second of one replica while it trains the initial architecture, which is the
     same work in every run: operations of these trials / time of their training and evaluation; null

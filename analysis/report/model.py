@@ -137,7 +137,7 @@ class TrialPart(Part):
     point: int
     """Number in its round: 0 is the round's own training, later ones tune hyperparameters."""
     base: int | None
-    """For point > 0: the trial whose architecture is trained again."""
+    """Trial whose architecture is trained again, for point > 0."""
     hyperparameters: dict[str, int | float | str]
     """Hyperparameters by name."""
     epochs: int
@@ -224,16 +224,16 @@ class ReplicaPart(Part):
 
 
 class AssumedPart(Part):
-    """What stands in for training in a run that trained nothing."""
+    """Assumptions that stand in for training in a run that trained nothing."""
 
     machine: str | None
     """Name in the machine file of a rehearsal in virtual time; null: the simulated trainer."""
     source: str | None = None
-    """Where the figures of the machine come from, as its file says."""
+    """Source of the machine's figures, as its file says."""
     accelerator: str | None = None
     """Name of the imitated device."""
     operations_per_s: float | None = None
-    """Of one device in training; null if it was not recorded."""
+    """Operations per second of one device in training; null if they were not recorded."""
     share_of_peak: float | None = None
     """`operations_per_s` / peak of the device; null if that is unknown."""
     search: str | None = None
@@ -262,7 +262,7 @@ class Report(Part):
     simulated: bool = False
     """True if nothing was trained: a rehearsal, or the simulated trainer."""
     assumed: AssumedPart | None = None
-    """What stands in for training; null if the run trained."""
+    """Assumptions that stand in for training; null if the run trained."""
     violations: tuple[ViolationPart, ...]
     """The rules that are not met; of a run in progress, those that its settings break."""
     rules: tuple[RulePart, ...]
@@ -332,7 +332,7 @@ class Report(Part):
     physics: PhysicsPart | None = None
     """Plausibility of the run on its devices; null in reports of earlier versions."""
     roofline: RooflinePart | None = None
-    """What the machine can do by the micro suite; null in reports of earlier versions."""
+    """Ceilings of the machine by the micro suite; null in reports of earlier versions."""
     hybrid: HybridPart | None = None
     """Groups of ranks that exchanged with parameter servers; null if trainings were synchronous."""
     usage: tuple[UsagePart, ...]
@@ -350,7 +350,7 @@ class Report(Part):
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     notices: tuple[str, ...] = ()
-    """What readers should know and is no damage, such as work of a superseded primary."""
+    """Facts for readers that are not damage, such as work of a superseded primary."""
     unfinished_lines: tuple[str, ...]
     """History files whose last line is incomplete, since their writer died; it never counts."""
 

@@ -62,7 +62,7 @@ def _life(data: RunData, entry: ReplicaLedger, writer: str) -> Moments:
 
 
 def _death(data: RunData, entry: ReplicaLedger, writer: str, arrived_ms: int) -> int | None:
-    """When a writer was gone; None if it lived to the end of the run.
+    """Find when a writer was gone; None if it lived to the end of the run.
 
     The primary records a loss and an end. It cannot record its own death: its replicas died with
     it, some time between their last records and the resumption.
@@ -95,10 +95,10 @@ def phase_totals(found: Spans) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSummary:
-    """What the charts show of all replicas' phases: they may be a million."""
+    """Summary of all replicas' phases for the charts: there may be a million phases."""
 
     seconds: dict[str, Any]
-    """Of all replicas by phase, in INTERVALS equal parts of the run (an array)."""
+    """Seconds of all replicas by phase, in INTERVALS equal parts of the run (an array)."""
     worst: dict[int, list[Span]]
     """The WORST replicas that waited longest, the first of them the longest."""
     replicas: int

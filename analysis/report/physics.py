@@ -27,15 +27,15 @@ from analysis.report.rates.work_intervals import WorkInterval, WorkIntervalColum
 from analysis.report.sampling import WorkIntervals, by_host, mean_while_working, most_accelerators
 
 PEAK_FACTOR = 2.0
-"""Most claimed operations per second, in peaks. Algorithms such as Winograd's do with fewer
-multiplications than are counted, and a boost clock is above the data sheet's.
-"""
+"""Upper limit for claimed operations per second, in peaks. Algorithms such as Winograd's need fewer
+multiplications than are counted, and a boost clock is above the data sheet's."""
 
 LATENESS_MS = 2000
 """The end of an epoch may be noted this late, so that the next one seems shorter."""
 
 PACE_FACTOR = 3.0
-"""Most images per second of a replica, in medians of all replicas with equal work and devices."""
+"""Upper limit for the images per second of a replica, in medians of replicas with equal work and
+devices."""
 
 PACE_REPLICAS = 3
 """Fewest replicas whose pace is compared."""
@@ -55,7 +55,7 @@ first; boards with a higher limit than the data sheet's draw less than the secon
 """
 
 EFFICIENCY_FACTOR = 3.0
-"""Most operations per joule, in (peak / power limit): lower clocks are more efficient."""
+"""Upper limit for the operations per joule, in (peak / power limit): low clocks save energy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def mean_while_working(node: NodeSeries, column: str, working: WorkIntervals) ->
 
 
 def most_accelerators(node: NodeSeries) -> int:
-    """Most accelerators that a sample of the node has."""
+    """Largest number of accelerators in a sample of the node."""
     return int(np.nanmax(node.column("accelerators"), initial=0.0))
 
 

@@ -15,7 +15,7 @@ from analysis.report.model import TrialPart
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a trial did within the run."""
+    """Result of a trial within the run."""
 
     trained: int
     evaluated: int
@@ -24,7 +24,7 @@ class Result:
     """Had it not died."""
     epochs: int
     best_accuracy: float | None
-    """Of a completed epoch; one without evaluated images counts as 0."""
+    """Best accuracy of a completed epoch; one without evaluated images counts as 0."""
     died_ms: int | None
 
 

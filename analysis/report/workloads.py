@@ -58,7 +58,7 @@ class ModelTrialPart(Part):
 
 
 class ToQualityPart(Part):
-    """What it took to reach the target: null if it was not reached. Nothing is extrapolated."""
+    """Cost of reaching the target: null if it was not reached. Nothing is extrapolated."""
 
     time_to_quality_s: float | None
     """Seconds from the first job to the first epoch at or beyond the target."""
@@ -109,7 +109,7 @@ class InstancePart(ToQualityPart, RatesPart):
     quality: float | None
     """The first measure of the target: at the epoch that reached it, else of the best epoch."""
     training_quality: float | None
-    """That measure on training examples, at the end of the training; null if it did not end."""
+    """The measure on training examples at the end of the training; null if it did not end."""
     started_s: float | None
     """Seconds from the start of the run to the first job."""
     duration_s: float
@@ -123,7 +123,7 @@ class InstancePart(ToQualityPart, RatesPart):
     curve: tuple[QualityPart, ...]
     """Every completed epoch, in order of time."""
     trials: tuple[ModelTrialPart, ...]
-    """Its trials, by number."""
+    """Trials of the model, by number."""
 
 
 class WorkloadPart(ToQualityPart, RatesPart):
@@ -135,7 +135,7 @@ class WorkloadPart(ToQualityPart, RatesPart):
     workload: str
     """Name of the workload."""
     framework: str
-    """Its framework; results of different ones are different benchmarks."""
+    """Framework of the workload; results of different ones are different benchmarks."""
     size: str
     """official or rehearsal."""
     instances: int

@@ -25,7 +25,7 @@ from aiperf.untrusted.tar import Member, Stream, tar_members
 from aiperf.untrusted.text import is_printable
 
 CHECKSUMS = "SHA256SUMS"
-"""In the format of sha256sum: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
+"""Checksums in sha256sum's format: `sha256sum -c SHA256SUMS` works in the unpacked folder."""
 
 STATEMENT, SIGNATURE = "STATEMENT", "STATEMENT.sig"
 """The signed statement of a result (`analysis.results.signatures`), which names the checksums."""
@@ -34,20 +34,20 @@ SYSTEMS = "systems.json"
 """The system description with the fields of MLPerf's."""
 
 BASE_BYTES, REPLICA_BYTES, MOST_BYTES = 4 * 2**30, 16 * 2**20, 128 * 2**30
-"""Most bytes of an unpacked package: of any run, more for each of its replicas, and in all.
+"""Upper limits for the bytes of an unpacked package: base, addition per replica, and total.
 
 12 hours of a replica with 8 accelerators, a sample each 30 s, take 6 MiB.
 """
 
 MOST_RATIO = 100
-"""Most unpacked bytes for each packed one. Records shrink to a tenth."""
+"""Upper limit for unpacked bytes per packed byte. Records shrink to a tenth."""
 
 LEAST_LIMIT = 1 << 20
 """Bytes that any package may have: a tar archive of nothing is blocks of zeros."""
 
 MOST_MEMBERS = 250_000
 MOST_NAME, MOST_FOLDERS = 255, 4
-"""Most files of a package; characters of a name in it, and folders on its way."""
+"""Upper limits for the files of a package, the characters of a name, and the folders on its way."""
 
 MOST_CHECKSUMS = 64 * 2**20
 """Bytes of the list of checksums."""
@@ -114,7 +114,7 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
 
 
 def most_bytes(manifest: bytes) -> int:
-    """Most unpacked bytes of a package by its run.json: more replicas write more."""
+    """Compute the most unpacked bytes of a package from its run.json: more replicas write more."""
     try:
         replicas = parse_outside(manifest, "run.json", json_object)["config"]["run"]["replicas"]
     except (AiperfError, LookupError, TypeError):

@@ -116,7 +116,7 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
 
 
 def _workloads(first: Report, second: Report) -> Iterator[Measure]:
-    """What the models of each workload took; workloads of another framework or size are others."""
+    """Compare the models of each workload; workloads of another framework or size are others."""
     one, other = ({(p.workload, p.framework, p.size): p for p in report.workloads} for report in (first, second))
     for key in dict.fromkeys([*one, *other]):
         for name, better in (("reached", "more"), ("time_to_quality_s", "less"), ("epochs_to_quality", "less"),

@@ -46,7 +46,7 @@ class Compliance:
     recomputed: bool
     differences: tuple[str, ...]
     damages: tuple[Damage, ...] = ()
-    """Of the run's records; none are known of a bare report."""
+    """Damages of the run's records; none are known of a bare report."""
 
     @property
     def valid(self) -> bool:

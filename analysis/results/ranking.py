@@ -32,7 +32,7 @@ ORDERS: dict[Order, str] = {
 """Sort keys of a ranking, each with its column."""
 
 MOST_SHARED = 0.05
-"""Most by which an interval counts to each side when ranks are shared, relative to the measure.
+"""Upper limit for the part of an interval that shares ranks, on each side, relative to the measure.
 
 Few or unequal replicas make it as wide as the measure itself. A run that is known that badly would
 share its rank with runs of many times its score.

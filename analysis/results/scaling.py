@@ -22,7 +22,7 @@ OF_THE_SIZE = frozenset({"run.name", "run.replicas", "ssh.hosts"})
 """Settings that a series may vary: they make its runs larger, or name them."""
 
 MOST_LETTERS = 24
-"""Of a value in a warning; hashes are longer."""
+"""Upper limit for the characters of a value in a warning; hashes are longer."""
 
 LEAST_TOP = 110.0
 """Upper end of the axis of efficiency in percent, unless a run exceeds it."""

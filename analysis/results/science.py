@@ -40,7 +40,7 @@ class WorkloadRow:
 
     @property
     def benchmark(self) -> Benchmark:
-        """What it may be compared within."""
+        """Benchmark within which the run may be compared."""
         return self.workload, self.framework, self.size
 
 

@@ -53,7 +53,7 @@ def _time(line: bytes) -> bytes:
 
 
 REPORT_LIMITS = Limits(size=512 * MIB)
-"""Of a report.json, which lists all trials."""
+"""Limits for a report.json, which lists all trials."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RunResult:
     damages: tuple[Damage, ...] = ()
     identity: str | None = None
     contradictions: tuple[str, ...] = ()
-    """What doing parts of the run again gives in another way, in words."""
+    """Contradictions that repeating parts of the run gives, in words."""
 
     @property
     def status(self) -> str:
@@ -88,7 +88,7 @@ class RunResult:
 
 
 Repeat = Callable[[RunPaths], Sequence[str]]
-"""Does parts of a run again; gives the contradictions to its records in words."""
+"""Function that repeats parts of a run, and gives the contradictions to its records in words."""
 
 
 def read_result(path: Path, repeat: Repeat | None = None) -> RunResult:

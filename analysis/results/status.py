@@ -35,7 +35,7 @@ class ReplicaStatus(Part):
     state: str
     """starting, working, lost, absent (never came); of a run that is over finished, interrupted."""
     phase: str | None
-    """Its latest phase: search, start, build, train, evaluate, checkpoint or idle."""
+    """Latest phase: search, start, build, train, evaluate, checkpoint or idle."""
     trial: int | None
     round: int | None
     epochs: int | None
@@ -43,7 +43,7 @@ class ReplicaStatus(Part):
     accuracy: float | None
     """Best top-1 accuracy of the trial."""
     operations: int
-    """Of all its trials so far."""
+    """Operations of all its trials so far."""
     workload: str | None = None
     """The scientific workload of the trial."""
     quality: float | None = None
@@ -118,7 +118,7 @@ class RunStatus(Part):
     regulated_score_ops: float | None
     replicas: tuple[ReplicaStatus, ...]
     waits_for: tuple[str, ...] = ()
-    """What a start waits for that takes longer than 15 s, as the primary has last said."""
+    """Causes of a start that takes longer than 15 s, as the primary has last reported."""
     next: str
     """The command that follows: status, resume, or report."""
 

@@ -21,7 +21,7 @@ from analysis.output.tables import make_table, print_line
 from analysis.reading.profile import MemorySweep, Profile, read_profile, read_sweep
 
 MOST_ROWS = 25
-"""Most operations that are printed; profile.json has all."""
+"""Upper limit for the operations that are printed; profile.json has all."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -66,7 +66,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 DROPPED = ("processor", "run", "runs", "nodes", "per accelerator", "energy", "95 % interval", "rules not met",
            "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
-"""What a narrow terminal leaves out, in this order: rank, system and score stay."""
+"""Columns that a narrow terminal leaves out, in this order: rank, system and score stay."""
 
 LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
 

@@ -62,7 +62,7 @@ def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report:
 
 
 def _warnings(report: Report) -> list[str]:
-    """Why the result is invalid, in at most five reasons, or not there yet."""
+    """Warn that the result is invalid, with at most five reasons, or is not there yet."""
     if report.verdict == "running":
         return ["the run is in progress: what is exported has no verdict yet; export it again when it has ended"]
     if report.verdict != "invalid":

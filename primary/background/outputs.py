@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 TAKES_OUTPUT_MS = 5000
-"""For a terminal or a pipe that is full to take more."""
+"""Milliseconds for a full terminal or pipe to take more."""
 
 OUTPUTS = (1, 2)
 """The descriptors of standard output and error."""
@@ -25,7 +25,7 @@ def ignore_hangups() -> None:
 
 
 def replace_dead_outputs(file: Path) -> None:
-    """Have what is printed from now on appended to `file`, where nobody can read it otherwise.
+    """Append later output to `file` where nobody could read it otherwise.
 
     An output that is alive stays. If the file cannot be written either, the output is dropped.
     """

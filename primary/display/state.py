@@ -61,7 +61,7 @@ class RunView:
     replicas: list[ReplicaView] = field(default_factory=list)
     elapsed_s: float | None = None
     suite: str = "automl"
-    """Of the run: what it measures."""
+    """Suite of the run."""
 
     @classmethod
     def of(cls, run: RunSection) -> Self:
@@ -147,7 +147,7 @@ class SeveralDisplays:
 
 
 LAST_WORDS_S = 5.0
-"""For a terminal to take what it has not shown yet when the run ends."""
+"""Seconds at the end of the run for a terminal to take the output that is not shown yet."""
 
 
 class PatientDisplay:

@@ -37,7 +37,7 @@ MAX_ROWS = 40
 BAR_WIDTH = 40
 
 KEPT_BYTES = 65536
-"""Of what a full disk has refused to take."""
+"""Upper limit for the bytes kept of output that a full disk has refused."""
 
 LEFT = ("state", "phase", "workload")
 """Columns that are aligned to the left."""

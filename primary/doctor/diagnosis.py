@@ -27,12 +27,12 @@ PROBE_STEPS = 20
 SINFO_TIMEOUT_S = 20.0
 
 TIME_LIMIT_S = 900.0
-"""For a node's examination, with the start of its program and of its ranks."""
+"""Seconds for a node's examination, the start of its program and of its ranks included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to examine: a run of this configuration in this directory, which is not made."""
+    """Order to examine a run of this configuration in this directory, which is not made."""
 
     config: RunConfig
     output: Path
@@ -63,7 +63,7 @@ def diagnose(order: Order, clock: Clock) -> list[Finding]:
 
 
 def _launcher_problems(config: RunConfig) -> tuple[str, ...]:
-    """Why the launcher cannot be made; a job whose variables do not describe it is one reason."""
+    """List the reasons why the launcher cannot be made, unreadable variables of a job included."""
     try:
         return tuple(preflight.launcher_problems(config))
     except EnvironmentNotReadyError as error:

@@ -21,12 +21,12 @@ from primary.launchers.talk import Talk, first_message, talk_in
 from primary.replica_link import CLOCK_SAMPLES, ClockOffset
 
 END_GRACE_S = 10.0
-"""For an examiner to end its ranks."""
+"""Seconds for an examiner to end its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What the examiners of all nodes have in common."""
+    """Common settings of the examiners of all nodes."""
 
     config: RunConfig
     launcher: Launcher

@@ -1,4 +1,4 @@
-"""What the checks look at: the configuration, and what the nodes have answered."""
+"""Evidence for the checks: the configuration, and the answers of the nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Answer:
     facts: Examination
     offset: ClockOffset
     talk: tuple[str, ...] = ()
-    """What was printed on the way to it, before its first message."""
+    """Lines that were printed before its first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Evidence:
     output: Path
     """The run directory that the run would make."""
     answers: Mapping[int, Answer] = field(default_factory=dict)
-    """By replica."""
+    """Answer of each replica's node."""
     silent: Mapping[int, str] = field(default_factory=dict)
-    """Why a replica's node gave no answer."""
+    """Reason for the missing answer of a replica's node."""
     launcher_problems: tuple[str, ...] = ()
-    """If there are any, no node was asked."""
+    """Problems of the launcher; if there are any, no node was asked."""
     per_node: int = 1
     """Replicas that are meant to share a node."""
     partition: tuple[NodeState, ...] | None = None

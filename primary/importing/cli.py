@@ -18,7 +18,7 @@ from aiperf.untrusted.text import cut
 from primary.importing.experiment import Translation, read_experiment
 
 SUMMARY_CHARACTERS = 200
-"""Most characters of a line of the summary."""
+"""Upper limit for the characters of a line of the summary."""
 
 HEADINGS = {
     "translated": "translated",

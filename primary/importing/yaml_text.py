@@ -13,10 +13,10 @@ import yaml
 
 MOST_BYTES = 64 * 1024
 MOST_NODES = 10_000
-"""Most values of a document, those that aliases repeat included."""
+"""Upper limit for the values of a document, those that aliases repeat included."""
 MOST_DEPTH = 32
 MOST_DIGITS = 40
-"""Most characters of a number. YAML has numbers to the base of 60, and Python's have no limit."""
+"""Upper limit for the digits of a number: YAML has base-60 numbers, and Python's have no limit."""
 
 
 class PlainLoader(yaml.SafeLoader):

@@ -44,7 +44,7 @@ QUERY_TIMEOUT_S = 20.0
 QUERY_INTERVAL_S = 0.5
 ENDING_QUERIES = 20
 LEFTOVERS_TIMEOUT_S = 5.0
-"""For the end of killed steps: the controller and the daemons of the nodes need a while."""
+"""Seconds for the end of killed steps: the controller and the nodes' daemons need a while."""
 
 SIGNAL_BASE = 128
 """srun's exit code is this plus the number of the signal if a signal ended the task."""
@@ -130,7 +130,7 @@ class SlurmLauncher:
         return jobs.pop()
 
     def _division(self) -> dict[str, str]:
-        """For the agent: what SLURM divides among the replicas of a node, if they share one."""
+        """Tell the agent what SLURM divides among the replicas of a node, if they share one."""
         given = self._part or self._request
         if self.per_node == 1 or given is None:
             return {}
@@ -175,7 +175,7 @@ def _request(config: RunConfig) -> Request:
 
 
 def _why_not(command: list[str]) -> str:
-    """Why SLURM does not run a command; empty if it does."""
+    """Explain why SLURM does not run a command; empty if it does."""
     try:
         done = subprocess.run(
             command, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -212,7 +212,7 @@ class SlurmProcess(PipeProcess):
         return Exit(_as_signal((await super().wait()).code))
 
     async def _jobs(self) -> tuple[JobState, ...]:
-        """Its job; waits until the job has ended, because SLURM reports the reason only then."""
+        """Query the job, with a wait for its end: SLURM reports the reason only then."""
         allocation = self._task.allocation
         job = ("--jobs", allocation) if allocation else ("--name", self._task.name)
         for _ in range(ENDING_QUERIES):
@@ -243,7 +243,7 @@ class SlurmProcess(PipeProcess):
                     await self._clock.sleep(QUERY_INTERVAL_S)
 
     async def _steps(self, allocation: str) -> list[str]:
-        """Its own step and those of its ranks on further nodes, which may outlive their srun."""
+        """List the replica's step and its ranks' steps on further nodes, which may outlive srun."""
         shown = await _ask("squeue", "--noheader", "--steps", f"--jobs={allocation}", f"--format={NAME_FORMAT}")
         rows = (line.strip().partition("|") for line in shown.splitlines())
         return [step for step, _, name in rows if name == self._task.name]
@@ -263,7 +263,7 @@ def _as_signal(code: int | None) -> int | None:
 
 
 def _ask_now(program: str, *words: str) -> str:
-    """As `_ask`, for a primary that has no event loop yet."""
+    """Ask a program of SLURM as `_ask` does, for a primary that has no event loop yet."""
     try:
         return subprocess.run(
             [program, *words], env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,

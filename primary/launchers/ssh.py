@@ -42,13 +42,13 @@ CONNECTING_TO_A_HOST = 8
 GROUP_PREFIX = b"aiperf-group "
 EXIT_LINE = re.compile(rb"^aiperf-exit (\d+)$", re.MULTILINE)
 LOST = re.compile(rb"closed by|onnection reset|disconnect|Broken pipe|not responding|imed out|unreachable")
-"""What ssh says about a connection that it has lost."""
+"""Words of ssh about a connection that it has lost."""
 
 SIGNAL_EXIT = 128
 SIGNALS = 65
 
 LOGGED_BYTES = 1 << 20
-"""Most of what the shell of a host says on its standard error that is kept in the replica's log."""
+"""Upper limit for the bytes that the replica's log keeps of a host's shell (its standard error)."""
 
 TAIL_BYTES = 1 << 13
 COMMAND_S = 20.0
@@ -111,7 +111,7 @@ class SshLauncher:
 
 
 def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
-    """What a POSIX shell on the host does: names its process group, and runs the replica.
+    """Write the script of a POSIX shell that names its process group and runs the replica.
 
     sshd makes the login shell the leader of a session, so its group is that of everything that it
     starts. The shell ignores the signal that ends the group, and reports the exit code of the

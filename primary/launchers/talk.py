@@ -11,7 +11,7 @@ from aiperf.wire.messages import ToPrimary
 
 PREFIX = "(before the replica) "
 MOST_BYTES = 1 << 16
-"""Most talk of one start that is kept in the log; what comes after it is read and dropped."""
+"""Upper limit for the bytes of one start that the log keeps; the rest is read and dropped."""
 
 
 class Talk:

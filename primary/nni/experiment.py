@@ -47,7 +47,7 @@ from primary.resumption import prepare_resumption, take_claim
 
 LOOK_INTERVAL_S = 1.0
 TRIALS_END_S = 20.0
-"""For NNI's trials to report the end of the run."""
+"""Seconds for NNI's trials to report the end of the run."""
 
 PACKAGES = Path(__file__).parents[2]
 """The tuner's process imports from here before anything else, as NNI puts it on its path."""

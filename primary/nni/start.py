@@ -12,7 +12,7 @@ from aiperf.clock import Clock
 from primary.nni.trial_imports import Experiment, launcher, rest
 
 START_TIMEOUT_S = 120.0
-"""From the start of NNI's manager to its first answer; then to the start of the primary."""
+"""Seconds from the start of NNI's manager to its first answer, then to the primary's start."""
 
 LOOK_INTERVAL_S = 0.5
 
@@ -22,7 +22,7 @@ SILENT = "SILENT"
 TAKEN = "port {port} is another process's: of another run, or of another command for this one; see nni.port"
 
 MANAGER_WORD = "--trace-uncaught"
-"""In the command line of NNI's manager, and of nothing else."""
+"""Word in the command line of NNI's manager, and in no other command line."""
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class NodeAnswer(_Answer):
     network: dict[Said, int | Said | None] = Field(max_length=1024)
     python: Said
     complaints: list[Said] = Field(default=[], max_length=100)
-    """Of the tools that it asked, and accelerators that do not answer."""
+    """Complaints of the tools that were asked, and accelerators that do not answer."""
     packages: dict[Said, Said | None] = Field(max_length=100)
     slurm: Said | None
     mpi: Said | None

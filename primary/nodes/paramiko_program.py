@@ -40,15 +40,15 @@ class Hop:
     keys: list[str]
     """Files; a missing one is passed over."""
     key_name: str
-    """Its name in known_hosts."""
+    """Name of the host in known_hosts."""
     command: str
-    """Its ProxyCommand, or nothing."""
+    """ProxyCommand of the host, or an empty text."""
     agent: bool
     """True if keys of the agent may be used."""
 
 
 class Refused(Exception):  # noqa: N818
-    """No connection, in the words of OpenSSH."""
+    """A refused connection, in the words of OpenSSH."""
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):
@@ -64,7 +64,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
                     _say(f"{file}:{line}: skipped: {problem}")
 
     def _read(self, text: str) -> str | None:
-        """What is odd about a line."""
+        """Read a line of known_hosts, and return the problem with it."""
         if not text or text.startswith("#"):
             return None
         mark, rest = text.split(None, 1) if text.startswith("@") and " " in text else ("", text)

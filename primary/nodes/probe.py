@@ -31,7 +31,7 @@ from primary.nodes.ssh_client import (
 PARALLEL = 32
 ANSWER_TIMEOUT_S = 60.0
 MOST_BYTES = 2**20
-"""Most that is read of a node's answer."""
+"""Upper limit for the bytes of a node's answer."""
 
 SCRIPT = Path(__file__).with_name("probe_script.py")
 

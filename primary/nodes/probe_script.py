@@ -78,7 +78,7 @@ def _accelerators():
 
 
 def _bytes(mebibytes):
-    """None for "[N/A]" and for what cannot be a size."""
+    """Convert MiB to bytes; None for "[N/A]" and for texts that cannot be a size."""
     try:
         size = float(mebibytes)
     except ValueError:

@@ -46,7 +46,7 @@ class Target:
     """A host with its options, as the client would reach it."""
 
     name: str
-    """As the user writes it."""
+    """Name of the host as the user writes it."""
     host: str
     port: int
     user: str
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def key_name(self) -> str:
-        """Its name in known_hosts."""
+        """Name of the host in known_hosts."""
         if self.alias:
             return self.alias
         return self.host if self.port == DEFAULT_PORT else f"[{self.host}]:{self.port}"

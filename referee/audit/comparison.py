@@ -51,9 +51,8 @@ TOLERANCES = {
     "mixed_bfloat16": Tolerance(loss=2e-2, norm=1e-1),
     "mixed_float16": Tolerance(loss=1e-2, norm=1e-1),
 }
-"""By arithmetic. Only float32 on CPUs is measured; the others follow from the bits of the mantissa
-of convolutions: 10 in TF32 and float16, 7 in bfloat16.
-"""
+"""Tolerances by arithmetic. Only float32 on CPUs is measured; others follow from the bits of the
+mantissa of convolutions: 10 in TF32 and float16, 7 in bfloat16."""
 
 LEAST_FOR_MEAN = 10
 """Steps from which on a mean is compared: those of fewer differ too much."""

@@ -43,7 +43,7 @@ class AuditResult:
     findings: tuple[Finding, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What the audit did not look at."""
+    """Notes on the parts of the run that the audit did not look at."""
 
     @property
     def passed(self) -> bool:

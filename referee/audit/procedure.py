@@ -30,7 +30,7 @@ Replay = Callable[[RunPaths, Collection[int]], Mapping[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class AuditOrder:
-    """What a referee asks for."""
+    """Order of a referee for an audit."""
 
     nonce: str
     draws: int = DRAWS
@@ -110,7 +110,7 @@ def _replayed(claim: Claim, plans: Mapping[int, str]) -> Iterator[Finding]:
 
 
 def _notes(data: RunData, recorded: Recorded, replayed: bool) -> Iterator[str]:
-    """What an audit of this run leaves out."""
+    """Name the parts of this run that an audit leaves out."""
     completed = sum(claim.operations for claim in recorded.claims())
     total = sum(data.work.columns.operations_done(data.end_ms).tolist())
     if total > completed:

@@ -1,4 +1,4 @@
-"""What a run's records say of a trial that an audit looks at, and what is kept of it."""
+"""Records and kept files of the trials that an audit looks at."""
 
 from __future__ import annotations
 

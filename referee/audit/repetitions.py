@@ -79,7 +79,7 @@ def ranks_here(config: RunConfig, ranks: int) -> RankSetup:
 
 
 async def repeat(setup: RankSetup, request: TrainRequest, begin: Begin, folder: Path) -> Repetition:
-    """Have the ranks do what `begin` says; evidence and log go into the folder, which is empty.
+    """Make the ranks do the work of `begin`; evidence and log go into the folder, which is empty.
 
     Raises TrialFailedError.
     """
@@ -106,7 +106,7 @@ def _first_rows(evidence: Path) -> NDArray[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What was done again of one trial: the outcome, or the reason why there is none."""
+    """Repetition of one trial: the outcome, or the reason why there is none."""
 
     begun: TrialLedger | None = None
     """The trial whose first steps were repeated: the trial itself, or the one that it resumes."""
@@ -118,7 +118,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much to repeat: this many steps, or a whole epoch."""
+    """Extent of a repetition: this many steps, or a whole epoch."""
 
     steps: int
     whole_epoch: bool = False

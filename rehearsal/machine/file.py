@@ -22,7 +22,8 @@ from aiperf.errors import ConfigError
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
 OperationRate = Annotated[float, Field(gt=0, le=1e17)]
-"""More than any accelerator has: trainings that take no time would fill a rehearsal without end."""
+"""Operations per second, limited above every accelerator: trainings that take no time would fill a
+rehearsal without end."""
 Hours = Annotated[float, Field(gt=0, le=1e9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -33,7 +34,7 @@ class MachineSection(Section):
     name: Line = "modelled machine"
     """Name of the system."""
     source: Line = ""
-    """Where the figures come from."""
+    """Source of the figures."""
 
 
 class NodeSection(Section):
@@ -68,9 +69,9 @@ class AllReduceSection(Section):
     algorithm: Literal["ring", "tree"] = "ring"
     """Ring: 2 (N - 1) messages of 1/N of the gradients; tree: 2 log2(N) of all of them."""
     latency_s: Seconds = 0.0
-    """Of one message."""
+    """Latency of one message."""
     bytes_per_s: Rate = 1e15
-    """Of one link."""
+    """Bandwidth of one link."""
     overlap: Share = 0.0
     """Part that is hidden behind the backward pass."""
 
@@ -86,7 +87,7 @@ class StartSection(Section):
     """The start of replicas and of trainings."""
 
     replica_s: Seconds = 0.0
-    """From the start of an agent until it is ready."""
+    """Seconds from the start of an agent until it is ready."""
     together: int = Field(100_000, ge=1, le=1_000_000)
     """Agents that start at a time."""
     spread_s: Seconds = 0.0
@@ -94,14 +95,14 @@ class StartSection(Section):
     build_s: Seconds = 0.0
     """Building and compiling a model; it overlaps with the training before it."""
     trial_s: Seconds = 0.0
-    """From the end of a training to the next one's first step, if that one is built already."""
+    """Seconds from the end of a training to the first step of the next one, if that is built."""
 
 
 class StorageSection(Section):
     """The shared file system."""
 
     write_s: Seconds = 0.0
-    """Until a record is durable."""
+    """Seconds until a record is durable."""
     spread: Share = 0.0
     """A write takes up to this share longer."""
     operations_per_s: Rate = 10_000.0
@@ -125,28 +126,29 @@ class StragglersSection(Section):
     share: Share = 0.0
     """Part of the replicas."""
     factor: float = Field(1.0, ge=1, le=1000)
-    """How many times longer everything takes there."""
+    """Factor by which everything takes longer there."""
 
 
 class FailuresSection(Section):
     """Mean times between failures, each exponentially distributed; none: it never fails."""
 
     node_mtbf_h: Hours | None = None
-    """Of one node."""
+    """Mean time between failures of one node."""
     rank_mtbf_h: Hours | None = None
-    """Of one rank: the training fails, the replica does not."""
+    """Mean time between failures of one rank: the training fails, the replica does not."""
     rack_nodes: int = Field(32, ge=1, le=100_000)
     """Nodes of a rack, which fail together."""
     rack_mtbf_h: Hours | None = None
-    """Of one rack."""
+    """Mean time between failures of one rack."""
     primary_mtbf_h: Hours | None = None
-    """Of the primary's node."""
+    """Mean time between failures of the primary's node."""
     restart_s: Seconds = 60.0
-    """From the primary's death to its resumption, which somebody begins."""
+    """Seconds from the primary's death to the resumption by a person or a script."""
     storage_mtbf_h: Hours | None = None
-    """Of the file server: it stalls, fills up or forgets its files, each as often."""
+    """Mean time between failures of the file server: it stalls, fills up or forgets files, each as
+    often."""
     storage_s: Seconds = 120.0
-    """How long it does."""
+    """Duration of a failure of the file server."""
 
 
 class SearchCostSection(Section):
@@ -162,7 +164,7 @@ class CurveSection(Section):
     best: float = Field(0.76, gt=0, lt=1)
     """Top-1 accuracy of the initial architecture with the default hyperparameters, at its end."""
     gain: Share = 0.04
-    """What the best architecture is better by."""
+    """Gain in accuracy of the best architecture."""
     epochs: float = Field(12.0, gt=0, le=1e6)
     """Epochs after which 1 - 1/e of it is reached."""
     noise: Share = 0.003

@@ -23,7 +23,7 @@ FEW = 64
 """Replicas up to which every report of progress is rehearsed."""
 
 SPARSE_S = 60.0
-"""Between the reports of a training of more: ten seconds would be most of the work."""
+"""Seconds between the reports of a training in a large rehearsal: ten would be most of the work."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

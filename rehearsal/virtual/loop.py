@@ -71,7 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now_s += seconds
 
     def after(self, seconds: float) -> asyncio.Future[None]:
-        """Is done after some seconds: `asyncio.sleep` takes several times as long for it."""
+        """Make a future that is done after some seconds, faster than `asyncio.sleep`."""
         future: asyncio.Future[None] = asyncio.Future(loop=self)
         heapq.heappush(self._timers, (self._now_s + seconds, next(self._numbers), future))
         return future
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """As `call_soon`: there is one thread, and nothing to wake."""
+        """Call soon as `call_soon` does: there is one thread, and nothing to wake."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]

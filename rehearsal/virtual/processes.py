@@ -23,7 +23,7 @@ class VirtualProcess(ReplicaProcess):
         self._input = asyncio.StreamReader()
         self._output = deque[ToPrimary | None]()
         self._waiting: asyncio.Future[None] | None = None
-        """For the next message."""
+        """Future of the next message."""
         self._on_kill = on_kill
         self._killed = self._severed = False
         self._task = asyncio.create_task(serve(self._input, self._take))
@@ -66,7 +66,7 @@ class VirtualProcess(ReplicaProcess):
         return Exit(-signal.SIGKILL if self._killed else 0)
 
     async def explain(self) -> str:
-        """Nothing: nobody else knows of it."""
+        """Return an empty text: no launcher knows anything of the process."""
         return ""
 
     def kill(self) -> None:

@@ -30,7 +30,7 @@ class SharedStorage:
     """The error that writers get until then; empty: they wait in the system call."""
     writes: int = 0
     _rng: random.Random = field(init=False, repr=False)
-    """Of all writes: to seed a generator for each takes longer than the write."""
+    """Generator for all writes: seeding one for each takes longer than the write."""
 
     def __post_init__(self) -> None:
         self._rng = random.Random(f"writes {self.seed}")  # noqa: S311  not for secrets
@@ -72,7 +72,7 @@ class VirtualWrites:
         self._killed = False
 
     def put(self, action: Action) -> None:
-        """Have an action done after all that were put before."""
+        """Queue an action behind all that were put before."""
         if self._killed:
             return
         self._given += 1

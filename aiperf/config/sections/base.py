@@ -1,4 +1,4 @@
-"""What all sections of a configuration have in common."""
+"""Common parts of all sections of a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Pause = Annotated[
 """A duration, or 0."""
 
 MOST = 1_000_000
-"""More than this many of anything is a slip."""
+"""Upper limit for every count: a larger number is a slip."""
 
 
 def _tuple_of_list(value: object) -> object:
@@ -38,7 +38,7 @@ def _tuple_of_list(value: object) -> object:
 
 
 Listed = BeforeValidator(_tuple_of_list)
-"""For fields that are lists in TOML and tuples here."""
+"""Validator for fields that are lists in TOML and tuples here."""
 
 
 class Section(BaseModel):

@@ -36,7 +36,7 @@ def _text_of_time(value: object) -> object:
 
 TimeLimit = Annotated[SlurmTime, BeforeValidator(_text_of_time)]
 Memory = Annotated[SlurmMemory, BeforeValidator(_text_of_time)]
-"""As SLURM writes them: 13:00:00, 1-12 (days-hours), 90 (minutes); 200G."""
+"""Times and memory as SLURM writes them: 13:00:00, 1-12 (days-hours), 90 (minutes); 200G."""
 
 
 class SlurmSection(Section):

@@ -13,7 +13,7 @@ VENDORS: Registry[Vendor] = Registry(
         "kernel": "aiperf.machine.vendors.kernel:Kernel",
     },
 )
-"""In the order in which they are asked: a maker's own library knows more than Linux does."""
+"""Vendors in the order in which they are asked: a vendor's own library knows more than Linux."""
 
 
 def listed_here() -> tuple[Vendor, tuple[Accelerator, ...]] | None:

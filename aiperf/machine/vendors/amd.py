@@ -99,7 +99,7 @@ def _opened() -> Iterator[Any]:
 
 
 def _allowed(found: Sequence[Accelerator], variable: str, environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-    """By numbers that count what is shown so far, or by UUIDs as ROCm writes them."""
+    """Choose GPUs by numbers that count the visible ones, or by UUIDs as ROCm writes them."""
     return chosen(found, variable, environment.get(variable), dict(enumerate(found))) if found else ()
 
 
@@ -173,4 +173,4 @@ FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "DCGM_FI_DEV_SM_CLOCK": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"],
     "DCGM_FI_DEV_MEM_CLOCK": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"],
 }
-"""In DCGM's units, which are also AMD SMI's but for the energy."""
+"""Telemetry in DCGM's units, which are also AMD SMI's except for the energy."""

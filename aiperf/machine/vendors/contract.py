@@ -32,8 +32,8 @@ class Accelerator:
     exclusive: bool = False
     """True if its driver lets one process use it at a time: no ranks warm up next to others."""
     known_as: str = ""
-    """Its word in the variable that chooses devices, if that names it by UUID (or a slice of it).
-    """
+    """Word that stands for the GPU in the variable that chooses devices, if that names UUIDs (or a
+    slice of the GPU)."""
 
     uuid: str = ""
 
@@ -44,7 +44,7 @@ class Accelerator:
 
 
 LEAST_MEMORY_BYTES = 8 << 30
-"""Of a GPU that may also be made for screens: a smaller one is, or is a part of the CPU."""
+"""Least memory of a GPU for training: smaller ones drive screens or are part of a CPU."""
 
 
 class Vendor(Protocol):
@@ -53,7 +53,7 @@ class Vendor(Protocol):
     hides: str
     """The setting of the environment that hides all of them, as a shell takes it."""
     build: str
-    """Where a framework's build for them is found, for messages."""
+    """Place where a framework's build for these GPUs is found, for messages."""
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
@@ -86,7 +86,7 @@ class Vendor(Protocol):
 MOST_CARDS = 1024
 MOST_BYTES = 1 << 50
 MOST_VALUE = 1e18
-"""Of any fact; larger ones are the mistake of a driver."""
+"""Upper limit for every fact; larger values are mistakes of a driver."""
 
 MOST_TEXT = 200
 

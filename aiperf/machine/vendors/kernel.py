@@ -86,7 +86,7 @@ class Kernel:
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
-        """For Level Zero, which is told that a device is a card and not one of its tiles."""
+        """Choose devices for Level Zero by whole cards instead of by their tiles."""
         numbers = ",".join(gpu.word for gpu in own)
         if all(gpu.name.startswith("Intel") for gpu in own):
             return {MASK: numbers, "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}

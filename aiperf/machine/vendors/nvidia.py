@@ -79,7 +79,7 @@ class Nvidia:
 
     @classmethod
     def installed(cls, root: Path) -> int:
-        """From /proc, which lists GPUs that a container hides, or from the device files."""
+        """Count the GPUs in /proc, which lists those that a container hides, or device files."""
         listed = len([*root.glob("proc/driver/nvidia/gpus/*")])
         return listed or len([file for file in root.glob("dev/nvidia*") if re.fullmatch(r"nvidia\d+", file.name)])
 
@@ -190,4 +190,4 @@ FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
 }
-"""In DCGM's units: percent, percent, MiB, MiB, W, mJ since the driver started, °C, MHz, MHz."""
+"""Telemetry in DCGM's units: percent, percent, MiB, MiB, W, mJ since driver start, °C, MHz, MHz."""

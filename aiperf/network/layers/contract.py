@@ -86,13 +86,13 @@ class Layer:
     arity: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs (None: any number)."""
     counts_zero: ClassVar[bool] = False
-    """No operations by the rules, such as a copy or a change of shape."""
+    """True if the rules count no operations for it, as for a copy or a change of shape."""
     keeps_channels: ClassVar[bool] = False
     """Each output channel comes from the input channel of the same number."""
     commutes: ClassVar[bool] = False
     """The order of the inputs does not matter."""
     has_kernel: ClassVar[bool] = False
-    """Has a weight matrix, and counts towards the depth of a network."""
+    """True if it has a weight matrix, and counts towards the depth of a network."""
     kept_for_backward: ClassVar[bool] = False
     """The backward pass needs its output: the input of a normalisation or of a convolution."""
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}

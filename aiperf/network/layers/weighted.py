@@ -20,7 +20,7 @@ from aiperf.network.layers.contract import (
 
 BATCHNORM_MOMENTUM = 0.9
 BATCHNORM_EPSILON = 1e-5
-"""Of every batch normalisation, in training and wherever an identity has to undo it."""
+"""Epsilon of every batch normalisation, in training and wherever an identity has to undo it."""
 
 
 @dataclass(frozen=True, slots=True)

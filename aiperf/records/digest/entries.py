@@ -59,7 +59,7 @@ class Over(_Entry, tag="over", frozen=True, kw_only=True):
     trial: Trial
     how: How
     kind: Name = ""
-    """Of a failure; cancellation is one."""
+    """Kind of a failure, cancellation included."""
     predicted: float | None = None
     """`TrialEnded.predicted_accuracy`."""
     epochs: tuple[Number, ...] = ()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from aiperf.records.cursor import Cursor
 
 PREFIX = "digest/"
-"""Of the name of a digest's head in a cursor; no writer of the history list has it."""
+"""Prefix of a digest's head in a cursor; no writer of the history list has such a name."""
 
 SEGMENT_ENTRIES = 4096
 """Entries of a full segment, about 2 MB: which file an entry is in follows from its number."""

@@ -16,7 +16,7 @@ from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.patience import with_patience
 
 MOST_BYTES = 256 << 20
-"""Of a segment: a hundred times that of a real one."""
+"""Upper limit for the bytes of a segment: a hundred times those of a real one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class DigestReader:
         self._paths = paths
         self._count = 0
         self._offset = 0
-        """In the segment of the next entry."""
+        """Byte offset of the next entry in its segment."""
         self._hash = with_patience(lambda: first_link(paths), paths.run)
 
     def read_new(self) -> Iterator[Line]:
@@ -54,7 +54,7 @@ class DigestReader:
                 return
 
     def cursor(self) -> Cursor:
-        """How far the digest was read."""
+        """Position up to which the digest was read."""
         return cursor_at(self.primary, self._count - 1, self._hash)
 
     def _segment(self) -> Path:

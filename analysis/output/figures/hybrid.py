@@ -16,7 +16,7 @@ MOST_GROUPS = 32
 """Groups whose time is drawn; the CSV files have all."""
 
 TIMES = {"computing": COLOURS[0], "in the group": COLOURS[2], "waiting for servers": COLOURS[1]}
-"""Where the time of a group goes, with its colour."""
+"""Parts of a group's time, each with its colour."""
 
 CAPTION = (
     "Staleness of updates: updates of others that the servers had applied since the weights were read. "

@@ -14,7 +14,7 @@ MOST_MODELS = 100
 """Models that are drawn; the CSV files have all."""
 
 NAMED = 8
-"""With more models than this, the legend is left out."""
+"""Number of models above which the legend is left out."""
 
 Curve = tuple[int, list[float], list[float], list[int]]
 """Number of a model, its places, its qualities, and its epochs."""

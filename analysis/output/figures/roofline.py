@@ -17,7 +17,7 @@ MOST_POINTS = 1000
 GROUPS = {"conv": "conv", "maxpool": "pool", "averagepool": "pool", "fc": "fc"}
 TRIALS = "trials"
 SERIES = {"conv": COLOURS[0], "pool": COLOURS[2], "fc": COLOURS[3], TRIALS: COLOURS[1]}
-"""What is marked, and its colour."""
+"""Marked series, each with its colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Roofline:
 
     ceilings: tuple[CeilingPart, ...]
     marks: dict[str, list[Mark]]
-    """By series, without empty ones."""
+    """Marks by series, without empty ones."""
 
     @property
     def span(self) -> tuple[float, float]:

@@ -17,7 +17,8 @@ INK = "#0a0b0c"
 
 GRID = "#8a8f98"
 COLOURS = ("#0a84c6", "#e08a00", "#12a178", "#c9639b", "#7d6fd0", "#b8860b")
-"""After Okabe and Ito's palette for all kinds of colour vision, readable on white and black."""
+"""Colours after Okabe and Ito's palette for all kinds of colour vision, readable on white and
+black."""
 
 PHASE_COLOURS = {
     "train": "#0a84c6",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analysis.report.model import Report, TrialPart
 
 MOST_STEPS = 60
-"""Most generations that are followed; records of an opponent may lead in a circle."""
+"""Upper limit for the generations that are followed: forged records may lead in a circle."""
 
 INITIAL = {"resnet50": "ResNet-50", "resnet101": "ResNet-101", "resnet152": "ResNet-152"}
 

@@ -21,7 +21,7 @@ MOST_KINDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What ran: `facts` are pairs of a heading and a text. `nodes` is 0 if they are unknown."""
+    """The machine of a run: pairs of a heading and a text, and its nodes (0: unknown)."""
 
     nodes: int
     facts: tuple[tuple[str, str], ...]
@@ -64,7 +64,7 @@ class Hardware:
     """The machine of a run in a few words. Empty texts and None: unknown."""
 
     name: str = ""
-    """Its host, or the names of its hosts in common, such as gpu*."""
+    """Name of its host, or the common part of its hosts' names, such as gpu*."""
     nodes: int | None = None
     processor: str = ""
     accelerator: str = ""

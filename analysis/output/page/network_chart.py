@@ -21,7 +21,7 @@ KINDS = {
     "larger kernel": COLOURS[4],
     "added": COLOURS[1],
 }
-"""What became of a layer, and its colour."""
+"""Kinds of change of a layer, each with its colour."""
 
 Arc = tuple[int, int, bool]
 """Layers between which a connection leads, and whether the search added it."""
@@ -67,7 +67,7 @@ def channels(network: Architecture, node: Node) -> int:
 
 
 def change_of(node: Node, initial: Architecture) -> str:
-    """What the search did to a layer: one of KINDS."""
+    """Name the change that the search made to a layer: one of KINDS."""
     before, (same, wider, larger, added) = initial.by_name.get(node.name), KINDS
     if before is None:
         return added
@@ -106,7 +106,7 @@ def skips(network: Architecture, initial: Architecture) -> list[Arc]:
 
 
 def _source(network: Architecture, initial: Architecture, name: str) -> str:
-    """Where an added skip connection begins, given its last node; any other node itself."""
+    """Find the node where an added skip connection begins, given its last node; else the node."""
     node = network.by_name[name]
     if name in initial.by_name or not (isinstance(node.layer, BatchNorm) and node.layer.zero_scale):
         return name

@@ -1,4 +1,4 @@
-"""Where the time went: shares of all replicas over time, and the replicas that waited most."""
+"""Charts of phases: shares of all replicas over time, and the replicas that waited most."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ HEIGHT = 280
 FONT = "system-ui, sans-serif"
 LABEL = "12px"
 CLIP = "inset(-300px -300px -300px 2px)"
-"""Of a canvas, but for its first column: Bokeh's text of an axis leaves marks there."""
+"""Clip of a canvas without its first column: Bokeh's text of an axis leaves marks there."""
 
 
 @dataclass(frozen=True, slots=True)

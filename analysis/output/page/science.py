@@ -113,7 +113,7 @@ RATES = ("images/s", "OPS", "peak OPS", "sustained OPS", "valid OPS", "share of 
 
 
 def split(rows: Sequence[Shown], name: str) -> tuple[list[Shown], list[Shown]]:
-    """What the target took, and the rates: two tables for a terminal, each with one column."""
+    """Split rows into the cost of the target and the rates: two tables that fit a terminal."""
     to_quality = [{key: text for key, text in row.items() if key not in RATES} for row in rows]
     return to_quality, [{name: row[name], **{key: row[key] for key in RATES if key in row}} for row in rows]
 

@@ -16,7 +16,7 @@ POINTS = 240
 """Points of a curve."""
 
 MANY_EPOCHS = 4000
-"""Of more epochs than this, the page shows an even selection; the CSV files have all."""
+"""Number of epochs above which the page shows an even selection; the CSV files have all."""
 
 MANY_TRIALS = 150
 """Above this, curves of single trials are left out."""

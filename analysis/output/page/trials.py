@@ -12,7 +12,7 @@ from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 
 MOST_TRIALS = 400
-"""Most trials of the page: the most accurate ones. The CSV files have all."""
+"""Upper limit for the trials of the page, the most accurate ones; the CSV files have all."""
 
 
 def trial_details(data: RunData, trials: list[TrialPart]) -> list[dict[str, Any]]:

@@ -137,7 +137,7 @@ def _chart(place: int, part: WorkloadPart, against: str, label: str, curves: lis
 MOST_ARCHITECTURES = 1500
 MOST_LINES = 400
 ROOM = 0.14
-"""Of the width and height of the chart, that a name takes."""
+"""Share of the chart's width and height that a name takes."""
 
 
 def lineage_chart(report: Report, best: Best) -> Chart:
@@ -192,7 +192,7 @@ def _marks(shown: list[Grown], size: float) -> ColumnDataSource:
 
 
 MOST_ROWS = 200
-"""Most rows of a table in a page; the CSV files have all."""
+"""Upper limit for the rows of a table in a page; the CSV files have all."""
 
 
 def report_page(data: RunData, report: Report, links: Links | None = None) -> str:

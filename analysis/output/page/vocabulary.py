@@ -96,7 +96,7 @@ def badge(report: Report) -> str:
 
 
 def why_heading(report: Report) -> str:
-    """What the list of rules that are not met says of the run."""
+    """Write the heading of the rules that are not met."""
     if is_in_progress(report):
         return "It cannot be official"
     if report.verdict != "invalid":
@@ -105,14 +105,14 @@ def why_heading(report: Report) -> str:
 
 
 def end_of(report: Report) -> str:
-    """How the run ended, or that it goes on."""
+    """Describe the end of the run, or its state if it has not ended."""
     if is_in_progress(report):
         return {"starting": "is starting", "silent": "gives no sign of life"}.get(str(report.state), "is running")
     return ENDS.get(report.ended, report.ended)
 
 
 def assumptions(part: AssumedPart) -> str:
-    """What stands in for training, in sentences."""
+    """Describe in sentences the assumptions that stand in for training."""
     if part.machine is None:
         return "The simulated trainer makes up times and accuracies; only the search and the records are real."
     source = f" ({part.source})" if part.source else ""

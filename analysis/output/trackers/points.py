@@ -36,14 +36,14 @@ class Tracked:
     results: Mapping[str, float]
     """The numbers that it ended with, at its last epoch."""
     points: tuple[Point, ...]
-    """Its epochs that count."""
+    """Epochs that count."""
     epochs: int
     start_ms: int
     """The end of the run if it never started."""
     end_ms: int
     """The end of the run if it has none."""
     state: str
-    """As in the report."""
+    """State as in the report."""
 
 
 def identity_of(data: RunData, report: Report) -> str:
@@ -112,7 +112,7 @@ def _trial_points(data: RunData, trial: int) -> Iterator[Point]:
 
 
 def _trial_parameters(trial: TrialPart) -> dict[str, Parameter]:
-    """What a trial was trained with: its hyperparameters, its architecture and its place."""
+    """Collect a trial's hyperparameters, its architecture and its place."""
     facts = {
         "architecture": trial.architecture,
         "depth": trial.depth,
@@ -156,7 +156,7 @@ def _model(data: RunData, workload: WorkloadPart, model: InstancePart) -> Tracke
 
 
 def _model_parameters(workload: WorkloadPart, model: InstancePart) -> dict[str, Parameter]:
-    """What a model was trained with, and what it had to reach."""
+    """Collect the settings of a model's training, and its target."""
     facts = {
         "workload": workload.workload,
         "framework": workload.framework,

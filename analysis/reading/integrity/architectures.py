@@ -43,7 +43,7 @@ def check_origins(view: RunView, found: Mapping[str, ArchitectureFacts]) -> Iter
 
 
 def _trained(view: RunView) -> dict[str, int]:
-    """When the first training of an architecture ended, by hash, on the primary's clock."""
+    """Find when each architecture's first training ended, by hash, on the primary's clock."""
     ended: dict[str, int] = {}
     for index in view.trials.values():
         if index.ended is not None:
@@ -54,7 +54,7 @@ def _trained(view: RunView) -> dict[str, int]:
 
 
 def claims_of(view: RunView) -> dict[Claim, TrialTrace[TrialStarted]]:
-    """How the architectures of all trials are said to be made, each with the first trial of it."""
+    """Collect how each architecture is said to be made, with the first trial of each claim."""
     claims: dict[Claim, TrialTrace[TrialStarted]] = {}
     for _, index in sorted(view.trials.items()):
         claim = _claim(view, index.started.body)
@@ -91,7 +91,7 @@ def _tuned_like_base(view: RunView, index: TrialTrace[TrialStarted]) -> Iterator
 
 
 def _claim(view: RunView, body: TrialStarted) -> Claim | None:
-    """What a start says of its architecture; None if that is made of no other one that is known."""
+    """Read a start's claim about its architecture; None if it is made of no other known one."""
     source, tuned = body.parent or "", body.point > 0
     if tuned:
         base = view.trials.get(body.base) if body.base is not None else None

@@ -13,14 +13,14 @@ from aiperf.records.damage import Damage
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
-"""Most by which the clock of a resuming primary may be behind that of the one before it.
+"""Tolerance by which a resuming primary's clock may be behind that of the one before it.
 
 Resuming takes longer than this, so the tolerance can gain nothing. A node whose clock is behind by
 more cannot resume the run of another one by the rules: its time would count twice.
 """
 
 TIMER_MS = 1_000
-"""Most by which a run may notice its deadline before it."""
+"""Tolerance by which a run may notice its deadline early."""
 
 
 def check_moments(view: RunView) -> Iterator[Damage]:

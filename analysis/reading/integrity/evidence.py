@@ -186,7 +186,7 @@ class Unevidenced(Sequence[str]):
 
 
 def _leaves_out(trial: TrialLedger) -> Iterator[str]:
-    """What a trial with epochs does not say, in words."""
+    """Name, in words, the facts that a trial with epochs leaves out."""
     if trial.built is None:
         yield f"trial {trial.trial} does not say what it built"
     if trial.started is not None and trial.started.cursor is None:

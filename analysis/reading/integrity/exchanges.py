@@ -1,4 +1,4 @@
-"""What groups and servers of a hybrid training say of it, against each other and its epochs.
+"""Checks of a hybrid training: groups and servers against each other and against the epochs.
 
 Groups go at their own pace. An epoch is that of group 0: its images are those that the servers have
 applied since the epoch before, of all groups, and other groups may be in an earlier or a later one.
@@ -16,7 +16,7 @@ from aiperf.records.damage import Damage
 from analysis.reading.integrity.view import Placed, RunView, TrialTrace
 
 TIMER_MS = 1_000
-"""Most by which the measured seconds of a group may exceed the time that they were measured in."""
+"""Tolerance by which a group's measured seconds may exceed the time that they were measured in."""
 
 Exchange = Placed[GroupExchanged]
 Served = Placed[ServerServed]

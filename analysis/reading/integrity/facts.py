@@ -1,4 +1,4 @@
-"""What a trial says of its trainer, its data and its model, against `run.json`."""
+"""Checks of a trial's trainer, data and model against `run.json`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _shown(values: Hyperparameters) -> str:
 
 
 def _outside(values: Hyperparameters, space: Space, defaults: Hyperparameters) -> str:
-    """What a tuned trial should have; empty if it does."""
+    """Describe the values that a tuned trial should have; empty if it has them."""
     by_name = {parameter.name: parameter for parameter in space}
     for name, parameter in by_name.items():
         if name not in values or not _contains(parameter, values[name]):
@@ -115,7 +115,7 @@ def _contains(parameter: Parameter, value: Value) -> bool:
 
 
 def _foreign(values: Hyperparameters, defaults: Hyperparameters, known: list[Hyperparameters] | tuple[()]) -> str:
-    """What a round's own trial should have: the defaults, or what its parent was trained with."""
+    """Describe the values of a round's own trial: the defaults, or its parent's."""
     candidates = [defaults, *({**defaults, **{k: v for k, v in own.items() if k in defaults}} for own in known)]
     if set(values) <= set(defaults) and any({**candidate, **values} == candidate for candidate in candidates):
         return ""

@@ -112,7 +112,7 @@ class Inspection:
         yield from check_closings(read, view)
 
     def claims(self) -> Collection[Claim]:
-        """What is said of the making of architectures, once all files are added."""
+        """Claims about the making of architectures, once all files are added."""
         if self.view.chained and not self.view.is_science:
             self._claims = claims_of(self.view)
         return self._claims

@@ -22,7 +22,7 @@ but for the rounding of other implementations.
 """
 
 FALL_MS = 60_000
-"""Most by which a replica's record may be earlier than the one before it.
+"""Tolerance by which a replica's record may be earlier than the record before it.
 
 A trainer's messages carry the moment at which they were sent; the agent may have recorded something
 in between. How late it is depends on the load of the node. A wait for storage adds nothing: records
@@ -38,7 +38,7 @@ class LineFacts:
     chained: bool = True
     """False if the first line carries no hash; True without any line."""
     hashes: dict[int, str] = field(default_factory=dict)
-    """By sequence number, of the lines that were asked for and are there."""
+    """Hashes by sequence number, of the lines that were asked for and are there."""
     damages: tuple[Damage, ...] = ()
 
 

@@ -112,7 +112,7 @@ SHARED = (
     "networks", "training_passes", "evaluation_passes", "further_training", "further_evaluation", "target", "higher",
     "dataset", "generated", "fingerprint",
 )  # fmt: skip
-"""What all trials of a workload share."""
+"""Fields in which all trials of a workload agree."""
 
 Model = tuple[str | None, int | None]
 """Workload and number of a model."""

@@ -62,7 +62,7 @@ IMAGES_BATCH = 64
 """Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
 
 CLOCK_TOLERANCE_MS = 10_000
-"""Most by which the corrected clock of a replica may be off the primary's.
+"""Tolerance by which the corrected clock of a replica may be off the primary's.
 
 An offset is measured to half a round trip of the pipe, seconds on an overloaded node, and drifts by
 up to 50 millionths, two seconds in twelve hours, without a time service.
@@ -139,7 +139,7 @@ class HeardEpochs:
 
 @dataclass
 class Witnessed:
-    """What all primaries heard of epochs. Add everything before asking."""
+    """Epochs that the primaries heard of. Add everything before asking."""
 
     files: list[tuple[str, Witnesses]] = field(default_factory=list)
     """The primaries' files, in order, with their witnesses."""
@@ -150,7 +150,7 @@ class Witnessed:
 
     @cached_property
     def _by_writer(self) -> dict[str, list[tuple[int, Numbers]]]:
-        """By writer of the epochs: numbers of files, and the rows of its witnesses there."""
+        """Rows of each writer's witnesses, with the numbers of the files that they are in."""
         found: dict[str, list[tuple[int, Numbers]]] = {}
         for number, (_, heard) in enumerate(self.files):
             names, which = np.unique(heard.writers, return_inverse=True)
@@ -193,7 +193,7 @@ def replica_of(writer: str) -> int | None:
 
 @dataclass(slots=True)
 class WriterSummary:
-    """What remains of a file that was read: its length, its chain and its time span (UTC ms)."""
+    """Summary of a file that was read: its length, its chain and its time span (UTC ms)."""
 
     writer: str
     lines: int
@@ -232,11 +232,11 @@ class PrimaryRecords:
     events: list[tuple[str, Placed[AnyBody]]] = field(default_factory=list)
     """Writer and record, without witnesses."""
     issued: dict[int, list[Placed[JobIssued]]] = field(default_factory=dict)
-    """By trial, more than one only if the records are damaged; as the following."""
+    """Issued jobs by trial, more than one only if the records are damaged; as the following."""
     closed: dict[int, list[Placed[TrialClosed]]] = field(default_factory=dict)
     witnessed: Witnessed = field(default_factory=Witnessed)
     arrivals: dict[str, list[Placed[ReplicaReady]]] = field(default_factory=dict)
-    """By writer."""
+    """Arrivals by writer."""
     losses: list[Placed[ReplicaLost]] = field(default_factory=list)
     pauses: list[Placed[PrimaryPaused]] = field(default_factory=list)
     beginnings: list[Placed[AnyBody]] = field(default_factory=list)
@@ -317,7 +317,7 @@ class TrialTrace(Generic[StartT]):
     started: Placed[StartT]
     built: list[Placed[TrialBuilt]] = field(default_factory=list)
     exchanges: list[Placed[GroupExchanged | ServerServed]] = field(default_factory=list)
-    """Of a hybrid training."""
+    """Exchanges of a hybrid training."""
     ended: Placed[TrialEnded] | None = None
     failed: Placed[TrialFailed] | None = None
     completed: Epochs = field(default_factory=Epochs)
@@ -353,7 +353,7 @@ class RunView:
     of_workload: dict[str, list[Placed[EpochCompleted]]] = field(default_factory=dict)
     """Every epoch of each workload."""
     limits: dict[tuple[int | None, str], Limits] = field(default_factory=dict)
-    """By memory of an accelerator and arithmetic, made when they are first asked for."""
+    """Limits by memory of an accelerator and arithmetic, made when they are first asked for."""
     epoch_images: tuple[int, int] | None = None
     """Images trained and evaluated in an epoch; None: not known yet."""
     digests: dict[str, list[str]] = field(default_factory=dict)

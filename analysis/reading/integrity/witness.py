@@ -38,7 +38,7 @@ from analysis.reading.integrity.view import (
 )
 
 LATE_MS = 120_000
-"""Most by which the primary may hear of an epoch after its end, if its record is written at once.
+"""Tolerance for the primary to hear of an epoch after its end, if its record is written at once.
 
 Agent and primary may wait for a processor, and the agent for its file system (`storage.patience`):
 it reports no record that is not durable. Time in which the primary stood still does not count. An
@@ -47,7 +47,7 @@ epoch cannot be heard of before its end, except for the clocks' error.
 
 
 def late_ms(view: RunView) -> int:
-    """Most by which the primary of a run may hear of an epoch after its end."""
+    """Tolerance within which the primary of a run must hear of an epoch after its end."""
     return LATE_MS + round(view.config.storage.patience * 1000)
 
 
@@ -90,7 +90,7 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What the primaries heard of a writer, by numbers of its records, then by files and lines."""
+    """Records of a writer that primaries heard of, sorted by record, then by file and line."""
 
     numbers: Numbers
     digests: NDArray[np.bytes_]
@@ -193,7 +193,7 @@ _WORDS = {"ended": "ended by itself", "failed": "failed", "cancelled": "was canc
 
 
 def _outcome(trace: TrialTrace[Any], until: int | None) -> tuple[str, Placed[object]]:
-    """How the file says that a trial ended, up to a record; and where."""
+    """Find how the file says that a trial ended, up to a record; and where."""
     limit = until if until is not None else -1
     if trace.failed is not None and trace.failed.sequence <= limit:
         return "cancelled" if trace.failed.body.kind == CANCELLED else "failed", trace.failed
@@ -268,7 +268,7 @@ def check_late(view: RunView) -> Iterator[Damage]:
 
 
 LAST_LINE = 1 << 62
-"""No file has as many."""
+"""Number above that of any line in a file."""
 
 
 def _lines_of(view: RunView, files: dict[str, int], trial: int, file: str) -> tuple[int, int]:

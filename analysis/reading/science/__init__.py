@@ -1,1 +1,1 @@
-"""What the records of scientific workloads say: the cost of their images, and their quality."""
+"""Records of scientific workloads: the cost of their images, and their quality."""

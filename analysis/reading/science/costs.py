@@ -21,7 +21,7 @@ from aiperf.run_directory.paths import RunPaths
 _HASH = re.compile("[0-9a-f]{16}")
 
 MOST_PASSES = 1000
-"""Of one network for one image: more are a damage."""
+"""Upper limit for the passes of one network for one image: more are damage."""
 
 NETWORK = "network"
 """Key of a pass: the name of the network that it runs through."""
@@ -42,7 +42,7 @@ class WorkloadCost:
 
     @property
     def operations(self) -> Operations:
-        """As of a network: `forward` evaluates an image, `forward` and `backward` train one."""
+        """Operations: `forward` evaluates an image, `forward` and `backward` train one."""
         evaluation = training_operations(self.evaluation) + self.further_evaluation
         return Operations(evaluation, training_operations(self.training) + self.further_training - evaluation)
 

@@ -14,11 +14,11 @@ from analysis.reading.run_data import RunData
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart, StalenessPart
 
 TIMES = ("computing", "group", "waiting")
-"""Where the time of a group goes."""
+"""Parts of a group's time."""
 
 
 def hybrid_part(data: RunData) -> HybridPart | None:
-    """What the groups of all trials exchanged; None if the run is not hybrid."""
+    """Build the part about the exchange of groups in all trials; None if the run is not hybrid."""
     training = data.manifest.config.training
     entries = [entry for _, entry in sorted(data.ledger.trials.items()) if entry.exchanges]
     if training.groups == 1 and not entries:

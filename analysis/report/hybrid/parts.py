@@ -21,7 +21,7 @@ class StalenessPart(Part):
 
 
 class ExchangePart(Part):
-    """What groups exchanged with the servers in the epochs that they have reported."""
+    """Exchange between groups and servers in the epochs that the groups have reported."""
 
     updates: int
     """Updates that the servers applied."""
@@ -66,7 +66,7 @@ class ServerPart(Part):
 
 
 class ServedPart(ExchangePart):
-    """What all groups exchanged, by group and by server."""
+    """Exchange of all groups, by group and by server."""
 
     groups: int
     """Groups of ranks."""
@@ -86,7 +86,7 @@ class HybridTrialPart(ServedPart):
     trial: int
     """Number of the trial."""
     epochs: int
-    """Its epochs: those of group 0."""
+    """Epochs of the trial: those of group 0."""
 
 
 class HybridPart(ServedPart):

@@ -14,11 +14,11 @@ TOGETHER_MS = 10_000
 """Shorter epochs are looked at together: the agent notes a short epoch's end late by as much."""
 
 NEARLY = 1 - 1e-6
-"""Of a limit: a number below this share of it is below it, however it is rounded."""
+"""Share of a limit below which a number is below it, however it is rounded."""
 
 
 def trained_of(begun: TrialStarted | WorkloadStarted) -> str:
-    """What a trial trains, in words; trials with the same text do the same work for an image."""
+    """Describe the work of a trial; trials with the same text do the same work for an image."""
     if isinstance(begun, TrialStarted):
         return f"architecture {begun.architecture}"
     return f"workload {begun.workload}, size {begun.size}"

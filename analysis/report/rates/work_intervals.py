@@ -31,7 +31,7 @@ class WorkInterval:
 
     @property
     def duration_ms(self) -> int:
-        """Its length; 0 if its end is not after its beginning."""
+        """Length of the interval; 0 if its end is not after its beginning."""
         return max(0, self.end_ms - self.begin_ms)
 
 
@@ -73,7 +73,7 @@ class WorkIntervalColumns:
 
     @property
     def span_ms(self) -> int:
-        """From the beginning of the first to the end of the last one; 0 without any."""
+        """Time from the beginning of the first to the end of the last one; 0 without any."""
         return int(self.ends_ms.max() - self.begins_ms.min()) if len(self) else 0
 
     @property
@@ -178,7 +178,7 @@ def _complete(work: WorkColumns, began: Numbers) -> Parts:
 
 
 def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
-    """What counts of epochs that were not completed."""
+    """Find the work that counts of epochs that were not completed."""
     count = len(work)
     epochs = work.epochs[np.lexsort((work.epochs[:, 1], work.epochs[:, 0]))]
     last_epochs, begins, last_ms = np.zeros(count, np.int64), began.copy(), np.full(count, -1, np.int64)

@@ -195,7 +195,7 @@ class Shares:
             return 1
 
     def _ceiling(self, name: str, layers: ImageLayers, peaks: Peaks, batch: int) -> tuple[Bound | None, ImageTimes]:
-        """Of an architecture on some devices; several trials train the same."""
+        """Find the ceiling of an architecture on some devices; several trials train the same."""
         key = name, peaks, batch
         if key not in self._known:
             both = image_times(layers.paired, peaks, batch).training

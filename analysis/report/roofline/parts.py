@@ -83,7 +83,7 @@ class TrialCeilingPart(Part):
 
 
 class RooflinePart(Part):
-    """What the machine can do by the micro suite, and how much of it the run did."""
+    """Ceilings of the machine by the micro suite, and the share of them that the run reached."""
 
     ceilings: tuple[CeilingPart, ...]
     """Ceilings by kind of node and precision; none if nothing was measured."""
@@ -102,4 +102,4 @@ class RooflinePart(Part):
     end; null if not known.
     """
     problems: tuple[str, ...]
-    """What the suite complained about, by node."""
+    """Complaints of the suite, by node."""

@@ -102,7 +102,7 @@ Numbers = dict[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What other parts of the report have found."""
+    """Findings of other parts of the report."""
 
     trials: dict[int, TrialPart]
     work: WorkIntervals

@@ -1,4 +1,4 @@
-"""What the rules of scientific workloads look at, from a run's records."""
+"""Facts for the rules of scientific workloads, from a run's records."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Model:
     instance: int
     trials: tuple[TrialLedger, ...]
     start_ms: int
-    """When its first job was issued."""
+    """Time of issue of its first job."""
     readings: tuple[Reading, ...]
     """Every completed epoch, in order of time."""
 

@@ -8,7 +8,7 @@ from primary.doctor.findings import Finding, Said, replicas_in_words, together
 from primary.doctor.node_answers import Evidence
 
 _SAMPLED = "images are not those of the data set"
-"""In the words of `replica.trainer.data.sample`."""
+"""Words of `replica.trainer.data.sample` for a sample of other images."""
 
 
 def check_data(evidence: Evidence) -> list[Finding]:

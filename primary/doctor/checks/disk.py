@@ -10,7 +10,7 @@ from primary.doctor.node_answers import Evidence
 
 WEIGHT_BYTES = 4
 COPIES_IN_PROGRESS = 5
-"""Of a trial: weights and momentum in its two checkpoints, and the weights of its best epoch."""
+"""Copies of a trial's weights: weights and momentum in two checkpoints, and the best epoch's."""
 
 
 def check_disk(evidence: Evidence) -> list[Finding]:

@@ -11,7 +11,7 @@ from primary.doctor.findings import Finding, Said, replicas_in_words, together
 from primary.doctor.node_answers import Evidence
 
 FORWARD_SHARE = 1 / 3
-"""Of a training step: an evaluation goes forward only, and backward costs about twice as much."""
+"""Share of the forward pass in a training step: backward costs about twice as much."""
 
 _LATER = "aiperf doctor (after the failed checks)"
 

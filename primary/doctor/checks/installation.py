@@ -28,7 +28,7 @@ def check_installation(evidence: Evidence) -> list[Finding]:
 
 
 def _supported(version: object) -> bool:
-    """Whether a Python is of a supported release; one that a node does not name is not judged."""
+    """Check that a Python is of a supported release; an unknown version passes."""
     if not isinstance(version, str):
         return True
     first, second = (*version.split("."), "", "")[:2]

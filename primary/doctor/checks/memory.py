@@ -1,4 +1,4 @@
-"""Whether the initial architecture can be trained at the batch size."""
+"""Check that the initial architecture can be trained at the batch size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from primary.doctor.node_answers import Evidence
 
 
 def check_memory(evidence: Evidence) -> list[Finding]:
-    """By the estimate that limits the search, and by the probe."""
+    """Check the memory by the estimate that limits the search, and by the probe."""
     if evidence.is_science:
         return [Finding("memory", "not examined", "no estimate is made for scientific workloads",
                         "a run of some minutes: --duration 5m")]  # fmt: skip

@@ -23,7 +23,7 @@ _BY_LAUNCHER = {
     "scheduler": f"aiperf nodes list (are these the job's hosts?); {_SOFTWARE}",
     "ray": f"ray status (on the primary's node); {_SOFTWARE}",
 }
-"""Where to look if a node gives no answer."""
+"""Advice if a node gives no answer, by launcher."""
 
 SHOWN_HOSTS = 8
 

@@ -1,4 +1,4 @@
-"""Where the replicas landed: whole nodes, all CPUs and GPUs, as a run warns of at its start."""
+"""Placement of the replicas: whole nodes, all CPUs and GPUs, as a run warns of it at its start."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _BY_LAUNCHER = {
     "ssh": "--set ssh.hosts=[...], or fewer --replicas",
     "scheduler": "aiperf nodes list (in the job's own script or shell)",
 }
-"""What to type if a launcher cannot work with the settings; the problem names the setting."""
+"""Advice if a launcher cannot work with the settings; the problem names the setting."""
 
 
 def check_primary(evidence: Evidence) -> list[Finding]:

@@ -27,7 +27,7 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
 
 
 def _too_many(facts: Examination, large: bool) -> list[Said]:
-    """More ranks than devices; several ranks without any are meant for small data alone."""
+    """Find more ranks than devices; several ranks without a device are for small data only."""
     devices = len(facts.accelerators) * facts.nodes
     if facts.ranks <= max(1, devices):
         return []

@@ -1,4 +1,4 @@
-"""Whether the run will be official, and which rules it would leave."""
+"""Forecast of the verdict: the rules that the run would not meet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REMEDIES = {
     "input": "--set training.input=dataset",
     "duration": "--duration 12h",
 }
-"""What to type to meet a rule that the configuration decides."""
+"""Advice for each rule that the configuration decides."""
 
 OF_SCIENCE = {
     "observed data": "--set science.size=official --set science.data_dir=DIR",

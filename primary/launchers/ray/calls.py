@@ -23,7 +23,7 @@ from aiperf.storage.logs import open_log
 Handler = Callable[..., Awaitable[object]]
 
 CHUNK_BYTES = 1 << 16
-"""For output and input: Ray sends values of this size with its messages, not through its store."""
+"""Size of a piece of output or input: Ray sends it with a message, not through its store."""
 
 _BYTES = "<bytes>"
 

@@ -44,7 +44,7 @@ class Host:
         return number
 
     async def read(self, child: int) -> bytes:
-        """What it writes next to its standard output, b"" at the end."""
+        """Read the next output of a child; b"" at its end."""
         stream = self._children[child].stdout
         assert stream is not None
         return await stream.read(CHUNK_BYTES)
@@ -58,7 +58,7 @@ class Host:
             await stream.drain()
 
     async def wait(self, child: int) -> int:
-        """Its exit code, at its end."""
+        """Wait for the end of a child, and return its exit code."""
         return await self._children[child].wait()
 
     async def cancel(self, child: int, grace_s: float) -> int:

@@ -20,7 +20,7 @@ LOG = "ray.log"
 """The driver's standard error, next to the logs of the replicas."""
 
 CANCEL_TIMEOUT_S = 20.0
-"""For an answer from a node beyond the time that it gives the replica."""
+"""Seconds for an answer from a node, in addition to the time that the node gives the replica."""
 
 
 class RayLauncher:
@@ -143,7 +143,7 @@ class RayProcess:
             return Exit(None)
 
     async def explain(self) -> str:
-        """Its node, and why it is lost according to Ray."""
+        """Name the node, and the reason for its loss according to Ray."""
         try:
             return str(await self._call("explain"))
         except ConnectionError:

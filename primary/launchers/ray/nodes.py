@@ -17,7 +17,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """For messages. Addresses are not unique: several nodes may be on one machine."""
+        """Name the node for messages. One machine, and so one address, may have several."""
         return f"Ray node {self.name} (id {self.id[:8]})"
 
 
@@ -46,7 +46,7 @@ class Placement:
         return None
 
     def shortage(self) -> str:
-        """Why there is no node, and what helps."""
+        """Explain why there is no node, and how to get one."""
         return (
             f"the Ray cluster has {self._alive} usable node(s) that are alive, {self._wanted} are needed; add nodes "
             "(`ray start --address=HOST:PORT` on each), or lower run.replicas, or raise replica.per_node"

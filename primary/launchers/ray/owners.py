@@ -1,4 +1,4 @@
-"""Whose Ray cluster it is that `ray.address = "auto"` finds: any user's of this machine."""
+"""Owner of the Ray cluster that `ray.address = "auto"` finds: any user of this machine."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from primary.launchers.relays.remote import BEGINNING, EXIT, INPUT, OUTPUT, TERM
 from primary.launchers.relays.rendezvous import Channel
 
 STARTER_GRACE_S = 2.0
-"""For a starter to pass its end on to its task."""
+"""Seconds for a starter to pass its end on to its task."""
 
 
 class Gate(asyncio.ReadTransport):
@@ -132,11 +132,11 @@ class RelayedProcess:
         return self._exit
 
     async def explain(self) -> str:
-        """Its host, its job and its starter."""
+        """Describe the host, the job and the starter."""
         return self._description
 
     async def cancel(self, grace_s: float) -> Exit:
-        """Have the relay end it and its children, then end the starter.
+        """Make the relay end the replica and its children, then end the starter.
 
         A relay that cannot be reached ends the replica by itself.
         """

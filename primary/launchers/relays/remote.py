@@ -27,7 +27,7 @@ INPUT, TERMINATE = b"i", b"t"
 """Kinds of frames: a header line of kind and length, then the payload."""
 
 LOST_GRACE_S = 10.0
-"""For a replica whose connection has ended: it records what it knows."""
+"""Seconds for a replica whose connection has ended: it records its last facts."""
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals by which schedulers warn, as `aiperf.signals` has them: the first one ends nothing."""

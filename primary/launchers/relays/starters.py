@@ -75,4 +75,4 @@ STARTERS = {
     ),
     "Flux": Starter("flux", forwards_input=True, words=_flux),
 }
-"""By scheduler. SLURM's srun needs no relay: it has a launcher of its own."""
+"""Starter of each scheduler. SLURM's srun needs no relay: it has a launcher of its own."""

@@ -46,7 +46,7 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
 
 
 def own_addresses() -> list[str]:
-    """Where other nodes may find this one: its name, then the addresses of its interfaces.
+    """List the addresses of this node for others: its name, then those of its interfaces.
 
     The loopback only if there is nothing else: on another node it is another machine.
     """
