@@ -149,7 +149,7 @@ class DatasetError(UsageError):
 
 
 class MessageError(AiperfError):
-    """Another process sent a line that is no message. Raised by `aiperf.wire.messages`."""
+    """Another process sent a line that is not a message. Raised by `aiperf.wire.messages`."""
 
 
 class LaunchError(AiperfError):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path("/")
 """Folder of /proc and /sys. Tests put those of other machines here; no setting, option or variable
-of the environment does, so that nobody's run describes another machine by accident or in secret.
+of the environment does, so that no run describes another machine by accident or in secret.
 """
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

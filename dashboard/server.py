@@ -31,7 +31,8 @@ from dashboard.watch import Feed
 from dashboard.wording import sentence_of, state_of
 from dashboard.work import Answer
 
-# The answers to requests: all of them only to whoever has the token, and none changes anything.
+# The loopback interface is open to every user of the machine and, through the browser, to scripts
+# of other sites. Therefore every answer needs the token, and no request changes anything.
 
 ALIVE_S = 15.0
 """Seconds between signs of life, for proxies between a browser and the dashboard."""

@@ -101,7 +101,7 @@ def _loss_by(error: Exception, replica: int, context: RunContext) -> ReplicaGone
         return error
     if isinstance(error, LaunchError):
         return ReplicaGoneError(str(error), restart=error.restart)
-    # Not foreseen, which is no reason to end the other replicas: a limit of the system, a library
+    # Not foreseen, but the other replicas can continue: a limit of the system, a library
     # of the launcher.
     log.error("replica %d", replica, exc_info=error)
     cause = f"{type(error).__name__}: {error}"
@@ -128,7 +128,7 @@ class _Jobs:
     def lose(self) -> None:
         """Give up the job in progress: its replica was lost, ended and heard out.
 
-        Until then nobody else may have the job: what is lost may still train.
+        Until then no other replica may have the job: what is lost may still train.
         """
         if self._job is not None:
             job, self._job, ended = self._job, None, self._witness.ended

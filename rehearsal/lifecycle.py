@@ -142,7 +142,7 @@ class Outcome:
     """Outcome of a rehearsal."""
 
     ended: EndReason | None = None
-    """End of the run; None: nobody could resume it before its deadline."""
+    """End of the run; None: no primary could resume it before its deadline."""
     faults: list[Fault] = field(default_factory=list)
     primaries: int = 0
     messages: int = 0
@@ -170,7 +170,7 @@ class _PrimaryNode(Machine):
 
 
 class _Unseen:
-    """The display of a primary that nobody watches: a view of all replicas takes its time."""
+    """The display of a primary without a watcher: a view of all replicas takes its time."""
 
     def event(self, text: str) -> None:
         """No-op: a rehearsal shows no events."""

@@ -4,7 +4,7 @@ Each replica of a rehearsal is one sample of the operations per second that a re
 all that happened to it. The score of N replicas is N times their mean; its band is that of a
 Student t distribution over the rehearsals of the largest size, so that what all replicas of a run
 share (outages, deaths of the primary) widens it. The error of more replicas than were rehearsed
-goes on falling with the logarithm of their number, as it did in the rehearsals, and no lower than
+keeps falling with the logarithm of their number, as it did in the rehearsals, and no lower than
 the curve of the machine file allows.
 """
 

@@ -68,7 +68,7 @@ def to_install(extra: str, on_gpus: str = "") -> str:
     if is_checkout():
         other = f" (or '.[{on_gpus}]')" if on_gpus else ""
         return f"in the folder of AIPerf's sources: pip install '.[{extra}]'{other}"
-    # Nothing is published under AIPerf's name, and whoever has a wheel may have no sources.
+    # Nothing is published under AIPerf's name, and a user of a wheel may have no sources.
     from importlib import metadata  # noqa: PLC0415
 
     named = [text.partition(";") for text in metadata.requires("aiperf-hpc") or ()]

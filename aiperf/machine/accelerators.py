@@ -1,4 +1,4 @@
-"""The accelerators of this node and their shares, whoever made them (`aiperf.machine.vendors`)."""
+"""The accelerators of this node, of all vendors (`aiperf.machine.vendors`), and their shares."""
 
 from __future__ import annotations
 

@@ -240,8 +240,8 @@ class EpochWitnessed(Body, tag="epoch_witnessed", frozen=True, kw_only=True):
 class TrialClosed(Body, tag="trial_closed", frozen=True, kw_only=True):
     """Primary: a trial is over, and this is the last record of its writer that is known of.
 
-    `sequence` and `digest` (SHA-256 of the line) are None if the replica was lost before it told
-    of any. A trial that its replica's end interrupted is "lost"; one that the end of the run
+    `sequence` and `digest` (SHA-256 of the line) are None if the replica was lost before it
+    reported any. A trial that its replica's end interrupted is "lost"; one that the end of the run
     stopped is "stopped".
     """
 

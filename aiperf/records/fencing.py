@@ -103,7 +103,7 @@ class Fences:
     def _in_force(self) -> list[tuple[str, _Successor]]:
         """The last successor first. One whose first record was not seen by a later one is none."""
         # A primary that a later one has not seen had lost its claim before it wrote: the later one
-        # resumed without it, so that it must cut nobody off.
+        # resumed without it, so it must not cut off any writer.
         found: list[tuple[str, _Successor]] = []
         for name, item in sorted(self._successors.items(), key=lambda pair: pair[1].rank, reverse=True):
             if all(name in later.until for _, later in found):

@@ -70,7 +70,7 @@ class HistoryWriter:
         except OSError as error:
             raise self._cause(error) from error
         self._looked_s = -inf if self._file.shared else inf
-        """Time of the last look; no look is due ever where there is nothing to find."""
+        """Time of the last look; infinite if there is nothing to look for, so that none is due."""
 
     def in_background(self, failed: Callable[[StorageError], object], thread: MakeOrdered = InOrder) -> None:
         """Write in a thread from now on; `failed` is called in this event loop if that is over.

@@ -284,4 +284,4 @@ _FOLDS: dict[type, Callable[[Ledger, Any, Record], None]] = {
     TrialClosed: _trial_closed,
     NodeMeasured: _node_measured,
 }
-"""The change that each kind of record makes that is no column."""
+"""Change by each kind of record that is not kept as columns."""

@@ -159,7 +159,7 @@ class Claim:
         """
         if self.number > number:
             return
-        self.alone = False  # whoever had the claims that were removed
+        self.alone = False  # Another primary may hold one of the claims that were removed.
         if not self._publish(number + 1):
             raise _held(self._folder, Holder())
 

@@ -15,7 +15,7 @@ TOKEN_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class PrimaryIdentity:
-    """A primary of a run, or somebody who starts replicas without one."""
+    """A primary of a run, or another process that starts replicas, such as the doctor."""
 
     run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
     """The same for all primaries of a run, and for those of no other run."""

@@ -207,8 +207,8 @@ class AppendedFile:
 def check_root(root: Path, marker: Path) -> None:
     """Raise StorageError if a run directory was moved or removed.
 
-    `marker` is a file of it that is written once: whoever makes a folder of it again does not make
-    that.
+    `marker` is a file of it that is written once: a process that makes one of its folders
+    again does not make that file.
     """
     try:
         marker.stat()

@@ -44,8 +44,8 @@ def open_log(path: Path) -> BinaryIO:
 def trim_log(path: Path) -> None:
     """Cut the beginning of a log off that has more than `MOST_LOG_BYTES`; its last half stays.
 
-    A framework may print a warning for every step of a training. All who write to a log append to
-    it, so that they go on at its new end; a line that comes meanwhile may be lost.
+    A framework may print a warning for every step of a training. All writers of a log append to
+    it, so that they continue at its new end; a line that comes meanwhile may be lost.
     """
     with contextlib.suppress(OSError):  # no log is worth a training
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
@@ -75,7 +75,7 @@ class QuietHandler(logging.Handler):
         self._lines: queue.Queue[str] | None = None
 
     def in_background(self) -> None:
-        """Write in a thread from now on: a file server that does not answer stops nobody else.
+        """Write in a thread from here on: a file server that hangs stops only that thread.
 
         The interpreter does not wait for the thread at its end, but up to `LAST_LINES_S` for the
         lines.

@@ -1,4 +1,4 @@
-"""Waits of several policies of patience, told as those of their process."""
+"""Waits of several policies of patience, reported as one wait of their process."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def model_logs(data: RunData, report: Report) -> Iterator[tuple[str, list[Event]
 def _events(data: RunData, report: Report, part: WorkloadPart, own: InstancePart, model: Model) -> Iterator[Event]:
     start_ms = model.start_ms
     yield start_ms, POINT, "cache_clear", False, {}
-    # Preparation is no time apart: a job's time counts from its issue.
+    # Preparation has no time of its own: a job's time counts from its issue.
     yield start_ms, BEGIN, "init_start", None, {}
     for key, value in _about(data, report, part, own).items():
         yield start_ms, POINT, key, value, {}
@@ -304,7 +304,7 @@ def write_numbers(folder: Path, data: RunData, report: Report) -> None:
     """Write a report without page and figures. Raises EnvironmentNotReadyError.
 
     In the run directory those of an earlier report go, which show other numbers; in a folder that
-    somebody chose all files may be theirs, and stay.
+    the user chose all files may be the user's, and stay.
     """
     with _named(folder):
         _write_json(folder, report)

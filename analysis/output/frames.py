@@ -115,7 +115,7 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def _cells(column: pd.Series) -> list[Any]:
-    """The cells of a column; None where there is nothing."""
+    """The cells of a column; None for a missing value."""
     plain = column if is_numeric_dtype(column.dtype) else column.map(for_cell)
     values = plain.tolist()
     if not plain.hasnans:

@@ -46,7 +46,7 @@ class RunData:
     damages: tuple[Damage, ...]
     """Everything that is not as an honest run leaves it (`analysis.reading.integrity`)."""
     notices: tuple[str, ...]
-    """Facts for readers that are no damage: work that does not count."""
+    """Facts for readers that are not damage: work that does not count."""
     chained: bool
     """True if every record carries the hash of the one before."""
     unfinished_lines: tuple[str, ...]
@@ -149,7 +149,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Findings in the files of a history besides records and damages."""
+    """Findings in the files of a history in addition to records and damages."""
 
     architectures: dict[str, None] = field(default_factory=dict)
     """Architectures by hash, in the order in which they are named."""

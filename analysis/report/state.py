@@ -23,7 +23,7 @@ OVER: frozenset[State] = frozenset({"ended", "failed"})
 
 
 def recorded_state(data: RunData) -> State:
-    """The state by the records alone, as of a run that nobody conducts."""
+    """The state by the records alone, as of a run without a primary."""
     if data.ended in ("deadline", "completed"):
         return "ended"
     return "failed" if data.ended == "no_replicas" and data.start_ms is None else "interrupted"

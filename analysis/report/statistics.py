@@ -30,7 +30,7 @@ Z = 1.959963984540054
 LEVEL = 0.975
 
 BLOCKS = 10
-"""Blocks of a run that is shorter than so many blocks of 0.1 hour."""
+"""Number of blocks of a run that is shorter than this many blocks of 0.1 hour."""
 
 
 def statistics(

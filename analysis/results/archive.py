@@ -83,7 +83,7 @@ def unsealed(checksums: bytes) -> Mapping[str, bytes]:
 def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal: Seal = unsealed) -> int:
     """Pack a run with its report; return the number of files. The same run gives the same bytes.
 
-    Raises EnvironmentNotReadyError if the archive cannot be written, or nobody would unpack it.
+    Raises EnvironmentNotReadyError if the archive cannot be written, or is too large to unpack.
     """
     name = target.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
     files, sums = list(_files(paths)), list[str]()

@@ -194,7 +194,7 @@ def _ranked(rows: Iterable[Row], order: Order) -> Iterable[Row]:
 
 
 def _level(first: Row, row: Row, order: Order) -> bool:
-    """True if a row that is not above the first cannot be told from it."""
+    """True if a row that is not above the first cannot be distinguished from it."""
     if _key(first, order) == _key(row, order):
         return True
     low, high = first.interval_low, row.interval_high

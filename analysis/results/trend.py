@@ -34,7 +34,7 @@ MORE = ("score_ops", "regulated_score_ops", "images_per_second", "initial_ops")
 """Measures that are better if they are higher."""
 
 BUSY = frozenset({"train", "evaluate"})
-"""Phases whose share of time is no loss."""
+"""Phases whose share of time is not a loss."""
 
 COLUMNS = ("system", "started", "version", "framework", "status", *MORE, "error")
 

@@ -75,7 +75,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _next_lines(paths: RunPaths, data: RunData, state: State, page: Path | None) -> list[str]:
-    """Suggestions for whoever has read the report, for standard error."""
+    """Suggest next commands to the reader of the report, on standard error."""
     left_s = seconds_left(data, SystemClock().utc_ms())
     left = "" if left_s is None else f", for the {format_duration(left_s)} that are left"
     command = next_command(state, paths)

@@ -1,4 +1,4 @@
-"""`--detach`: a run in the background, started as far as it can be told that it has started."""
+"""`--detach`: a run in the background, observed until it has started or failed to."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ClaimKeeper:
     def _try(self, every_s: float) -> None:
         try:
             self._claim.touch(every_s)
-        except Exception:  # the thread must go on: a claim that nobody touches is lost
+        except Exception:  # the thread must continue: a claim that no thread touches is lost
             log.exception("the claim cannot be kept")
 
     def _holds(self) -> bool:

@@ -25,7 +25,7 @@ def ignore_hangups() -> None:
 
 
 def replace_dead_outputs(file: Path) -> None:
-    """Append later output to `file` where nobody could read it otherwise.
+    """Append later output to `file` if its terminal or pipe is gone.
 
     An output that is alive stays. If the file cannot be written either, the output is dropped.
     """

@@ -115,7 +115,7 @@ def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
 
     sshd makes the login shell the leader of a session, so its group is that of everything that it
     starts. The shell ignores the signal that ends the group, and reports the exit code of the
-    replica, which ssh alone could not tell from its own.
+    replica, because ssh alone reports its own failure by the same number.
     """
     further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
     variables = [f"{name}={value}" for name, value in spec.environment.items()]

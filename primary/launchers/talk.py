@@ -22,7 +22,7 @@ class Talk:
         self._room = MOST_BYTES
 
     def hear(self, line: bytes) -> None:
-        """Keep a line that is no message."""
+        """Keep a line that is not a message."""
         kept = line.strip()[: self._room]
         self._room -= len(kept)
         if kept:

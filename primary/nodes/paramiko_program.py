@@ -120,7 +120,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
         if plain.startswith("|1|"):
             with contextlib.suppress(ValueError):  # a damaged hash
                 found |= paramiko.HostKeys.hash_host(name, plain) == plain
-        # Brackets enclose hosts with ports; they are no pattern here.
+        # Brackets enclose hosts with ports; they are not a pattern here.
         elif fnmatch.fnmatchcase(name.lower(), plain.lower().replace("[", "[[]")):
             if pattern != plain:
                 return False

@@ -47,7 +47,7 @@ class Interrupted:
 
 
 def job_of(issued: JobIssued) -> Job:
-    """The job that a record tells of, as it was issued; what depends on the primary is left out."""
+    """Rebuild a job from its record, as it was issued, without the parts that a primary adds."""
     return Job(
         trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base,
         workload=issued.workload, instance=issued.instance,

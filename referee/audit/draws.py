@@ -1,4 +1,4 @@
-"""Draws of an audit: the epochs to look at, which nobody can know before the nonce is named.
+"""Draws of an audit: the epochs to look at, unknown until the nonce is named.
 
 A claim is a completed epoch of a trial with the operations that it claims. Claims are in the order
 of trial, then epoch. Draw number k, from 1, takes the SHA-256 of the text

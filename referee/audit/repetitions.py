@@ -67,7 +67,7 @@ def ranks_here(config: RunConfig, ranks: int) -> RankSetup:
     """The ranks of a training on this machine, with as many CPU threads as in the run on a machine
     like this one: sums are then added in the same order.
 
-    Raises TrialFailedError ("machine") if it cannot have so many.
+    Raises TrialFailedError ("machine") if the machine cannot have this many.
     """
     own = find_accelerators()
     if own and len(own) < ranks:

@@ -152,7 +152,7 @@ class FailuresSection(Section):
 
 
 class SearchCostSection(Section):
-    """The cost of a proposal where the search is modelled."""
+    """The cost of a proposal if the search is modelled."""
 
     proposal_s: Seconds = 0.25
     """CPU seconds of a proposal with a thousand results or more; below, in proportion."""

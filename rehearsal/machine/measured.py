@@ -38,7 +38,7 @@ one size leave both open.
 """
 
 UNSEEN = 1e-3
-"""Share of an epoch that its operations take where they cannot be seen beside the steps."""
+"""Share of an epoch that its operations take if they cannot be seen next to the steps."""
 
 BETWEEN = ("search", "start", "build", "checkpoint", "idle")
 """Phases in which a replica does not get on with its trial."""

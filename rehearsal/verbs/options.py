@@ -41,7 +41,7 @@ def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
 def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehearsal:
     """The rehearsal that the options make; overrides are settings of the section `run`.
 
-    Raises ConfigError with all problems at once, and RunDirectoryError for runs that tell nothing.
+    Raises ConfigError with all problems at once, and RunDirectoryError for runs without epochs.
     """
     problems: list[str] = []
     if arguments.search not in SEARCHES:

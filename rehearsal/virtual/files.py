@@ -1,7 +1,7 @@
 """History files that are written in blocks: a crash of a rehearsal need not leave its records.
 
 A run writes every record at once. In a rehearsal, for which that is a moment of virtual time, its
-bytes may wait in memory until somebody reads them.
+bytes may wait in memory until they are read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class KeptFile:
             self._size = 0
 
     def look(self) -> bool:
-        """False: nobody else touches the file."""
+        """False: no other process touches the file."""
         return False
 
     def close(self) -> None:

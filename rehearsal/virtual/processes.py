@@ -54,7 +54,7 @@ class VirtualProcess(ReplicaProcess):
         return b"" if message is None else encode(message)
 
     async def next_message(self) -> ToPrimary | None:
-        """The next message, which nobody can change; None at its end."""
+        """The next message, which is immutable; None at the end of the process."""
         while not self._output:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting

@@ -54,7 +54,7 @@ class Amd:
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
         """Those that ROCm's runtime shows, and of them those that HIP does.
 
-        HIP reads CUDA's variable where its own is not set. Its numbers count what the runtime shows
+        HIP reads CUDA's variable if its own is not set. Its numbers count what the runtime shows
         (ROCm documentation, "GPU isolation techniques").
         """
         shown = _allowed(found, RUNTIME, environment)
@@ -139,7 +139,7 @@ def _sample(smi: Any, index: int, handle: Any) -> Fields:
 
 
 def _power(smi: Any, gpu: Any) -> Any:
-    """Watts: now where the chip says so (Instinct MI300), else the mean of the last moment."""
+    """Watts: the present ones if the chip reports them (Instinct MI300), else a short mean."""
     power = smi.amdsmi_get_power_info(gpu)
     return number(power.get("current_socket_power")) or power["average_socket_power"]
 

@@ -48,7 +48,7 @@ LEAST_MEMORY_BYTES = 8 << 30
 
 
 class Vendor(Protocol):
-    """The accelerators of one maker. What a driver does not tell is left out."""
+    """The accelerators of one maker. Facts that a driver does not report are left out."""
 
     hides: str
     """The setting of the environment that hides all of them, as a shell takes it."""
@@ -126,7 +126,7 @@ def memory_of(value: Any) -> int:
 
 
 def fields_of(index: int, facts: Mapping[str, Callable[[], Any]]) -> Fields:
-    """A card's part of a sample: each fact by itself, without those its driver does not tell."""
+    """Read a card's part of a sample, each fact by itself; one that fails costs no other."""
     fields: Fields = {"index": index}
     for name, read in facts.items():
         value = asked(read)

@@ -1,4 +1,4 @@
-"""GPUs that only Linux's drivers tell of, by the files of its graphics subsystem.
+"""GPUs that only Linux's drivers report, by the files of its graphics subsystem.
 
 Intel's (i915, xe), whose tools change with their versions, and AMD's (amdgpu) on a node without
 AMD SMI. The files are a documented interface: sysfs-driver-intel-i915-hwmon and
@@ -99,7 +99,7 @@ class Kernel:
 
     @classmethod
     def sample(cls) -> list[Fields]:
-        """Every card, with what its driver tells."""
+        """Sample every card, with the facts that its driver reports."""
         return [{"index": index, **_sample(card)} for index, card in enumerate(_cards(cls.root))]
 
 

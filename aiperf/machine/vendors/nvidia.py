@@ -63,7 +63,7 @@ class Nvidia:
         """Those that CUDA_VISIBLE_DEVICES allows, which NVML ignores.
 
         A number stands for a GPU, or for the first of its slices, of which CUDA shows a process
-        one. Without the variable, cards for screens beside larger ones are left out.
+        one. Without the variable, cards for screens next to larger ones are left out.
         """
         allowed = environment.get(VISIBLE)
         if allowed is None:
@@ -98,7 +98,7 @@ def _opened() -> Iterator[bool]:
     """NVML, ready to be asked; False if there is no driver."""
     try:
         pynvml.nvmlInit()
-    except Exception:  # a driver of another version, a library that is no library
+    except Exception:  # a driver of another version, a damaged library
         yield False
         return
     try:

@@ -72,7 +72,7 @@ def error_percent(error: float) -> str:
 def known(share: float | None) -> str:
     """A share of a ceiling in percent; one without a measured ceiling is not known.
 
-    One above 1 is no efficiency: algorithms save operations, and data stay in caches.
+    One above 1 is not an efficiency: algorithms save operations, and data stay in caches.
     """
     if share is None:
         return "not known"
@@ -91,7 +91,7 @@ def is_in_progress(report: Report) -> bool:
 
 
 def badge(report: Report) -> str:
-    """The state of a run that may still go on, else its verdict."""
+    """The state of a run that may still continue, else its verdict."""
     return str(report.state) if is_in_progress(report) or report.state == "interrupted" else report.verdict
 
 

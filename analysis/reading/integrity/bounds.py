@@ -178,7 +178,7 @@ def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
 
 
 def qualities_of(epochs: Epochs) -> Iterator[tuple[int, float]]:
-    """The rows of epochs with a quality that is no accuracy, and that quality."""
+    """The rows of epochs with a quality that is not an accuracy, and that quality."""
     for row in places_of(epochs.further != None):  # noqa: E711  # of every element
         if (quality := epochs.further[row][0]) is not None:
             yield int(row), quality

@@ -96,7 +96,7 @@ def _load(place: Served) -> Iterator[Damage]:
 
 
 def _seconds(own: list[Exchange], trace: TrialTrace[Any]) -> Iterator[Damage]:
-    """Seconds of a group that are no durations, or more than have passed since the trial began."""
+    """Check that a group's seconds are durations, and not longer than the trial has lasted."""
     total_s = 0.0
     for place in own:
         body = place.body

@@ -171,7 +171,7 @@ def _seed(place: Placed[object], body: JobIssued, view: RunView) -> Iterator[Dam
 
 
 def check_model_ends(view: RunView) -> Iterator[Damage]:
-    """Trials that go on after their target, or end before it; resumptions that skip epochs."""
+    """Trials that continue after their target, or end before it; resumptions that skip epochs."""
     for trial, index in sorted(view.models.items()):
         yield from _beginning(view, trial, index)
         own = sorted(view.ledger.trials[trial].epochs.items())

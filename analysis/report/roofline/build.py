@@ -191,7 +191,7 @@ class Shares:
         own = begun.hyperparameters.get("batch_size")
         try:
             return max(1, int(own or self._data.manifest.config.batch_size))
-        except (AiperfError, ValueError):  # a data set that is not here, a hyperparameter that is no number
+        except (AiperfError, ValueError):  # a data set that is not here, a hyperparameter that is not a number
             return 1
 
     def _ceiling(self, name: str, layers: ImageLayers, peaks: Peaks, batch: int) -> tuple[Bound | None, ImageTimes]:

@@ -75,7 +75,7 @@ class TrialCeilingPart(Part):
     intensity: float
     """Operations a byte of training its architecture."""
     bound: str
-    """compute or memory: where the larger part of its time at the ceilings is."""
+    """compute or memory, whichever takes the larger part of its time at the ceilings."""
     ops: float
     """Operations per second of its training and evaluation, of as many devices as were measured."""
     share_of_ceiling: float

@@ -14,7 +14,7 @@ _SUPPORTED = " to ".join(".".join(map(str, version)) for version in PYTHONS)
 
 
 def check_installation(evidence: Evidence) -> list[Finding]:
-    """Packages of the same names, another checkout, Pythons that nobody has tried."""
+    """Packages of the same names, another checkout, Pythons that are not tested."""
     found = [Finding("installation", "warning", text, REMEDY) for text in (*foreign(), *shared())]
     here = Path.cwd()
     if (here / "aiperf" / "__init__.py").exists() and here.resolve() != OWN and (here / "setup.cfg").exists():

@@ -175,6 +175,6 @@ def _read(process: subprocess.Popen[bytes], calls: _Calls) -> None:
         with process.stdout as stream:
             for line in stream:
                 calls.settle(_decode(line))
-    finally:  # also after a line that is not an answer: nobody waits for others then
+    finally:  # also after a line that is not an answer: later answers have no receiver then
         calls.end()
     process.wait()

@@ -19,7 +19,7 @@ MAX_STRANGERS = 8
 
 
 class Rendezvous:
-    """Accepts one connection, from whoever knows the secret."""
+    """A listener for one connection, from a process that knows the secret."""
 
     def __init__(self) -> None:
         self.secret = secrets.token_hex(32)
@@ -48,7 +48,7 @@ class Rendezvous:
             ended.cancel()
 
     def close(self) -> None:
-        """Listen no longer, and hang up on whoever has not proved itself."""
+        """Stop listening, and hang up on connections that have not proved themselves."""
         if self._server is not None:
             self._server.close()
         # A relay that comes too late must not believe that it is awaited.
