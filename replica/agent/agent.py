@@ -1,7 +1,8 @@
 """The agent of a replica: it takes jobs from the primary and runs them, one at a time.
 
-It never imports TensorFlow: trainers are processes of their own, so that the death of one costs a
-trial and not the replica.
+It sends heartbeats in between, and chooses the kind of trial that a job asks for. It never imports
+a framework: trainers are processes of their own, so that the death of one costs a trial and not
+the replica.
 """
 
 from __future__ import annotations
@@ -68,17 +69,17 @@ from replica.trainer.settings import TelemetrySettings
 from workloads.data import find_set
 from workloads.science import SCIENCE
 
-# Signs of life of a replica: its reports, and heartbeats while it has nothing to report.
+# Heartbeats: the primary takes a replica for lost after `run.replica_silence` without a message.
 
 PER_SILENCE = 4
-"""Messages in `run.replica_silence`, after which the primary takes a replica for lost, at least."""
+"""Least number of messages in `run.replica_silence`: one that is late or lost costs nothing."""
 
 LEAST_S = 0.001
-"""Least time to sleep: less may be nothing to a clock."""
+"""Least time to sleep: a clock may round a shorter one to zero, and the loop would spin."""
 
 
 class Heartbeats:
-    """Sends the messages of a replica, and heartbeats between them."""
+    """The sender of a replica's messages, with heartbeats while there is nothing to report."""
 
     def __init__(self, send: Callable[[Message], None], clock: Clock, silence_s: float) -> None:
         self._send = send
@@ -87,12 +88,12 @@ class Heartbeats:
         self._sent_s = clock.monotonic_s()
 
     def send(self, message: Message) -> None:
-        """Send a message."""
+        """Send a message; the next heartbeat is due a whole interval after it."""
         self._sent_s = self._clock.monotonic_s()
         self._send(message)
 
     async def beat(self, quiet: Callable[[], None]) -> None:
-        """Send heartbeats for ever; `quiet` is called with each of them."""
+        """Send heartbeats for ever, and call `quiet` with each of them."""
         while True:
             left_s = self._sent_s + self._longest_s - self._clock.monotonic_s()
             if left_s > LEAST_S:
@@ -102,13 +103,16 @@ class Heartbeats:
                 quiet()
 
 
-# Trials by the kind of their job.
+# The kinds of trials, and the data that they need.
 
 AnyTrial = Trial | WorkloadTrial
 
 
 def why_without_data(config: RunConfig) -> str | None:
-    """Why this node has not the data sets of the scientific suite; None for other runs, too."""
+    """Give the reason why this node lacks the scientific suite's data sets; None if it does not.
+
+    None for a run of another suite, too.
+    """
     if config.run.suite != "science" or config.science.data_dir is None:
         return None
     for name in config.science.workloads:
@@ -133,11 +137,11 @@ OF_PROCESSES = frozenset(
         errno.EADDRNOTAVAIL,
     }
 )  # fmt: skip
-"""Errors that may pass but cost a trial and not its replica: of limits, pipes and sockets."""
+"""Errors of limits, pipes and sockets, which may pass: they cost a trial and not its replica."""
 
 
 class Agent:
-    """Serves one replica until the primary says stop or is gone."""
+    """The service of one replica, until the primary stops it or is gone."""
 
     def __init__(self, context: ReplicaContext) -> None:
         self._heartbeats = Heartbeats(context.send, context.clock, context.config.run.replica_silence)
@@ -147,10 +151,10 @@ class Agent:
         self._trial: AnyTrial | None = None
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
-        """Set if nothing can be recorded any more: then nothing may be trained either."""
+        """The sign that nothing can be recorded any more: then nothing may be trained either."""
         self._why_broken: Exception | None = None
         self._waits_for = ""
-        self.orphaned = False  # True if the primary is gone without a word
+        self.orphaned = False  # True if the pipe ended without a stop: the primary is gone
 
     def fail_replica(self, error: Exception) -> None:
         """End the replica: storage refuses for good, or the agent fails."""
@@ -186,6 +190,8 @@ class Agent:
             answers.cancel()
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
+            # From here on no wait for storage may be long: an agent that is slow to stop is ended
+            # by force, before it has ended its ranks.
             PATIENCE.hurry()
             try:
                 await self._end_work()
@@ -243,7 +249,7 @@ class Agent:
     async def _do(self, job: Job) -> None:
         try:
             await self._attempt(job)
-        except Exception as error:  # storage that refuses, or what its own report has failed by
+        except Exception as error:  # storage that refuses, or an error in reporting the trial's end
             log.error("trial %d: %s", job.trial, error, exc_info=not isinstance(error, StorageError))
             self.fail_replica(error)
 
@@ -265,6 +271,9 @@ class Agent:
         except AiperfError as error:
             self._fail(job, trial, "input", str(error))
         except Exception as error:
+            # A full disk or a server that is away is not the trial's fault: the replica ends, and
+            # the primary starts it again. A failed trial would keep its architecture from being
+            # proposed again.
             if isinstance(error, OSError) and may_pass(error) and error.errno not in OF_PROCESSES:
                 raise StorageError([f"the run directory refuses: {error}"]) from error
             log.exception("trial %d", job.trial)
@@ -296,7 +305,10 @@ class Agent:
 
 
 async def _open(own: ReplicaContext) -> None:
-    """Measure the node if that is asked for, and report that the replica can work."""
+    """Measure the node if that is asked for, and report that the replica can work.
+
+    Messages are answered meanwhile, and heartbeats sent: a measurement takes minutes.
+    """
     measured = await own.measure_node() if own.measure_node is not None else Measured()
     own.send(Ready(
         writer=own.writer.name, version=__version__, accelerators=own.ranks, node=own.describe_node(),
@@ -305,7 +317,7 @@ async def _open(own: ReplicaContext) -> None:
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:
-    """The reason why this replica cannot work, or None."""
+    """Give the reason why this replica cannot work, or None."""
     if replica in config.simulated.broken_replicas and config.training.trainer == "simulated":
         return "simulated.broken_replicas names this replica"
     if (reason := why_without_data(config)) is not None:
@@ -326,6 +338,8 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
         return EXIT_ENVIRONMENT
     clock, reader, reports = clock_of(config, arguments.replica), await open_input(), StorageReports(output.send)
     records = Patience(config.storage.patience, reports.of("records"))
+    # Records and files wait for storage separately, and are reported separately: a history file may
+    # be refused (a quota) while checkpoints can be written, and the other way round.
     with PATIENCE.set(config.storage.patience, reports.of("files")):
         writer = await open_writer(paths, arguments.replica, clock, records, reader)
         agent = Agent(make_context(arguments, config, paths, writer, output))
@@ -349,7 +363,7 @@ def _cancel(serving: asyncio.Task[None]) -> None:
 
 
 def clock_of(config: RunConfig, replica: int) -> SystemClock:
-    """The replica's clock, set wrong if a rehearsal wants it."""
+    """The replica's clock; a rehearsal may set it wrong."""
     shifts = dict(enumerate(config.simulated.clock_shifts_ms if config.training.trainer == "simulated" else ()))
     return SystemClock(shifts.get(replica, 0))
 
@@ -357,7 +371,7 @@ def clock_of(config: RunConfig, replica: int) -> SystemClock:
 def make_context(
     arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
 ) -> ReplicaContext:
-    """The replica's means."""
+    """The context of the replica's trials: its planner, its trainers, its way to the primary."""
     share = share_of_node(arguments, config)
     several = len(share.ranks.hosts) > 1
     telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
@@ -386,7 +400,7 @@ def further_nodes_telemetry(config: RunConfig, paths: RunPaths, writer: str, rep
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """The options that say which replica this is, and what it shares with others."""
+    """Add the options that name the replica, its nodes and the replicas that share them."""
     parser.add_argument("--replica", type=int, required=True, help="number of this replica, from 0")
     parser.add_argument("--hosts", default="", help="nodes of this replica, this one first (default: only this one)")
     parser.add_argument("--share", type=int, default=1, help="replicas that share this node's CPUs")

@@ -21,10 +21,10 @@ from search_space.limits import usable_memory
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What one replica has of its nodes."""
+    """The accelerators, memory and ranks that one replica has on its nodes."""
 
     accelerators: tuple[Accelerator, ...]
-    """Of its first node."""
+    """Accelerators of the replica's first node."""
     memory: Memory
     ranks: RankSetup
 
@@ -75,8 +75,13 @@ def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:
 
 
 def slots_of_nodes(hosts: tuple[str, ...], ranks: int, servers: int = 0) -> dict[str, str]:
-    """The environment that gives Open MPI the ranks per node in a SLURM step of one task."""
+    """The environment that gives Open MPI the ranks per node in a SLURM step of one task.
+
+    Open MPI takes its slots from SLURM's variables, which describe the step that the agent is in:
+    one task. Without a correction it refuses to start more ranks than that.
+    """
     if len(hosts) < 2 or "SLURM_JOB_ID" not in os.environ:
+        # Plain hosts: mpirun gets them on its command line, with their slots.
         return {}
     nodes, count = ",".join(hosts), str(len(hosts))
     return {

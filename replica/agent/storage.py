@@ -1,4 +1,4 @@
-"""The agent's side of storage that refuses: its reports, and the ends of its file."""
+"""Storage that refuses, on the agent's side: reports of waits, opening and closing its file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_S = 1.0
 
 
 class StorageReports(Waits):
-    """Reports to the primary that the replica waits for storage, and that it can write again."""
+    """The reports to the primary that the replica waits for storage, and that it writes again."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         super().__init__(self._report)
@@ -30,7 +30,10 @@ class StorageReports(Waits):
         self._change: Callable[[str], object] = lambda _: None
 
     def attend(self, note: Callable[[str], object]) -> None:
-        """Call a function of this event loop at every change from now on, too."""
+        """Call a function of this event loop at every change from now on, in addition.
+
+        Waits begin and end in the threads that write.
+        """
         loop = asyncio.get_running_loop()
 
         def in_loop(reason: str) -> None:
@@ -47,7 +50,7 @@ class StorageReports(Waits):
 async def open_writer(
     paths: RunPaths, replica: int, clock: Clock, patience: Patience, reader: asyncio.StreamReader
 ) -> HistoryWriter:
-    """The replica's file of the history list. Raises StorageError.
+    """Open the replica's file of the history list. Raises StorageError.
 
     The end of the pipe ends the wait for storage: the primary is gone.
     """

@@ -1,4 +1,4 @@
-"""The choice of a training: a pure function of what is known, the job, the replica and its memory.
+"""The choice of a training: a pure function of the knowledge, the job, the replica and its memory.
 
 It writes nothing, so that a referee can make a choice again (`referee/replay.py`).
 """
@@ -69,7 +69,7 @@ def initial_architecture(config: RunConfig) -> Architecture:
 
 @cache
 def _initial(depth: int, image_size: int, classes: int) -> Architecture:
-    """One for all replicas of a process: it takes 100 kB."""
+    """The initial architecture, made once for all replicas of a process: it takes 100 kB."""
     return resnet(depth, image_size, classes)
 
 
@@ -101,7 +101,7 @@ def checked_limits(config: RunConfig, initial: Architecture, memory: Memory) -> 
 
 
 Prepared = Callable[[int], Plan | None]
-"""The plan that was made ahead for a round, if there is one that can be used."""
+"""Function that gives the plan made ahead for a round, or None without a usable one."""
 
 
 def _nothing_prepared(round_number: int) -> Plan | None:
@@ -109,7 +109,7 @@ def _nothing_prepared(round_number: int) -> Plan | None:
 
 
 class Choices:
-    """Chooses the trainings of one replica from what `knowledge` knows now.
+    """The choices of one replica's trainings, from the present knowledge.
 
     Architectures are loaded from the run directory; nothing is written. Raises
     EnvironmentNotReadyError if the initial architecture is beyond the limits.
@@ -124,13 +124,13 @@ class Choices:
         self._knowledge = knowledge
         self._strategy = STRATEGIES.load(config.search.strategy)(self.initial, self.limits)
         self.partition = self._partition if self._strategy.partitions else ALL
-        """Of the replica's proposals."""
+        """The partition of the replica's proposals."""
         self.learns = self._strategy.learns
-        """False: one proposal a round is as good as several."""
+        """False if a later proposal of a round is no better than its first one."""
         self._space = read_space(paths.space if is_there(paths.space) else default_space_file(config.run.dataset))
 
     def training(self, job: Job, prepared: Prepared = _nothing_prepared) -> Plan:
-        """The training of a job. Raises TrialFailedError ("search"), ArchitectureError.
+        """Choose the training of a job. Raises TrialFailedError ("search"), ArchitectureError.
 
         The first trial of a run trains the initial architecture, and if it fails a later one, until
         that has trained. A round's own training is the one that was prepared, else a new proposal.
@@ -150,11 +150,11 @@ class Choices:
         return self._knowledge.initial_is_due(self.initial.hash, job.trial)
 
     def proposed(self, round_number: int, observations: Observations) -> Plan:
-        """A new architecture for a round, with the hyperparameters of its parent.
+        """Propose a new architecture for a round, with the hyperparameters of its parent.
 
         Raises TrialFailedError ("search") if none can be found.
         """
-        # By round, not by trial: the id of a trial is not known when it is proposed ahead.
+        # Seeded by round, not by trial: a trial's id is not known when it is proposed ahead.
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         proposal = self._strategy.propose(observations, random.Random(seed), self.partition)
         return self._plan(proposal, self.of_parent(str(proposal.parent)) or self._defaults())
@@ -188,6 +188,7 @@ class Choices:
         architecture = self._knowledge.load(started.architecture)
         trained = self._knowledge.trainings()
 
+        # The tuner asks about many suggestions, which differ in a handful of kernel sizes.
         @cache
         def of_size(kernel_size: Value | None) -> Architecture:
             return apply_hyperparameters(architecture, {} if kernel_size is None else {"kernel_size": kernel_size})
@@ -198,8 +199,9 @@ class Choices:
             return self._fits_memory(tuned, suggestion) and training not in trained
 
         suggest = TUNERS.load(self._config.search.hpo)
-        # Of the history, not of the job: replicas that ask at the same moment share one sequence of
-        # suggestions, of which each partition has its own.
+        # The seed is of the history, not of the job: replicas that ask at the same moment draw one
+        # sequence of suggestions, and take different places in it, by their partitions. Replicas
+        # that share a partition differ in `group`.
         group = self._replica // self._partition.count
         seed = fold_seed(self._config.run.seed, "hpo", self._knowledge.points_started(), group)
         tried = Tried() if self._config.search.hpo in UNTAUGHT else self._knowledge.tried(self._space)

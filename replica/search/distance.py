@@ -28,7 +28,7 @@ DIGITS = 9
 """Decimal digits that a distance is rounded to."""
 
 BATCH = 512
-"""Architectures that one row of the edit distance is computed for at once: they fit a cache."""
+"""Architectures whose rows of the edit distance are computed together: these fit a cache."""
 
 MOST_PAIRS = 400_000
 """Most distances that are kept, each in both directions: about 60 MB."""
@@ -42,7 +42,7 @@ class _Encoding:
     skips: Floats
     """(number of skip connections, 2): depth of the source and span."""
     kind: int
-    """The same for all architectures with these skip connections."""
+    """Number of this set of skip connections, which many architectures share."""
 
 
 class DistanceTable:
@@ -70,7 +70,7 @@ class DistanceTable:
         return np.array([self._known[one.hash, other.hash] for other in others])
 
     def measure(self, one: Known, others: Sequence[Known]) -> Floats:
-        """`distances`, computed now and not kept."""
+        """Compute `distances` without keeping them."""
         for known in (one, *others):
             self._encode(known)
         names = [other.hash for other in others]
@@ -102,6 +102,8 @@ class DistanceTable:
     def _layers(self, one: str, others: list[str]) -> Floats:
         sequence = self._encodings[one].tokens
         batch = [self._encodings[name].tokens for name in others]
+        # A morph changes few layers, so most of a pair is a common prefix and a common suffix. The
+        # edit distance of the rest in between is that of the whole sequences.
         first = _shared(sequence, batch)
         last = _shared(sequence[first:][::-1], [tokens[first:][::-1] for tokens in batch])
         end = len(sequence) - last
@@ -129,12 +131,12 @@ class Columns:
     def __init__(self, table: DistanceTable) -> None:
         self._table = table
         self._rows: dict[str, int] = {}
-        """By the hash of one of the many."""
+        """Row of a column, by the hash of one of the many."""
         self._columns: dict[str, Floats] = {}
-        """By the hash of one of the few, in the order of the rows; NaN: not known yet."""
+        """Distances by the hash of one of the few, in the order of the rows; NaN: not known yet."""
 
     def distances(self, many: Sequence[Known], few: Sequence[Known]) -> Floats:
-        """Distances as (many, few)."""
+        """Distances as an array (many, few)."""
         rows = np.array([self._rows.setdefault(other.hash, len(self._rows)) for other in many], np.intp)
         self._columns = {one.hash: self._column(one, many, rows) for one in few}
         return np.stack([self._columns[one.hash][rows] for one in few], axis=1)
@@ -177,7 +179,9 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
     padded = np.zeros((len(batch), lengths.max(initial=0)), np.intp)
     for row, tokens in zip(padded, batch, strict=True):
         row[: len(tokens)] = tokens
-    # Each cell is less the insertions up to it: further ones along a row are a running minimum.
+    # The table holds the distances minus the number of insertions up to a cell. An insertion then
+    # costs nothing along a row, so that the recurrence within a row, which NumPy could not compute
+    # at once, is a running minimum; a deletion costs 1, and a replacement its cost minus 1.
     table = np.zeros((len(batch), padded.shape[1] + 1))
     for replaced in costs[sequence] - 1:
         reached = table[:, :-1] + replaced.take(padded)
@@ -189,6 +193,8 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
 
 
 def _assignment(one: Floats, other: Floats) -> float:
+    # The assignment pairs all skip connections of the shorter list, since no pair costs more than
+    # two unmatched ones.
     unmatched = abs(len(one) - len(other))
     if not len(one) or not len(other) or np.array_equal(one, other):
         return float(unmatched)

@@ -9,9 +9,9 @@ from aiperf.records.ledger import Ledger
 def is_due(ledger: Ledger, architecture: str, trial: int) -> bool:
     """True if trial `trial` is to train the initial architecture, of hash `architecture`.
 
-    Not if a trial of it has completed an epoch or is in progress, nor as long as an earlier trial,
-    which may choose it, has not started: of trials that are planned at the same moment the first
-    one takes it. Trials are numbered from 1 without gaps; 0 is one whose number is not known yet.
+    It is not if a trial of it has completed an epoch or is in progress, nor as long as an earlier
+    trial, which may choose it, has not started: of trials that are planned at the same moment the
+    first one takes it. Trials are numbered from 1 without gaps; 0 stands for an unknown number.
     """
     for entry in ledger.trials.values():
         if entry.started is not None and entry.started.architecture == architecture:

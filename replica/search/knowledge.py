@@ -23,7 +23,7 @@ from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, 
 from replica.search.outlines.family import Family
 from replica.search.tuners.contract import Result, Tried
 
-# The evidence that an agent follows: the digest it is told of, or the raw records.
+# The evidence that an agent follows: the digest that its job names, or the raw records.
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +82,10 @@ __all__ = ["Knowledge", "RankedTrial", "Source", "Training", "training_of"]
 
 
 class Knowledge:
-    """All that is known of a run's trials.
+    """The knowledge of a run's trials.
 
-    It changes only by `read`. Planners may share one; its methods may be called in any thread. It
-    reads raw records, or what it is given, until it follows a digest that can be relied on.
+    Only `read` changes it. Planners may share one; its methods may be called in any thread. It
+    reads raw records, or the source that it is given, until it follows a digest.
     """
 
     def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:
@@ -96,7 +96,7 @@ class Knowledge:
         self._lock = threading.RLock()
 
     def unchanged(self) -> AbstractContextManager[object]:
-        """A block in which no other thread reads: all that is asked in it is of one cursor."""
+        """Lock for a block in which no other thread reads: its answers are of one cursor."""
         return self._lock
 
     @property
@@ -185,12 +185,12 @@ class Knowledge:
         return started
 
     def trainings(self) -> Set[Training]:
-        """Everything that was trained, or is being trained, in this run, until the next `read`."""
+        """All trainings of this run, those in progress included, until the next `read`."""
         with self._lock:
             return self.outcomes().trainings
 
     def points_started(self) -> int:
-        """Points of all rounds of all replicas, whatever became of them."""
+        """Number of points of all rounds of all replicas, however they ended."""
         with self._lock:
             return self.outcomes().points
 
@@ -200,7 +200,7 @@ class Knowledge:
             return list(self.outcomes().ranking)
 
     def outcomes(self) -> OutcomeTable:
-        """What became of every trial, to be looked at while it is unchanged."""
+        """The outcomes of all trials, to be looked at while they are `unchanged`."""
         return self._evidence.now.outcomes()
 
     def observations(self) -> Observations:
@@ -209,7 +209,7 @@ class Knowledge:
             return self._observing().observations()
 
     def summary(self) -> Summary:
-        """The same in short."""
+        """The observations in short."""
         with self._lock:
             return self._observing().summary()
 

@@ -20,13 +20,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Observations:
-    """All that is known when a proposal is made. `failed` architectures are not proposed again."""
+    """The evidence at the time of a proposal. `failed` architectures are not proposed again."""
 
     completed: tuple[Observation, ...] = ()
     pending: tuple[Known, ...] = ()
     failed: tuple[str, ...] = ()
     tried: Set[str] | None = field(default=None, compare=False, repr=False)
-    """The same as `hashes`, if it is at hand; it changes with what is known."""
+    """The elements of `hashes` if a caller has them at hand; it changes with the knowledge."""
 
     def has(self, architecture_hash: str) -> bool:
         """True if an architecture was tried or is being tried."""
@@ -34,7 +34,7 @@ class Observations:
 
     @cached_property
     def hashes(self) -> frozenset[str]:
-        """Every architecture that was tried or is being tried."""
+        """The hashes of all architectures that were tried or are being tried."""
         tried = {observation.architecture.hash for observation in self.completed}
         return frozenset(tried | {architecture.hash for architecture in self.pending} | set(self.failed))
 

@@ -20,9 +20,8 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is known, in short: its version, the number of results, and the best one's architecture
-    and accuracy.
-    """
+    """The evidence in short: its version, the number of results, and architecture and accuracy of
+    the best one."""
 
     version: int = 0
     completed: int = 0
@@ -30,7 +29,7 @@ class Summary:
 
 
 class Observed:
-    """What a strategy observes of the outcomes of a table. `outline` gives an architecture."""
+    """The observations of a table's outcomes. `outline` gives an architecture by its hash."""
 
     def __init__(self, table: OutcomeTable, outline: Callable[[str], Known]) -> None:
         self.table = table
@@ -38,24 +37,24 @@ class Observed:
         self._version = 0
         self._places: list[Place] = []
         self._completed: list[Observation] = []
-        """As `_places` has them."""
+        """Observations in the order of `_places`."""
         self._known: dict[str, tuple[Place, float]] = {}
         """The place and the accuracy of each completed architecture."""
         self._ranking: list[tuple[float, Place]] = []
         """Results that are numbers, the best first."""
         self._pending: dict[int, Known] = {}
         self._failed: dict[int, str] = {}
-        """Of the unfinished trials, by trial."""
+        """Hashes of architectures whose trials ended badly, by trial."""
         self._now: Observations | None = None
 
     def summary(self) -> Summary:
-        """What is known now, in short."""
+        """The present observations in short."""
         self._renew()
         best = (self._ranking[0][1][1], -self._ranking[0][0]) if self._ranking else None
         return Summary(self._version, len(self._completed), best)
 
     def observations(self) -> Observations:
-        """What is known now: the same object until something changes."""
+        """The present observations: the same object until something changes."""
         self._renew()
         if self._now is None:
             pending = (self._pending[trial] for trial in sorted(self._pending))
@@ -106,7 +105,7 @@ class Observed:
 def _result(outcomes: Collection[Outcome]) -> float:
     """The best measured accuracy of an architecture.
 
-    As long as it was trained in warm-up rounds only, the best predicted one.
+    While it was trained in warm-up rounds only, the best predicted one: those train few epochs.
     """
     ends = [outcome.end for outcome in outcomes if outcome.end is not None]
     predicted = [end.predicted_accuracy for end in ends if end.predicted_accuracy is not None]

@@ -1,4 +1,4 @@
-"""What became of every trial, kept up to date: only what new records change is computed again."""
+"""The outcomes of all trials, kept up to date: only what new records change is computed again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Start(Protocol):
 
     @property
     def trial(self) -> int:
-        """Its number."""
+        """The trial's number."""
 
     @property
     def replica(self) -> int:
@@ -58,7 +58,7 @@ class Start(Protocol):
 
     @property
     def hyperparameters(self) -> dict[str, int | float | str]:
-        """Of the training."""
+        """The hyperparameters of the training."""
 
 
 Training = tuple[str, frozenset[tuple[str, Value]]]
@@ -95,7 +95,7 @@ class Outcome:
 
     @property
     def completed(self) -> RankedTrial | None:
-        """It as a completed trial with an accuracy."""
+        """The trial as a completed one with an accuracy; None if it is not."""
         if self.end is None or self.accuracy is None:
             return None
         return RankedTrial(self.trial, self.started, self.accuracy)
@@ -107,16 +107,16 @@ class Outcome:
 
 
 def _place(ranked: RankedTrial) -> tuple[float, int]:
-    # Last, if it is not a number: it must have a place.
+    # A NaN is ranked last: compared as it is, it would leave the list without an order.
     return (inf if isnan(ranked.accuracy) else -ranked.accuracy), ranked.trial
 
 
 class OutcomeTable:
-    """The outcomes of trials, with what is looked up of them."""
+    """The outcomes of trials, with the indices by which they are looked up."""
 
     def __init__(self) -> None:
         self.all: dict[int, Outcome] = {}
-        """By trial."""
+        """Outcomes by trial."""
         self.ranking: list[RankedTrial] = []
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
         self.by_architecture: dict[str, dict[int, Outcome]] = {}
@@ -124,25 +124,25 @@ class OutcomeTable:
         self.first: dict[str, Start] = {}
         """The start of the first trial of each architecture."""
         self.points = 0
-        """Trials that are points of a round, whatever became of them."""
+        """Number of trials that are points of a round, however they ended."""
         self._by_replica: dict[int, dict[int, RankedTrial]] = {}
-        """Completed trials with an accuracy."""
+        """Completed trials with an accuracy, by replica and trial."""
         self._changed: dict[int, Outcome] = {}
-        """Since the last look at changes."""
+        """Outcomes that are new since the last look at changes."""
         self._trainings: Counter[Training] = Counter()
         self._unfinished: set[int] = set()
 
     @property
     def trainings(self) -> KeysView[Training]:
-        """Everything that was trained, or is being trained."""
+        """All trainings, those in progress included."""
         return self._trainings.keys()
 
     def in_order(self) -> Iterator[Outcome]:
-        """Every trial that has started, by id."""
+        """The outcomes of all trials that have started, by id."""
         return (outcome for _, outcome in sorted(self.all.items()))
 
     def unfinished(self) -> Iterator[Outcome]:
-        """Trials that are no completed ones with an accuracy, by id."""
+        """The outcomes that are not completed ones with an accuracy, by id."""
         return (self.all[trial] for trial in sorted(self._unfinished))
 
     def take_changes(self) -> list[Outcome]:

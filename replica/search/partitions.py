@@ -1,4 +1,4 @@
-"""Lanes: parts of a search space that keep apart replicas that ask at the same moment."""
+"""Partitions: parts of a search space that keep apart replicas that ask at the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The plan of a replica's next training: architecture and hyperparameters."""
+"""The plan of a replica's next training, and the candidates that are proposed ahead for it.
+
+A candidate is proposed and stored while the training before runs, so that accelerators do not wait
+for the search. It is used only if it still obeys all rules when its job comes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ from search_space.limits import Limits
 from search_space.morph_json import MorphData, apply_all, morph_data, morph_from_data
 from search_space.morphisms import MAX_MORPHS
 
-# Candidates on disk: trainings that were proposed ahead, for a later round of a replica.
+# Candidates on disk.
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +52,10 @@ Head = tuple[Annotated[int, Field(ge=0)], Annotated[str, Field(pattern="^[0-9a-f
 
 
 OfParent = Callable[[str], Hyperparameters | None]
-"""The hyperparameters of an architecture's children; None if a candidate cannot be one."""
+"""Function that gives the hyperparameters of an architecture's children; None if it has none."""
 
 MOST_BYTES = 64 << 20
-"""Of a candidate's file, which names all writers."""
+"""Most bytes of a candidate's file, which may name thousands of writers."""
 
 
 class Candidate(BaseModel):
@@ -159,15 +163,15 @@ __all__ = [
 
 
 Work = Callable[[Callable[[], None]], float]
-"""Does something, and gives the CPU seconds that it took."""
+"""Function that runs an action, and gives the CPU seconds that it took."""
 
 GROWTH = 1.05
-"""Growth of the number of results from which on a candidate is replaced."""
+"""Growth of the number of results that makes a candidate stale: fewer would hardly change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The proposals ahead for one round: what was known at the last one, and the cost of all."""
+    """The proposals ahead for one round: the evidence of the last one, and the cost of all."""
 
     round: int = 0
     known: Summary | None = None
@@ -183,19 +187,19 @@ class Ahead:
         return (grew or now.best != self.known.best) and self.cpu_s <= allowed_s
 
     def proposed(self, known: Summary, cpu_s: float) -> Ahead:
-        """After one more proposal."""
+        """The state after one more proposal."""
         return Ahead(self.round, known, self.cpu_s + cpu_s)
 
 
 def measured(action: Callable[[], None]) -> float:
-    """Do something; return the CPU seconds of this thread."""
+    """Run an action; give the CPU seconds that this thread took for it."""
     began_s = time.thread_time()
     action()
     return time.thread_time() - began_s
 
 
 class Planner:
-    """Plans the trainings of one replica. Its methods may be called from several threads.
+    """The planner of one replica's trainings. Its methods may be called from several threads.
 
     Planners of one process may share their knowledge; without one it reads the history list for
     itself. `work` makes the proposals ahead, whose cost is bounded. Raises
@@ -252,9 +256,10 @@ class Planner:
     def propose_ahead(self, round_number: int, elapsed_s: float = math.inf, last: bool = False) -> None:
         """Store a candidate for a later round, if it is due.
 
-        The first one of a round is. A later one is if the best result changed or the results grew
-        by `GROWTH`, as long as all of the round took at most `search.cpu_share` of the seconds
-        elapsed; the last one, if there is any new evidence. Unless the strategy learns nothing.
+        The first one of a round is due. A later one is if the best result changed or the results
+        grew by `GROWTH`, as long as all of the round took at most `search.cpu_share` of the seconds
+        elapsed. The last one is if there is any new evidence. A strategy that learns nothing needs
+        only the first.
         """
         with self._knowledge.unchanged():
             self._knowledge.read()

@@ -36,27 +36,29 @@ OWN_LANDMARKS = 48
 """Most landmarks of a local process, whose observations are more alike."""
 
 LENGTH_SCALES = (0.3, 0.6, 1.2, 2.5, 5.0)
-"""In units of the median distance to the landmarks; the likeliest one is taken."""
+"""Length scales in units of the median distance to the landmarks; the likeliest one is taken."""
 
 NOISE = 0.01
 """Variance of repeated trainings, in units of the variance of all observations."""
 
 ALIKE = 1e-9
-"""Observations are alike if they differ by less than this share of the largest one."""
+"""Share of the largest observation below which differences between observations are rounding."""
 
 UCB_BETA = 2.576
 """Weight of the deviation in the upper confidence bound: 99 %, as in Auto-Keras."""
 
 
 NEAREST = 500
-"""Observations of a local process, found by landmarks of this many first ones: those stay."""
+"""Observations of a local process. They are found by landmarks among as many of the first ones:
+landmarks of later ones would change as a run grows, and with them all distances."""
 
 BEST = 5
-"""The most accurate observations, which a local process is about: children of them follow."""
+"""Number of the most accurate observations, around which a local process is: children of these are
+proposed."""
 
 
 class Surrogate:
-    """The exact process."""
+    """The exact Gaussian process of all observations."""
 
     def __init__(self, observations: Sequence[Observation], table: DistanceTable) -> None:
         self._table = table
@@ -74,13 +76,13 @@ class Surrogate:
         self._process = _fit(distances / self._unit, (values[near] - self._mean) / self._deviation)
 
     def _near(self, observations: Sequence[Observation], values: Floats) -> NDArray[np.intp]:
-        """Places of the observations that the process is of, in order."""
+        """Places of the observations that the process has, in order."""
         return np.arange(len(observations))
 
     def upper_confidence_bounds(self, candidates: Sequence[Known]) -> Floats:
         """Mean plus `UCB_BETA` deviations of the accuracy of every candidate, (n,).
 
-        If all observations are alike, without their common mean, which tells no candidate apart.
+        If all observations are alike, their common mean is left out: it is the same for all.
         """
         mean, deviation = self.predict(candidates)
         if self._alike:
@@ -150,6 +152,8 @@ def _scaled(embedded: Floats) -> Floats:
 def _fit(embedded: Floats, values: Floats) -> GaussianProcessRegressor:
     points = _scaled(embedded)
     fitted = []
+    # A few scales instead of an optimiser, whose result would follow the rounding of a processor:
+    # replicas and referees must get the same proposal.
     for scale in LENGTH_SCALES:
         kernel = RBF(scale) + WhiteKernel(NOISE)
         process = GaussianProcessRegressor(kernel=kernel, optimizer=None).fit(points, values)

@@ -1,4 +1,4 @@
-"""What a node can find out without training: devices, ranks, data, memory, disk, its own name."""
+"""Facts that a node finds out without training: devices, ranks, data, memory, disk, its name."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from search_space.limits import training_memory
 _FRAMEWORK = Decoder(FrameworkFacts)
 
 FRAMEWORK_TIMEOUT_S = 300.0
-"""Loading a framework from a cold, shared file system takes minutes."""
+"""Longest wait for a framework to load: from a cold, shared file system it takes minutes."""
 
 
 def find_out(arguments: argparse.Namespace, request: ExamineRequest) -> dict[str, Any]:
-    """The facts by their names in `Examination`.
+    """Collect the facts, by their names in `Examination`.
 
     Blocks for as long as the sample of the data set takes.
     """
@@ -89,12 +89,13 @@ async def describe_framework(name: str) -> FrameworkFacts:
     try:
         return _FRAMEWORK.decode(lines[-1])
     except (IndexError, ValueError):
+        # No answer: a framework that crashes while it loads explains itself on standard error only.
         last = " | ".join(errors.decode(errors="replace").strip().splitlines()[-3:]) or "(nothing)"
         raise EnvironmentNotReadyError([f"it ended with exit code {process.returncode}: {last}"]) from None
 
 
 async def describe_others(chosen: str) -> dict[str, str]:
-    """The view of each installed framework that was not chosen, in words."""
+    """Describe each installed framework that was not chosen, in words, by its name."""
     found: dict[str, str] = {}
     for name in FRAMEWORKS:
         if name == chosen or why_not_installed(name) is not None:
@@ -169,7 +170,10 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
 
 
 def _disk(folder: Path) -> dict[str, Any]:
-    """Whether this node sees the primary's directory and can write to it."""
+    """The problem with the primary's directory as this node sees it, and its free bytes.
+
+    The node writes a file: on network file systems the permission bits do not tell who may.
+    """
     try:
         name = folder / f"written-by-{this_host().name()}-{os.getpid()}"
         name.write_bytes(b"x")

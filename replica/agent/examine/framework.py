@@ -16,7 +16,7 @@ CONTROLLERS = ("mpi", "gloo", "nccl")
 
 
 def describe(name: str) -> dict[str, object]:
-    """Version and devices; of TensorFlow also whether and with what Horovod was built."""
+    """Give version and devices; for TensorFlow also Horovod's version and its libraries."""
     framework = FRAMEWORKS.load(name)()
     devices = [framework.device(number) for number in range(framework.accelerators())]
     facts: dict[str, object] = {"version": framework.name(), "devices": devices, "horovod": None}
@@ -35,4 +35,5 @@ if __name__ == "__main__":
     # Libraries print to standard output as they load: only the last line is ours.
     sys.stdout.write("\n" + json.dumps(describe(sys.argv[1])) + "\n")
     sys.stdout.flush()
+    # The interpreter's own exit would wait for the framework's threads and tear down its devices.
     os._exit(0)

@@ -21,7 +21,7 @@ from replica.agent.trial.trainer import Trainer
 from replica.agent.trial.trainer_process import TrainerProcess
 
 REPORT_EVERY_STEP_S = 1e-6
-"""The ranks report after each step: the shortest interval between two reports."""
+"""Interval between two reports that every step exceeds: the ranks report after each."""
 
 
 async def train_a_few_steps(

@@ -109,7 +109,10 @@ async def _framework(request: ExamineRequest, unable: str | None) -> dict[str, A
 
 
 def _reason_to_skip(request: ExamineRequest, facts: Examination) -> str | None:
-    """Why no steps are trained: not wanted, or they would fail for a reason that is known."""
+    """Give the reason why no steps are trained, or None.
+
+    They were not asked for, or would fail for a reason that is reported anyway.
+    """
     if request.steps == 0:
         return NO_PROBE
     if request.config.training.trainer != "keras":

@@ -11,9 +11,10 @@ from aiperf.wire.messages import Job
 
 
 def take_over(paths: RunPaths, name: str, job: Job, *others: Path) -> Path:
-    """Free the places of a trial's checkpoints and other files; the place of its checkpoint.
+    """Free the paths of a trial's checkpoints and other files; give the path of its checkpoint.
 
-    Those of the trial that it resumes are moved there. `name`: of the architecture. Raises OSError.
+    Checkpoints of the trial that it resumes are moved there. `name` is the architecture's hash.
+    Raises OSError.
     """
     checkpoints = paths.checkpoints_of(name, job.trial)
     for file in (*checkpoints, *others):

@@ -1,4 +1,4 @@
-"""All that the trials of a replica share."""
+"""The context that the trials of a replica share."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ReplicaContext:
     search: Planner | None
     """None in a run of a scientific suite, whose trainings are fixed."""
     ranks: int
-    """Ranks of a training."""
+    """Number of ranks of a training, without parameter servers."""
     start_trainer: StartTrainer
     precision: Precision
     send: Callable[[Message], None]
-    """Sends a message to the primary."""
+    """Function that sends a message to the primary."""
     measure_node: Callable[[], Awaitable[Measured]] | None = None
-    """Measures the node before this replica is ready; None: that is not asked for."""
+    """Function that measures the node before this replica is ready; None: it is not asked for."""
     describe_node: Callable[[], NodeFacts] = describe_node
-    """Facts of the node of this replica."""
+    """Function that gives the facts of this replica's node."""
 
     @property
     def planner(self) -> Planner:

@@ -1,4 +1,4 @@
-"""What a hybrid training asks of its ranks: settings of the servers, and whether they can start."""
+"""Settings of a hybrid training: its parameter servers, its rates, and the ranks that it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Optimiser = Literal["sgd", "adam"]
 
 
 def servers_of(config: RunConfig) -> int:
-    """Parameter servers of a training: none with one group."""
+    """Number of parameter servers of a training: 0 with one group."""
     return config.training.parameter_servers if config.training.groups > 1 else 0
 
 
@@ -41,13 +41,13 @@ def server_optimiser(config: RunConfig, own: Optimiser) -> Optimiser:
 
 
 def default_rate(config: RunConfig, own: Optimiser, rate: float) -> float:
-    """The learning rate in place of a synchronous training's; the same with one group."""
+    """The learning rate that replaces a synchronous training's; the same with one group."""
     groups = config.training.groups
     return rate if groups == 1 else rate_of(groups, server_optimiser(config, own), own, rate)
 
 
 def recorded(hybrid: HybridTraining | None) -> Mapping[str, int | float | str]:
-    """What a record of a start says of a hybrid training; nothing of another one."""
+    """The fields of a start's record that describe a hybrid training; none for another one."""
     if hybrid is None:
         return {}
     return {

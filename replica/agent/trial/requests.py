@@ -1,4 +1,4 @@
-"""The request to a trainer, as a function of what the records say: a training can be repeated."""
+"""Requests to a trainer, as functions of the records alone: a training can be repeated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workloads.science import SCIENCE
 
 @dataclass(frozen=True, slots=True)
 class TrialTraining:
-    """What a trial trains: its architecture by hash, and all that distinguishes its training."""
+    """A trial's training: its architecture by hash, and all that distinguishes it from others."""
 
     architecture: str
     hyperparameters: Mapping[str, int | float | str]
     round: int
     seed: int
-    """Of the job."""
+    """Seed of the job."""
     precision: str
 
 
@@ -53,12 +53,12 @@ def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -
 
 @dataclass(frozen=True, slots=True)
 class ScienceTraining:
-    """One model of a scientific workload, and all that distinguishes its training."""
+    """The training of one model of a scientific workload, and all that distinguishes it."""
 
     workload: str
     hyperparameters: Mapping[str, int | float | str]
     seed: int
-    """Of the job."""
+    """Seed of the job."""
     precision: str
     data_dir: str
 

@@ -36,7 +36,7 @@ from workloads.science.contract import WorkloadSize
 
 
 class WorkloadTrial:
-    """Runs one job of a scientific suite."""
+    """The run of one job of a scientific suite."""
 
     def __init__(self, context: ReplicaContext, job: Job) -> None:
         assert job.workload is not None
@@ -97,7 +97,7 @@ class WorkloadTrial:
             self._handle(report)
 
     def _start(self, training: ScienceTraining) -> WorkloadStarted:
-        """Write the networks' files; the record of the start. Raises DatasetError."""
+        """Write the networks' files; give the record of the start. Raises DatasetError."""
         size, networks, store = self._size, {}, ArchitectureStore(self._context.paths)
         for name, build in size.networks.items():
             architecture = build()
@@ -177,6 +177,10 @@ class WorkloadTrial:
 
 
 def cost_of(size: WorkloadSize) -> Operations:
-    """Operations of an image: evaluating it, and what training it takes beyond that."""
+    """The operations of one image: forward is its evaluation, backward the rest of its training.
+
+    A workload's training may pass an image through several networks, and not only forward and
+    backward once: the difference makes both add up to the whole cost.
+    """
     evaluated = size.evaluation_operations()
     return Operations(evaluated, size.training_operations() - evaluated)

@@ -14,11 +14,11 @@ class Trainer(ABC):
     """The ranks of one training. If they die, the trial fails and nothing else does."""
 
     built: BuiltFacts | None = None
-    """What the ranks report of the model that they have built, after the warm-up; None: nothing."""
+    """Facts of the model that the ranks have built; None before the end of the warm-up."""
 
     @abstractmethod
     def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
-        """Phases of the warm-up, until the model is built and all is ready to begin.
+        """Yield the phases of the warm-up, until the model is built and all is ready to begin.
 
         Raises TrialFailedError as `messages` does.
         """
@@ -29,7 +29,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
-        """Reports of the training, until it ends.
+        """Yield the reports of the training, until it ends.
 
         Raises TrialFailedError if the trainer fails (with its own kind and reason), if it is silent
         for `silence_s` seconds ("hang"), if it sends anything but a message ("protocol"), or if it
@@ -54,4 +54,4 @@ class Trainer(ABC):
 
 
 StartTrainer = Callable[[TrainRequest, Path], Awaitable[Trainer]]
-"""Starts the ranks of a training with a log. Raises TrialFailedError ("start")."""
+"""Function that starts the ranks of a training with a log. Raises TrialFailedError ("start")."""

@@ -49,7 +49,8 @@ from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_temporary_files
 
-# The agent's end of the socket to rank 0 of a training.
+# The agent's end of the socket to rank 0. A local socket needs no port, which another replica of
+# the node could take, and the kernel names the user at its other end.
 
 
 class RankSocket:
@@ -60,7 +61,10 @@ class RankSocket:
 
     def __init__(self, request: TrainRequest) -> None:
         self.name = f"aiperf-{secrets.token_hex(16)}"
-        """Its name in Linux's abstract namespace, without the leading zero byte."""
+        """Name in Linux's abstract namespace, without the leading zero byte.
+
+        The kernel frees such a name with its socket, so that a crash leaves no file behind.
+        """
         self._request = request
         self._connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
         self._server: asyncio.Server | None = None
@@ -99,7 +103,7 @@ class RankSocket:
             await writer.drain()
 
     async def next_line(self, process: asyncio.subprocess.Process) -> bytes:
-        """The next line; b"" at the end of the connection, or if `process` ends unconnected.
+        """Read the next line; b"" at the end of the connection, or if `process` ends unconnected.
 
         Raises ValueError for a line that is too long.
         """
@@ -133,12 +137,12 @@ class RankSocket:
 
 
 END_GRACE_S = 5.0
-"""Seconds that ranks may take to end after SIGTERM."""
+"""Seconds after SIGTERM in which ranks may end by themselves."""
 
 
 @dataclass(frozen=True)
 class RankSetup:
-    """All that the ranks of this replica have in common, whatever they train."""
+    """The setup that all ranks of this replica have in common, whatever they train."""
 
     config: RunConfig
     ranks: int = 1
@@ -149,7 +153,7 @@ class RankSetup:
 
     @property
     def servers(self) -> int:
-        """Parameter servers of a training, in addition to `ranks`."""
+        """Number of parameter servers of a training, in addition to `ranks`."""
         return servers_of(self.config)
 
     @property
@@ -159,7 +163,7 @@ class RankSetup:
         return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
 
     def meeting_point(self) -> dict[str, str]:
-        """Variables with the place where the ranks of a training meet; Horovod has its own."""
+        """Variables with the address where the ranks of a training meet; Horovod has its own."""
         framework = self.config.training.framework
         return meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
 
@@ -192,7 +196,7 @@ class RankSetup:
 
 
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-"""By which the libraries of ranks choose their network."""
+"""Variables that choose the network of Gloo and NCCL."""
 
 
 class TrainerProcess(Trainer):
@@ -233,7 +237,7 @@ class TrainerProcess(Trainer):
 
     @property
     def pid(self) -> int:
-        """Process id of the starter or only rank, and the process group of all on this node."""
+        """Process id of the starter or only rank; also the process group of all on this node."""
         return self._process.pid
 
     def rename_log(self, log: Path) -> None:
@@ -243,7 +247,7 @@ class TrainerProcess(Trainer):
         self._log = log
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
-        """Phases of the warm-up, until all is ready. Raises TrialFailedError as `messages` does."""
+        """Yield the phases of the warm-up. Raises TrialFailedError as `messages` does."""
         async for message in self.messages(silence_s):
             if isinstance(message, TrainerReady):
                 self.built = message.built
@@ -257,7 +261,7 @@ class TrainerProcess(Trainer):
         await self._socket.send(message)
 
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
-        """Reports of the training, until its socket ends.
+        """Yield the reports of the training, until its socket ends.
 
         Raises TrialFailedError, with the end of the log.
         """
@@ -286,15 +290,16 @@ class TrainerProcess(Trainer):
             self._trimming = asyncio.get_running_loop().run_in_executor(None, trim_log, self._log)
 
     def _out_of_memory(self, code: int) -> str:
-        """The cause of a SIGKILL, if the kernel was out of memory meanwhile."""
+        """The cause of a SIGKILL in words, if the kernel was out of memory meanwhile; else ''."""
         if code != -signal.SIGKILL or not self._kills.have_grown():
             return ""
         return ", since the node or its memory limit was out of memory"
 
     async def _failure(self, kind: str, reason: str) -> TrialFailedError:
-        """The failure to report.
+        """Find the failure to report.
 
-        If rank 0 only noticed the loss of another, it is the one in that rank's log.
+        If rank 0 only noticed the loss of another rank, the cause is in that rank's part of the
+        log. The ranks are ended first, so that all of them have written theirs.
         """
         if kind in ("rank_lost", "crash"):
             await self.end()

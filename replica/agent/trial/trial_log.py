@@ -38,11 +38,11 @@ from replica.search.planner import Plan
 from search_space.morph_json import morph_data
 
 OWN_PHASES: tuple[Phase, ...] = ("search", "start")
-"""Phases in which no rank works: a wait for storage holds the replica up."""
+"""Phases in which no rank works, so that a wait for storage holds the replica up."""
 
 
 class TrialLog:
-    """Records and reports what one trial does."""
+    """The record of one trial's events, and its reports to the primary."""
 
     def __init__(self, context: ReplicaContext, job: Job) -> None:
         self.end_record: TrialEnded | None = None
@@ -52,12 +52,12 @@ class TrialLog:
         self._epochs = 0
         self._model: WorkloadStarted | None = None
         self._qualities: dict[int, float] = {}
-        """By epoch, with those of the trials that this one resumes."""
+        """Qualities by epoch, with those of the trials that this one resumes."""
         self.accuracies: list[float] = []
-        """The same in order; another list at every change."""
+        """The qualities in the order of the epochs; another list at every change."""
         self._best: float | None = None
         self._own: set[int] = set()
-        """Epochs of this trial."""
+        """Numbers of the epochs that this trial itself has trained."""
         self._phase: Phase = "idle"
         self._waits = False
         self._interrupted: Phase = "idle"
@@ -66,11 +66,11 @@ class TrialLog:
         self._cost = Operations(0, 0)
         self._done_operations = 0
         self._open_operations = 0
-        """Of the unfinished epoch, at its last progress report."""
+        """Operations of the unfinished epoch, at its last progress report."""
 
     @property
     def earlier_epochs(self) -> int:
-        """Epochs in `accuracies` that the trials that this one resumes have trained."""
+        """Number of epochs in `accuracies` of the trials that this one resumes."""
         return len(self._qualities) - len(self._own)
 
     def resume(self, qualities: Mapping[int, float]) -> None:
@@ -147,7 +147,7 @@ class TrialLog:
         self._report()
 
     def exchange(self, message: TrainerExchange) -> None:
-        """Record what groups and servers of a hybrid training did in an epoch."""
+        """Record the work of a hybrid training's groups and servers in an epoch."""
         trial, append = self._job.trial, self._context.writer.append
         for group in message.groups:
             append(GroupExchanged(trial=trial, **asdict(group)), at_monotonic_ms=message.monotonic_ms)
@@ -168,6 +168,7 @@ class TrialLog:
             self._keep({number: quality for number, quality in self._qualities.items() if number < epoch})
 
     def _keep(self, qualities: dict[int, float]) -> None:
+        # New objects, never changed ones: `Forecast` compares the list's identity to see a change.
         self._qualities, self.accuracies = qualities, list(qualities.values())
         self._best = max(self.accuracies, default=None)
 

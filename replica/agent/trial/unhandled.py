@@ -1,4 +1,4 @@
-"""Errors that nothing catches: a trial fails by them instead of waiting for its deadline."""
+"""Errors that no code catches: they fail the trial, which would wait for its deadline otherwise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def unhandled_errors_fail_it() -> AsyncIterator[None]:
-    """A block that is ended by what a callback of the event loop raises meanwhile.
+    """Run a block that an exception in a callback of the event loop ends.
 
-    Raises TrialFailedError ("error") then. A task that was dropped and failed is only logged: what
-    awaited it has gone on without it.
+    Raises TrialFailedError ("error") then. A task that was dropped and failed is only logged: the
+    code that awaited it has continued without it.
     """
     loop, found = asyncio.get_running_loop(), list[str]()
 
@@ -27,6 +27,8 @@ async def unhandled_errors_fail_it() -> AsyncIterator[None]:
         log.error("%s", text, exc_info=error)
         if not found and ("handle" in facts or "protocol" in facts or "transport" in facts):
             found.append(f"{text}: {error!r}")
+            # A callback cannot raise into the block. A timeout that is over at once can: it cancels
+            # the task that runs the block, at its next await.
             limit.reschedule(loop.time())
 
     before = loop.get_exception_handler()

@@ -23,7 +23,7 @@ CLASSES = 10
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """One proposal: cost in CPU seconds, architecture, its value and the best value so far."""
+    """A proposal: cost in CPU seconds, architecture, its value and the best value so far."""
 
     seconds: float
     architecture: str

@@ -30,7 +30,7 @@ OPTIMUM = (1 / 3, 0.6, 0.7, 0.8, 0.35)
 
 
 def coordinates(hyperparameters: Hyperparameters) -> list[float]:
-    """Every value between 0 and 1, on the scale on which its distribution is uniform."""
+    """The values as numbers between 0 and 1, on the scale on which they are drawn uniformly."""
     return [_coordinate(parameter, hyperparameters[parameter.name]) for parameter in SPACE]
 
 
@@ -48,19 +48,19 @@ def _offsets(hyperparameters: Hyperparameters) -> list[float]:
 
 
 def _sphere(hyperparameters: Hyperparameters) -> float:
-    """One broad hill."""
+    """The value on one broad hill."""
     return exp(-2 * sum(d * d for d in _offsets(hyperparameters)))
 
 
 def _rosenbrock(hyperparameters: Hyperparameters) -> float:
-    """A bent valley: coordinates depend on each other."""
+    """The value in a bent valley, where coordinates depend on each other."""
     x = [1 + 2 * d for d in _offsets(hyperparameters)]
     total = sum(10 * (b - a * a) ** 2 + (1 - a) ** 2 for a, b in pairwise(x))
     return 1 / (1 + total / 10)
 
 
 def _rastrigin(hyperparameters: Hyperparameters) -> float:
-    """A hill with many small hills on it."""
+    """The value on a hill with many small hills on it."""
     total = sum(d * d * 20 + 0.5 * (1 - cos(4 * pi * d)) for d in _offsets(hyperparameters))
     return 1 / (1 + total / 5)
 
@@ -70,7 +70,7 @@ OBJECTIVES: dict[str, Callable[[Hyperparameters], float]] = {
     "rosenbrock": _rosenbrock,
     "rastrigin": _rastrigin,
 }
-"""Every objective by name."""
+"""Objectives by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,17 +57,17 @@ def _mean(architecture: Architecture, of: Callable[[Conv], int]) -> float:
 
 
 def _depth(grown: Growth) -> float:
-    """More layers help, each less than the one before; operations cost a little."""
+    """The value where layers help, each less than the one before, and operations cost a little."""
     return 0.6 + 0.35 * (1 - exp(-max(grown.depth, 0) / 8)) - 0.04 * max(grown.operations, 0.0)
 
 
 def _peak(grown: Growth) -> float:
-    """A peak at 1.5 times the operations with six layers more: too much is as bad as too little."""
+    """The value around a peak at 1.5 times the operations and six layers more."""
     return 0.5 + 0.45 * exp(-((grown.operations - 0.585) ** 2) / 0.18 - ((grown.depth - 6) / 6) ** 2)
 
 
 def _mixture(grown: Growth) -> float:
-    """Three operators must work together: width, larger kernels and skips, but not depth."""
+    """The value where width, larger kernels and skips must work together, and depth costs."""
     gains = (
         1 - exp(-8 * max(grown.width, 0.0)) + 1 - exp(-6 * max(grown.kernel, 0.0)) + 1 - exp(-max(grown.skips, 0) / 3)
     )
@@ -75,7 +75,7 @@ def _mixture(grown: Growth) -> float:
 
 
 OBJECTIVES: dict[str, Callable[[Growth], float]] = {"depth": _depth, "peak": _peak, "mixture": _mixture}
-"""Every objective by name."""
+"""Objectives by name."""
 
 
 def evaluate(name: str, architecture: Architecture, initial: Architecture) -> float:

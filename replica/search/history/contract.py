@@ -1,4 +1,4 @@
-"""The contract of evidence: what a search asks of the records of a run."""
+"""The contract of evidence: the questions of a search to the records of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from replica.search.outcomes import OutcomeTable, Start
 
 
 class Evidence(Protocol):
-    """All that is known of a run's trials. It changes only by `read`, and grows only.
+    """The knowledge of a run's trials, which only `read` changes, and which only grows.
 
     Its methods are for one thread at a time.
     """
@@ -18,10 +18,10 @@ class Evidence(Protocol):
         """Take in what is new. Raises OSError, and DigestDamagedError if it cannot be relied on."""
 
     def outcomes(self) -> OutcomeTable:
-        """What became of every trial."""
+        """The outcomes of all trials."""
 
     def cursor(self) -> Cursor:
-        """How far was read."""
+        """The place up to which was read."""
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
         """True if an earlier cursor knows the last trial that a replica has started."""
@@ -38,12 +38,12 @@ class Evidence(Protocol):
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """True if a trial is to train the initial architecture, of this hash.
 
-        Not if a trial of it has completed an epoch or is in progress, nor as long as an earlier
-        trial, which may choose it, has not started.
+        It is not if a trial of it has completed an epoch or is in progress, nor as long as an
+        earlier trial, which may choose it, has not started.
         """
 
     def qualities(self, trial: int) -> dict[int, float]:
         """The quality after each epoch of a training, by epoch, with those of trials it resumes.
 
-        0 for an epoch without one.
+        An epoch without a quality has 0.
         """

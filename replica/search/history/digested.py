@@ -28,25 +28,25 @@ from aiperf.storage.patience import with_patience
 from replica.search.outcomes import Outcome, OutcomeTable, Start
 
 MOST_LINE_BYTES = 8 << 20
-"""Of the first record of a primary, whose cursor names all writers."""
+"""Most bytes of a primary's first record, whose cursor names all writers."""
 
 
 _REASONS: dict[How, Literal["completed", "early_stop", "stopped"]] = {
     "completed": "completed", "early_stop": "early_stop", "stopped": "stopped",
 }  # fmt: skip
-"""Of the ends that are not failures."""
+"""Reasons in records by the ends in a digest that are not failures."""
 
 
 class Lines(Protocol):
-    """Where entries come from: the segments of a run's digest, or entries read before."""
+    """A source of entries: the segments of a run's digest, or entries read before."""
 
     primary: str
 
     def read_new(self) -> Iterable[Line]:
-        """Entries since the last call."""
+        """The entries since the last call."""
 
     def cursor(self) -> Cursor:
-        """How far was read."""
+        """The place up to which was read."""
 
 
 @dataclass(slots=True)
@@ -59,12 +59,12 @@ class _Trial:
 
     @property
     def measured(self) -> dict[int, float | None]:
-        """Its own epochs."""
+        """The qualities of the trial's own epochs, by epoch."""
         return dict(zip(self.over.epochs, self.over.qualities, strict=True)) if self.over is not None else {}
 
 
 class DigestEvidence:
-    """All that a digest says."""
+    """The evidence that a digest gives."""
 
     def __init__(self, lines: Lines, paths: RunPaths) -> None:
         self._lines = lines
@@ -74,7 +74,7 @@ class DigestEvidence:
         self._by_architecture: dict[str, list[int]] = {}
         self._resumed_by: dict[int, list[int]] = {}
         self._last_starts: dict[int, int] = {}
-        """The number of the entry of its last start, by replica."""
+        """The number of the entry of the last start, by replica."""
         self._epochs: dict[tuple[int, ...], tuple[int, ...]] = {}
         """Numbers of epochs, which are the same for most trials, each once in memory."""
 
@@ -87,11 +87,11 @@ class DigestEvidence:
                 self._end(line.entry)
 
     def outcomes(self) -> OutcomeTable:
-        """What became of every trial."""
+        """The outcomes of all trials."""
         return self._table
 
     def cursor(self) -> Cursor:
-        """How far was read."""
+        """The place up to which was read."""
         return self._lines.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
@@ -196,7 +196,11 @@ class DigestEvidence:
 
 
 def _later_claims(paths: RunPaths, primary: str) -> Iterator[int]:
-    """The claims of the primaries that came after one, of those that have recorded anything."""
+    """Yield the claims of later primaries that have recorded anything.
+
+    Files are opened by name, number after number: the folder has a file of each of thousands of
+    writers, and its listing may be stale on NFS.
+    """
     start = int(primary.removeprefix(PRIMARY)) if primary.removeprefix(PRIMARY).isdecimal() else 0
     for later in count(start + 1):
         file = paths.history_file(f"{PRIMARY}{later}")
@@ -218,5 +222,5 @@ def _first_line(file: Path) -> bytes:
 
 
 def of_digest(paths: RunPaths, primary: str) -> DigestEvidence:
-    """The evidence of the digest that a primary writes."""
+    """Make the evidence of the digest that a primary writes."""
     return DigestEvidence(DigestReader(paths, primary), paths)

@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where records come from: the files of a run, or records that were read before."""
+    """A source of records: the files of a run, or records that were read before."""
 
     def read_files(self) -> Iterator[Batch]:
-        """Records and damages since the last call, writer by writer."""
+        """Yield records and damages since the last call, writer by writer."""
 
     def cursor(self) -> Cursor:
-        """How far every writer's records were read."""
+        """The place up to which every writer's records were read."""
 
 
 class _LastStarts(dict[int, tuple[int, str, int]]):
-    """By replica: the last trial, and the writer and the number of its start."""
+    """The last trial by replica, with the writer and the number of its start."""
 
     def note(self, batch: Batch) -> None:
         """Take in new records."""
@@ -40,7 +40,7 @@ class _LastStarts(dict[int, tuple[int, str, int]]):
 
 
 class RecordedEvidence:
-    """All that the raw records say."""
+    """The evidence that the raw records give."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -60,12 +60,12 @@ class RecordedEvidence:
                 log.error("damaged record in the history list: %s", damage)
 
     def outcomes(self) -> OutcomeTable:
-        """What became of every trial."""
+        """The outcomes of all trials."""
         self._outcomes.renew()
         return self._outcomes
 
     def cursor(self) -> Cursor:
-        """How far was read."""
+        """The place up to which was read."""
         return self._source.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:

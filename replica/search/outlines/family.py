@@ -81,7 +81,7 @@ class Family:
         return skeleton
 
     def _origin(self, name: str) -> _Origin | None:
-        """None if an architecture is not made of another one, or its start does not say how."""
+        """The origin of an architecture; None if it has none, or its start does not say how."""
         start = self._first(name)
         if start is None:
             return None
@@ -95,6 +95,8 @@ class Family:
         return _Origin(start.parent, start.morphs, None)
 
     def _keep(self, name: str, skeleton: Skeleton | None) -> Skeleton | None:
+        # Inserted anew, it is the last in the dictionary's order: the first one is the one that was
+        # out of use longest.
         self._skeletons.pop(name, None)
         self._skeletons[name] = skeleton
         if len(self._skeletons) > MOST_SKELETONS:
@@ -103,7 +105,7 @@ class Family:
 
 
 def _made(source: Skeleton, origin: _Origin) -> Skeleton | None:
-    """The skeleton of what is made of an architecture; None if the start cannot be followed."""
+    """The skeleton that an origin makes of its source's; None if the start cannot be followed."""
     if origin.kernel_size is not None:
         return with_kernel_size(source, origin.kernel_size)
     try:

@@ -1,4 +1,4 @@
-"""Outlines: what the search compares of an architecture, without its graph.
+"""Outlines: the part of an architecture that the search compares, without its graph.
 
 A run has thousands of architectures. Whole, each takes about 100 kB of memory; its outline takes
 one. Only those that children are made from are needed whole.
@@ -20,7 +20,7 @@ Skip = tuple[int, int]
 """Depth of the source of a skip connection, and its span."""
 
 Loader = Callable[[str], Architecture]
-"""Gives the architecture of a hash. May raise ArchitectureError."""
+"""Function that gives the architecture of a hash. May raise ArchitectureError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ def outlined(architecture: Architecture, load: Loader) -> Outline:
 
 
 def shared(layers: Iterable[Token], skips: Iterable[Skip]) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
-    """The same of objects that all architectures of a run share: they differ in few layers."""
+    """Layers and skip connections as objects that all architectures of a run share.
+
+    Architectures differ in few layers: shared tuples take a fraction of the memory.
+    """
     return tuple(map(_one_layer, layers)), tuple(map(_one_skip, skips))
 
 

@@ -1,4 +1,4 @@
-"""Skeletons: what must be known of an architecture to outline the children that morphs make of it.
+"""Skeletons: the part of an architecture that the outlines of its children follow from.
 
 A skeleton has the convolutions, dense layers, additions and ReLUs of the graph. Layers with one
 input that keep its channels, such as a normalisation, change no outline; their readers read what
@@ -23,19 +23,19 @@ Size = tuple[int, int]
 
 
 WIDEST = 2**31
-"""No layer is as wide: records may come from outside, and distances are of limited numbers."""
+"""Width that no layer reaches: records may come from outside, and distances need bounded ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """The nodes of an architecture that outlines depend on, in its order: parallel tuples."""
+    """The nodes of an architecture that outlines depend on, in order, as parallel tuples."""
 
     names: tuple[str, ...]
     tokens: tuple[Token | None, ...]
-    """None for layers without weights."""
+    """Tokens of the nodes; None for layers without weights."""
     inputs: tuple[tuple[str, ...], ...]
     sizes: tuple[Size | None, ...]
-    """Of the images that a ReLU gives; None for all other nodes."""
+    """Sizes of the images that a ReLU gives; None for all other nodes."""
     tunable: frozenset[str]
     """Convolutions whose kernel size is a hyperparameter."""
     left_out: frozenset[str]
@@ -66,7 +66,7 @@ def skeleton_of(architecture: Architecture) -> Skeleton | None:
 
 
 def described(skeleton: Skeleton) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
-    """What `describe` says of the architecture."""
+    """The result of `describe` for the architecture, from its skeleton."""
     depths: dict[str, int] = {}
     skips: list[Skip] = []
     for name, token, inputs in zip(skeleton.names, skeleton.tokens, skeleton.inputs, strict=True):
@@ -209,7 +209,10 @@ def _site(skeleton: Skeleton, name: str) -> int:
 
 
 def _new_names(skeleton: Skeleton, prefix: str, *parts: str) -> tuple[str, ...]:
-    """Names as morphisms give them: with the first number that none of them has."""
+    """Names as morphisms give them, with the first number that no node has.
+
+    Later morphs of a record refer to nodes by these names.
+    """
     taken, left_out = set(skeleton.names), skeleton.left_out
     for number in count(1):
         names = tuple(f"{prefix}{number}_{part}" for part in parts)

@@ -29,13 +29,13 @@ from search_space.morphisms import MAX_MORPHS, Morph
 from search_space.sampling import random_morph
 
 EXACT = 500
-"""Most observations of the process of all of them."""
+"""Most observations of an exact process, whose cost grows with their cube."""
 
 PARENTS = BEST
-"""The search starts from this many of the most accurate architectures."""
+"""Number of the most accurate architectures that the search starts from."""
 
 CHILDREN = 8
-"""Random morphs of an architecture that are evaluated together."""
+"""Random morphs of an architecture whose bounds are computed together."""
 
 START_TEMPERATURE = 1.0
 COOLING = 0.75
@@ -47,9 +47,9 @@ EXTRA_STEPS = 200
 
 
 class BayesianStrategy:
-    """Searches the tree of morphs below the best architectures.
+    """The search of the tree of morphs below the best architectures.
 
-    It remembers nothing but distances. Beyond `exact` observations the process is a local one.
+    It remembers distances alone. Beyond `exact` observations the process is a local one.
     """
 
     partitions = True
@@ -63,7 +63,7 @@ class BayesianStrategy:
         self._exact = exact
 
     def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
-        """The next architecture to train.
+        """Propose the next architecture to train.
 
         Raises TrialFailedError ("search") if none can be found.
         """
@@ -121,6 +121,8 @@ class _Annealing:
         """Search until the temperature is down and a candidate is found."""
         self._push((parent, parent.hash, ()) for parent in parents)
         bounds = [-branch.rank[0] for branch in self.heap]
+        # Unit of the temperature. In units of accuracy, the late searches of a run, whose bounds
+        # lie close together, would accept every child.
         spread = max(max(bounds) - min(bounds), 1e-3)
         temperature, steps = START_TEMPERATURE, 0
         while temperature > LEAST_TEMPERATURE or (self.best is None and steps < EXTRA_STEPS):

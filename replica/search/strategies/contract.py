@@ -24,15 +24,15 @@ class Proposal:
 
 
 class SearchStrategy(Protocol):
-    """Proposes architectures. It may cache, but a proposal depends on the arguments alone."""
+    """A strategy may cache, but a proposal depends on the arguments alone."""
 
     partitions: bool
-    """False: it may propose an architecture of any partition."""
+    """False if it may propose an architecture of any partition."""
     learns: bool
-    """False: what was found since makes its next proposal no better."""
+    """False if new results make its next proposal no better."""
 
     def propose(self, observations: Observations, rng: random.Random, partition: Partition) -> Proposal:
-        """The next architecture to train: new, within the limits, in the partition if it has any.
+        """Propose an architecture: new, within the limits, in the partition if it has any.
 
         New means neither the initial architecture nor one of `observations.hashes`. `parent` is the
         hash of the initial architecture or of a completed one, and `morphs`, at most
@@ -42,7 +42,7 @@ class SearchStrategy(Protocol):
 
 
 StrategyFactory = Callable[[Architecture, Limits], SearchStrategy]
-"""Makes the strategy of a search from an initial architecture within limits."""
+"""Function that makes the strategy of a search from an initial architecture within limits."""
 
 
 def partition_key(architecture: Architecture) -> int:

@@ -18,7 +18,7 @@ MAX_DRAWS = 1600
 
 
 class RandomStrategy:
-    """One random morph of a random completed architecture."""
+    """The proposal of a random morph of a random completed architecture."""
 
     partitions = True
     learns = True
@@ -28,7 +28,7 @@ class RandomStrategy:
         self._limits = limits
 
     def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
-        """The next architecture to train.
+        """Propose the next architecture to train.
 
         Raises TrialFailedError ("search") if none can be found.
         """

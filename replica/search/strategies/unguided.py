@@ -1,4 +1,4 @@
-"""Random morphing without partitions: what a rehearsal with a modelled search draws.
+"""Random morphing without partitions, for rehearsals whose search is modelled.
 
 In partitions one draw in sixteen is used, and all of them are built. Replicas that ask at the same
 moment have other seeds, and may still draw the same.
@@ -15,13 +15,13 @@ from replica.search.strategies.random import RandomStrategy
 
 
 class UnguidedStrategy(RandomStrategy):
-    """One random morph of a random completed architecture, in whatever partition."""
+    """The proposal of a random morph of a random completed architecture, in any partition."""
 
     partitions = False
     learns = False
 
     def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
-        """The next architecture to train.
+        """Propose the next architecture to train.
 
         Raises TrialFailedError ("search") if none can be found.
         """

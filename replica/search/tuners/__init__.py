@@ -15,6 +15,6 @@ TUNERS: Registry[Tuner] = Registry(
 )
 
 UNTAUGHT = frozenset({"unguided"})
-"""Tuners that need not be shown what was tried: they are only told what fits."""
+"""Tuners that do not look at earlier results: they need only know which suggestions fit."""
 
 __all__ = ["TUNERS", "UNTAUGHT"]

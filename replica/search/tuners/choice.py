@@ -14,9 +14,11 @@ SUGGESTIONS = 100
 
 
 def first_free(tried: Tried, partition: Partition, drawn: Iterator[Hyperparameters]) -> Hyperparameters:
-    """The first free suggestion at a place of the partition that fits; else one at another place.
+    """Give the first free suggestion at a place of the partition; else one at another place.
 
-    If none fits, the first one drawn. `drawn` has no repetitions, and at least one suggestion.
+    Free means that it fits and is not being tried.
+
+    If none is free, give the first one drawn. `drawn` has no repetitions, and at least one.
     """
     first, too_large = next(drawn), _smallest_too_large(tried)
 

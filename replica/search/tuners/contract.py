@@ -23,7 +23,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """All that is known of a space: results, what is being tried, and what is allowed.
+    """The knowledge of a space: results, points that are being tried, and what is allowed.
 
     `fits` is False for hyperparameters that the accelerator's memory does not take, or whose
     training would repeat an earlier one.
@@ -46,12 +46,12 @@ class Tried:
 
 
 class Tuner(Protocol):
-    """Suggests hyperparameters as a pure function of its arguments; accuracy is to be maximised."""
+    """A tuner is a pure function of its arguments; accuracy is to be maximised."""
 
     def __call__(self, space: Space, tried: Tried, seed: int, partition: Partition = ..., /) -> Hyperparameters:
-        """A value for every parameter of the space.
+        """Suggest a value for every parameter of the space.
 
         As long as the space has such a suggestion, it is not one of `tried.pending`, `tried.fits`
-        allows it, and its batch is smaller than every batch that ran out of memory. Lanes that ask
-        with the same history and seed get different suggestions as long as the space has enough.
+        allows it, and its batch is smaller than every batch that ran out of memory. Partitions that
+        ask with the same history and seed get different suggestions while the space has enough.
         """

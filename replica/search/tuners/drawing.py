@@ -24,24 +24,25 @@ from replica.search.tuners.samples import evidence, mean_accuracy
 logging.getLogger("hyperopt").setLevel(logging.WARNING)
 
 REPEATS = 12
-"""Repeated suggestions in a row after which one is drawn at random: each partition finds one."""
+"""Repeated suggestions in a row after which one is drawn at random, so that each partition finds
+one."""
 
 Algorithm = Callable[[list[int], Domain, Trials, int], Any]
-"""An algorithm of hyperopt: new ids, domain, trials so far and a seed give new trials."""
+"""Algorithm of hyperopt: it makes new trials from ids, domain, trials so far and a seed."""
 
 
 def draw(space: Space, tried: Tried, seed: int, partition: Partition, algorithm: Algorithm) -> Hyperparameters:
-    """The first free suggestion at a place of the partition that fits; else one at another place.
+    """Draw the first free suggestion at a place of the partition; else one at another place.
 
     The places are those of one sequence, the same for all partitions: every suggestion is tried
-    with the mean accuracy before the next one is drawn (constant liar). If none fits, the first
-    one drawn.
+    with the mean accuracy before the next one is drawn (constant liar). If none is free, it is the
+    first one drawn.
     """
     return first_free(tried, partition, _distinct(space, tried, seed, algorithm))
 
 
 def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> Iterator[Hyperparameters]:
-    """Suggestions without repetitions, at least one, of `SUGGESTIONS` draws."""
+    """Yield suggestions without repetitions, at least one, from `SUGGESTIONS` draws."""
     expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
     domain, trials = Domain(lambda point: 0.0, expression), Trials()
     _add(trials, space, evidence(tried))

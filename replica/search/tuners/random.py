@@ -11,5 +11,5 @@ from replica.search.tuners.drawing import draw
 
 
 def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
-    """Hyperparameters drawn from their distributions, whatever the results."""
+    """Draw hyperparameters from their distributions, whatever the results."""
     return draw(space, tried, seed, partition, rand.suggest)

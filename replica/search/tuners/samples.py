@@ -1,4 +1,4 @@
-"""What a model of a space learns from: all that was tried, or the newest and the best of it.
+"""The samples that a model of a space learns from: all points, or the newest and the best.
 
 hyperopt compares at most its 25 best results with the others, of which the weight falls linearly
 with their age. What is neither among the best nor new decides next to nothing, but costs as much.
@@ -23,7 +23,7 @@ GAMMA = 0.25
 
 
 def mean_accuracy(tried: Tried) -> float:
-    """The mean of all results so far, which a point in progress counts with; 0 without any."""
+    """The mean of all results so far, as which a point in progress counts; 0 without any."""
     known = [result.accuracy for result in tried.measured]
     return sum(known) / len(known) if known else 0.0
 
@@ -31,7 +31,7 @@ def mean_accuracy(tried: Tried) -> float:
 def evidence(tried: Tried) -> list[Result]:
     """Measured results, those out of memory as the worst, and pending ones with the mean.
 
-    In the order of their trials, and all of them up to `NEWEST` + `BEST` results.
+    They are in the order of their trials, and complete up to `NEWEST` + `BEST` results.
     """
     lie = mean_accuracy(tried)
     too_large = [Result(result.hyperparameters, 0.0) for result in tried.results if result.out_of_memory]
@@ -49,6 +49,6 @@ def _newest_and_best(results: Sequence[Result]) -> Sequence[Result]:
     if len(results) <= NEWEST + BEST:
         return results
     old = len(results) - NEWEST
-    # Of equal ones the earliest.
+    # The sort is stable: of equal results the earliest ones stay, on every replica the same.
     ranked = sorted(range(old), key=lambda place: -results[place].accuracy)
     return [*(results[place] for place in sorted(islice(ranked, BEST))), *results[old:]]

@@ -14,7 +14,8 @@ from replica.search.tuners.samples import good_share
 
 
 def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
-    """The next hyperparameters to try, learned from the results of the run (`evidence`)."""
-    # The suggestions of other partitions are not evidence enough to end the draws at random.
+    """Suggest the next hyperparameters, learned from the results of the run (`evidence`)."""
+    # hyperopt counts the suggestions that are drawn for other partitions as trials, too, and would
+    # end its draws at random early: `begins` decides instead.
     algorithm = rand.suggest if tried.begins else partial(tpe.suggest, n_startup_jobs=0, gamma=good_share(tried))
     return draw(space, tried, seed, partition, algorithm)

@@ -1,4 +1,4 @@
-"""Hyperparameters drawn without a library: what a rehearsal with a modelled search draws.
+"""Hyperparameters drawn without a library, for rehearsals whose search is modelled.
 
 The distributions are those of `aiperf.config.space`, as NNI describes them.
 """
@@ -16,7 +16,7 @@ from replica.search.tuners.contract import Tried
 
 
 def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:
-    """Hyperparameters drawn from their distributions, whatever the results."""
+    """Draw hyperparameters from their distributions, whatever the results."""
     return first_free(tried, partition, _distinct(space, random.Random(seed)))
 
 

@@ -15,4 +15,4 @@ FRAMEWORKS: Registry[type[Framework]] = Registry(
 )
 
 DEFAULT_FRAMEWORK = "tensorflow"
-"""The reference."""
+"""The framework of the reference implementation."""

@@ -1,4 +1,4 @@
-"""The exchange of one group with the parameter servers, and what it took."""
+"""The exchange of one group with the parameter servers, with its times, bytes and staleness."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from replica.trainer.schedules import Rate
 from replica.trainer.servers.client import Answer, Servers
 
 _HEADER = 4
-"""Numbers in front of the values that a root broadcasts: of `Answer`, but for the values."""
+"""Count of the numbers that a root broadcasts in front of the values: the others of `Answer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is exchanged, and by whom."""
+    """The terms of an exchange: the group, its parameters, its learning rate."""
 
     group: int
     shapes: tuple[tuple[int, ...], ...]
-    """Of the parameters."""
+    """Shapes of the parameters, in the order of their gradients."""
     rate: Rate
     epoch_images: int
     """Images that all groups together train in an epoch."""
     warm_up: int = 0
-    """Updates over which the rate rises."""
+    """Number of first updates over which the rate rises; 0: it does not."""
 
 
 class Exchange:
-    """The root exchanges with the servers; every rank of the group gets their answer."""
+    """The exchange of a group: its root asks the servers, and every rank gets their answer."""
 
     def __init__(self, group: Collective, servers: Servers | None, terms: Terms, clock: Clock) -> None:
         self._group = group
         self._servers = servers
-        """None on ranks other than the root."""
+        """The servers as the root sees them; None on other ranks."""
         self._terms = terms
         self._clock = clock
         self.version = 0
-        """Updates of all groups that this group's values have in them."""
+        """Number of updates, of all groups, that this group's values contain."""
         self.epochs = 0
-        """Epochs of an earlier training that this one resumes."""
+        """Number of epochs of the earlier training that this one resumes."""
         self.images = 0
-        """Images of all groups' updates since then, as of the last answer."""
+        """Images of all groups' updates in this training, as of the last answer."""
         self.stopped = False
-        """True if the training has reached its target: no further update."""
+        """True if the training has reached its target: there is no further update."""
         self.begin_epoch()
 
     def begin_epoch(self) -> None:
-        """Count anew, from now on."""
+        """Begin to count updates, images, times and bytes of an epoch."""
         self._staleness: list[int] = []
         self._own_images = 0
         self._seconds = {"computing": 0.0, "group": 0.0, "waiting": 0.0}
@@ -61,13 +61,19 @@ class Exchange:
         self._lap_s = self._clock.monotonic_s()
 
     def lap(self, name: str) -> None:
-        """Count the time since the last lap as "computing", "group" or "waiting"."""
+        """Count the time since the last lap as "computing", "group" or "waiting".
+
+        The three add up to the whole time: it is one clock, read between the parts.
+        """
         now_s = self._clock.monotonic_s()
         self._seconds[name] += now_s - self._lap_s
         self._lap_s = now_s
 
     def rate(self) -> float:
-        """The rate of the next update: by the images of all groups, less during the warm-up."""
+        """The learning rate of the next update, by the images of all groups; less in the warm-up.
+
+        A group's own images would let the rate of a slow group lag behind the training.
+        """
         terms = self._terms
         scheduled = terms.rate(self.epochs + self.images / terms.epoch_images)
         return scheduled * min(1.0, (self.version + 1) / terms.warm_up) if terms.warm_up else scheduled
@@ -75,11 +81,12 @@ class Exchange:
     def push(self, gradients: Sequence[NDArray[Any]], images: int) -> Answer:
         """Exchange the group's mean gradients for new values; every rank of the group calls it.
 
-        Only the root needs the gradients. `images`: those of the whole group.
+        Only the root needs the gradients. `images` are those of the whole group.
         """
         own = self._servers.push(gradients, self.rate(), images) if self._servers is not None else None
         self.lap("waiting")
         answer = self._shared(own)
+        # A histogram: entry n counts the updates whose gradient was n versions old.
         self._staleness += [0] * (answer.staleness + 1 - len(self._staleness))
         self._staleness[answer.staleness] += 1
         self._own_images += images
@@ -87,11 +94,11 @@ class Exchange:
         return answer
 
     def pull(self, averaged: bool = False) -> Answer:
-        """The servers' values, or their moving average; every rank of the group calls it."""
+        """Ask for the values, or their moving average; every rank of the group calls it."""
         return self._shared(self._servers.pull(averaged) if self._servers is not None else None)
 
     def _shared(self, own: Answer | None) -> Answer:
-        """The root's answer, on every rank of the group."""
+        """Give every rank of the group the root's answer."""
         answer = own if own is not None and self._group.size == 1 else self._broadcast(own)
         self.version, self.images, self.stopped = answer.version, answer.images, answer.stopped
         return answer
@@ -99,6 +106,8 @@ class Exchange:
     def _broadcast(self, own: Answer | None) -> Answer:
         data = b""
         if own is not None:
+            # Bytes over the host, not tensors of the framework: MPI has put the answer into the
+            # host's memory.
             header = np.array([own.staleness, own.version, own.images, own.stopped], np.int64)
             data = b"".join([header.tobytes(), *(value.tobytes() for value in own.values)])
         received = self._group.broadcast(data)
@@ -111,7 +120,7 @@ class Exchange:
         return Answer(values, staleness, version, images, bool(stopped))
 
     def facts(self, epoch: int) -> ExchangeFacts:
-        """What was exchanged since `begin_epoch`; on the root."""
+        """The facts of the exchange since `begin_epoch`; on the root alone."""
         assert self._servers is not None
         return ExchangeFacts(
             epoch=epoch,

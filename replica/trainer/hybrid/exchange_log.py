@@ -1,4 +1,4 @@
-"""What the groups have exchanged, as their roots report it to rank 0."""
+"""The reports of groups about their exchange, from their roots to rank 0."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from replica.trainer.servers.protocol import Tag
 
 
 class Exchanged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The message of a root at the end of an epoch; `last`: of its training."""
+    """The message of a root at the end of an epoch; `last` if its training is over."""
 
     facts: ExchangeFacts | None = None
-    """None if the group had no update in the epoch."""
+    """Facts of the epoch; None if the group had no update in it."""
     last: bool
 
 
@@ -22,7 +22,7 @@ _EXCHANGED = Decoder(Exchanged)
 
 
 class Board:
-    """Collects the reports of the groups on rank 0."""
+    """The reports of all groups, on rank 0."""
 
     def __init__(self, post: Mailbox, groups: int) -> None:
         self._post = post
@@ -31,7 +31,7 @@ class Board:
         self._new: list[ExchangeFacts] = []
 
     def add(self, facts: ExchangeFacts) -> None:
-        """Take what group 0 reports."""
+        """Add the report of group 0, which needs no message."""
         self._new.append(facts)
 
     def collect(self) -> None:
@@ -48,6 +48,6 @@ class Board:
         return self._ended == self._others
 
     def take(self) -> list[ExchangeFacts]:
-        """The reports that have come since this was asked last."""
+        """Take the reports that have come since the last call."""
         taken, self._new = self._new, []
         return taken

@@ -23,7 +23,7 @@ _TEXTS = TypeAdapter(tuple[str, ...])
 
 
 class GroupCollective(Collective):
-    """The collective of a group (`Collective`): what the framework uses for as many ranks.
+    """The collective of a group: the framework's own inside of it, MPI between the roots.
 
     `rank` and `size` are those inside the group; `local_rank` counts the ranks of all groups on the
     node, since they share its accelerators.
@@ -40,7 +40,7 @@ class GroupCollective(Collective):
         self.local_rank = local_rank_of()
         self.group = layout.group_of(post.rank)
         self.exchange: Exchange | None = None
-        """The exchange with the servers, once the training has begun."""
+        """The exchange with the servers; None until the training begins."""
 
     @property
     def is_leader(self) -> bool:
@@ -57,7 +57,7 @@ class GroupCollective(Collective):
         return self.inner.broadcast(data)
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """The texts of all groups, by group, on rank 0 of all; on others those of the own group."""
+        """Collect the texts of all groups, by group, on rank 0; on others those of the group."""
         texts = self.inner.gather(text)
         if self.rank == 0 and not self.is_leader:
             self.post.send_text(_TEXTS.dump_json(texts), 0, Tag.GATHERED)
@@ -75,13 +75,14 @@ class GroupCollective(Collective):
         self.inner.average_variables(variables)
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """Sums over the ranks of the group."""
+        """Sum tensors over the ranks of the group."""
         return self.inner.sum_tensors(tensors, name)
 
     def close(self) -> None:
         """Leave the group and, with all other ranks, the job, when rank 0 is at its end.
 
-        MPI waits for all ranks without a pause: groups that are early must not do that yet.
+        `MPI_Finalize` waits for all ranks by polling without a pause. A group that is early would
+        take cores from groups that still train: it waits for the message, with pauses.
         """
         self.inner.close()
         if self.is_leader:
@@ -101,5 +102,7 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
     layout, post = Layout.of(settings), MpiPost(clock)
     if post.size != layout.ranks:
         raise TrialFailedError("ranks", f"{layout.ranks} ranks were asked for, the starter has started {post.size}")
+    # `Split` is collective: servers call it, too (`servers.server.serve`), with a number of their
+    # own.
     part = post.part(layout.group_of(post.rank))
     return GroupCollective(post, layout, framework.open_collective(layout.size, part))

@@ -17,7 +17,7 @@ class Layout:
 
     groups: int
     size: int
-    """Ranks of a group."""
+    """Number of ranks of a group."""
     servers: int
 
     @classmethod
@@ -32,19 +32,19 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Of all groups and servers."""
+        """Number of ranks of all groups and servers."""
         return self.groups * self.size + self.servers
 
     @property
     def roots(self) -> range:
-        """The root of each group."""
+        """The ranks of the groups' roots."""
         return range(0, self.groups * self.size, self.size)
 
     @property
     def server_ranks(self) -> range:
-        """The rank of each server."""
+        """The ranks of the servers."""
         return range(self.groups * self.size, self.ranks)
 
     def group_of(self, rank: int) -> int:
-        """The group of a rank; servers have the number behind the last one."""
+        """The group of a rank; servers have the number after the last group."""
         return min(rank // self.size, self.groups)

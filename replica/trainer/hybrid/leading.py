@@ -23,7 +23,9 @@ from replica.trainer.training import TrainingInputs
 
 
 class LeadingTraining(GroupTraining):
-    """Validates with the moving average of the servers' weights, and group 0's statistics.
+    """The training of group 0.
+
+    It validates with the moving average of the servers' weights, and its own moving statistics.
 
     Epoch facts carry the images that all groups have trained since the facts before.
     """
@@ -54,14 +56,18 @@ class LeadingTraining(GroupTraining):
             checkpoints.close()
 
     def _state(self) -> HybridState | None:
-        """What checkpoints hold; None on ranks other than the root."""
+        """The state that checkpoints hold; None on ranks other than the root."""
         if self._servers is None:
             return None
         sharding = Sharding(self._trained.shapes, self._group.layout.servers)
         return HybridState(self._steps, self._servers, sharding, self._recipe)
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
-        """Train, and evaluate the averaged weights: after the last epoch, those of all groups."""
+        """Train, and evaluate the averaged weights.
+
+        After the last epoch they are those of all groups' updates: the other groups end first.
+        """
+        # Before the epoch trains: the record has the rate that it began with.
         rate = self._exchange.rate()
         trained = self._train(epoch, report)
         if (own := self._facts(epoch)) is not None:
@@ -79,7 +85,7 @@ class LeadingTraining(GroupTraining):
         return self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report), weights
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
-        """Take the servers' values again: at an early end, after the last update of all groups."""
+        """Take the servers' values in place of the average; at an early end, the final ones."""
         if early and epoch < self._request.epochs:
             if self._servers is not None:
                 self._servers.stop()
@@ -87,7 +93,10 @@ class LeadingTraining(GroupTraining):
         self._pull()
 
     def _await_others(self, epoch: int, report: Reporter) -> None:
-        """Wait for the end of the other groups; other ranks of this group wait in the next call."""
+        """Wait for the end of the other groups, and report progress meanwhile.
+
+        Only the root does: other ranks of this group wait for it in their next collective call.
+        """
         if self._servers is None:
             return
         while not self._board.all_ended:
@@ -99,7 +108,7 @@ class LeadingTraining(GroupTraining):
             self._clock.pause(PAUSE_S)
 
     def _report(self, facts: EpochFacts, report: Reporter) -> None:
-        """Report an epoch, and what groups and servers did since the one before."""
+        """Report an epoch, and the work of groups and servers since the one before."""
         if self._servers is None:
             return
         self._board.collect()

@@ -17,14 +17,15 @@ from replica.trainer.servers.shard import Recipe, Shard
 
 @dataclass
 class HybridState:
-    """Variables of the model, then version and vectors of each server (`HasState`); on rank 0."""
+    """The state of a hybrid training on rank 0: the model's variables, then each server's version
+    and vectors (`HasState`)."""
 
     steps: CompiledSteps
     servers: Servers
     sharding: Sharding
     recipe: Recipe
     restored: Sequence[ServerState] = ()
-    """What the servers start from, if a checkpoint was found."""
+    """The state that the servers start from; empty if no checkpoint was found."""
 
     def state(self) -> list[NDArray[Any]]:
         """Copies of the model's variables, and the servers' state as of now."""
@@ -39,6 +40,8 @@ class HybridState:
         Raises ValueError if the state is of another model, or of other servers.
         """
         sizes = self.sharding.sizes()
+        # The servers' part has the same number of arrays for each, so that it is found from the
+        # end: how many variables the model has need not be known.
         width = 1 + len(self._names)
         own, others = state[: len(state) - width * len(sizes)], state[len(state) - width * len(sizes) :]
         shapes = [shape for size in sizes for shape in ((), *[(size,)] * (width - 1))]

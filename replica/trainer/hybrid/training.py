@@ -29,7 +29,7 @@ from workloads.contract import Sums
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What is exchanged: the trained variables of a network, in the order of their gradients."""
+    """The trained variables of a network, which are exchanged, in the order of their gradients."""
 
     network: Any
     """The Keras model, which also has the moving statistics."""
@@ -38,12 +38,12 @@ class Trained:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the variables."""
+        """Shapes of the variables."""
         return tuple(tuple(variable.shape) for variable in self.variables)
 
 
 class GroupTraining(Training):
-    """The part that all groups share: begin with rank 0's weights, train the own share."""
+    """The training of any group: it begins with rank 0's weights, and trains its own share."""
 
     def __init__(
         self, steps: CompiledSteps, inputs: TrainingInputs, group: GroupCollective, trained: Trained, clock: Clock
@@ -61,19 +61,20 @@ class GroupTraining(Training):
         )
         ranks = group.layout.server_ranks
         self._servers = Servers(group.post, ranks, trained.shapes) if group.rank == 0 else None
-        """None on ranks other than the root."""
+        """The servers as the root sees them; None on other ranks."""
         terms = Terms(group.group, trained.shapes, inputs.rate, self._images.train_images, hybrid.warm_up)
         self._exchange = Exchange(group.inner, self._servers, terms, clock)
         self._latest: Any = None
-        """The results of the last step."""
+        """Results of the last step."""
         self._counted = 0
-        """Images of all groups that epoch facts have reported."""
+        """Images of all groups that facts of epochs have reported."""
 
     def _start(self, restored: Sequence[ServerState] = (), epochs: int = 0) -> int:
-        """Begin on every rank with rank 0's weights; the number of epochs that are done.
+        """Begin on every rank with rank 0's weights; give the number of epochs that are done.
 
         Every group has its first values before group 0 begins: staleness counts all that follows.
         """
+        # Moving statistics are no parameters: no server has them, so rank 0 broadcasts its own.
         statistics = self._trained.network.non_trainable_weights
         if self._group.is_leader:
             assert self._servers is not None
@@ -88,6 +89,8 @@ class GroupTraining(Training):
             own = copied(weight)
             weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))
             start += own.nbytes
+        # From here on a step's gradients go to the servers; in the warm-up `HybridUpdate` applied
+        # none.
         self._group.exchange = self._exchange
         if self._group.group > 0:
             self._pull()
@@ -104,6 +107,7 @@ class GroupTraining(Training):
         report.phase("train")
         own = len(self._share.of_group(self._images.train_images))
         steps = steps_for(own, self._request, self._group.size)
+        # Group 0 may reach the target while this group trains: then no further batch is read.
         batches = itertools.takewhile(lambda _: not self._exchange.stopped, self._epochs.train(epoch))
         totals = np.zeros(2)
         self._exchange.begin_epoch()
@@ -114,7 +118,11 @@ class GroupTraining(Training):
         return Sums.of(totals)
 
     def _step(self, images: Any, labels: Any) -> Any:
-        """A training step; nothing once the training has reached its target."""
+        """Do a training step; no-op once the training has reached its target.
+
+        `_walk` always takes all steps of an epoch. After the end the batches are empty, and results
+        of zero count nothing.
+        """
         if not self._exchange.stopped:
             self._latest = self._steps.train(images, labels)
             return self._latest
@@ -125,7 +133,7 @@ class GroupTraining(Training):
         return ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)
 
     def _facts(self, epoch: int) -> ExchangeFacts | None:
-        """What the group exchanged in the epoch; None on ranks other than its root."""
+        """The facts of the group's exchange in the epoch; None on ranks other than its root."""
         return self._exchange.facts(epoch) if self._servers is not None else None
 
 

@@ -1,4 +1,4 @@
-"""The side of a group's root: gradients go to the parameter servers, new values come back."""
+"""The parameter servers as a group's root sees them: gradients go out, new values come back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from replica.trainer.servers.shard import VALUES, Recipe
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of one server."""
+    """The vectors of one server by name, and the number of updates in them."""
 
     vectors: Mapping[str, NDArray[np.float32]]
     version: int
@@ -33,14 +33,14 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the servers have answered to a gradient, or to the question for values."""
+    """The answer of all servers to a gradient, or to a request for values."""
 
     values: list[NDArray[np.float32]]
-    """Of all parameters; they are overwritten by the next answer."""
+    """Values of all parameters; the next answer overwrites them."""
     staleness: int
-    """Of the gradient: the largest over the servers."""
+    """Staleness of the gradient: the largest over the servers."""
     version: int
-    """Updates that the first server has applied."""
+    """Number of updates that the first server has applied."""
     images: int
     """Images of the updates of all groups so far."""
     stopped: bool
@@ -58,10 +58,10 @@ class Servers:
         self._sent = [np.zeros(size, np.float32) for size in sizes]
         self._received = [np.zeros(size, np.float32) for size in sizes]
         self.bytes = 0
-        """Exchanged so far, in both directions."""
+        """Bytes exchanged so far, in both directions."""
 
     def set_up(self, recipe: Recipe, values: Sequence[NDArray[Any]], states: Sequence[ServerState] = ()) -> None:
-        """Give every server its parameters, or its state in an earlier training; by root 0."""
+        """Give every server its parameters, or its state in an earlier training; on root 0."""
         for server, rank in enumerate(self._ranks):
             state = states[server] if states else self._fresh(server, values)
             setting = Setting(recipe=recipe, names=tuple(state.vectors), version=state.version)
@@ -75,10 +75,12 @@ class Servers:
         return ServerState({VALUES: vector}, 0)
 
     def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int) -> Answer:
-        """Send gradients of the values of the last answer; wait for the new values."""
+        """Send the gradients at the values of the last answer; wait for the new values."""
         for server, (rank, message) in enumerate(zip(self._ranks, self._sent, strict=True)):
             self._sharding.fill(server, gradients, body_of(message))
             header = header_of(message)
+            # Each server counts its own updates: the version that a gradient was computed on is
+            # that of this server's last answer.
             header["version"] = header_of(self._received[server])["version"]
             header["images"], header["rate"] = images, rate
             self._post.send(message, rank, Tag.GRADIENT)
@@ -109,7 +111,7 @@ class Servers:
         )
 
     def states(self) -> list[ServerState]:
-        """The state of every server, for a checkpoint; by root 0."""
+        """Fetch the state of every server, for a checkpoint; on root 0."""
         found = []
         for rank in self._ranks:
             self._post.send_text(b"", rank, Tag.STATE)
@@ -119,7 +121,7 @@ class Servers:
         return found
 
     def report(self) -> list[Served]:
-        """The work of each server since the last report; by root 0."""
+        """Fetch the work of each server since the last report; on root 0."""
         for rank in self._ranks:
             self._post.send_text(b"", rank, Tag.REPORT)
         return [
@@ -128,12 +130,12 @@ class Servers:
         ]
 
     def stop(self) -> None:
-        """End the training of every group after its next update; by root 0."""
+        """End the training of every group after its next update; on root 0."""
         for rank in self._ranks:
             self._post.send_text(b"", rank, Tag.STOP)
 
 
 def end_ranks(post: Mailbox, ranks: Sequence[int]) -> None:
-    """Let servers and other ranks end; by root 0, after all groups."""
+    """Let servers and other ranks end; on root 0, after all groups."""
     for rank in ranks:
         post.send_text(b"", rank, Tag.END)

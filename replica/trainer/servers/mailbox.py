@@ -27,7 +27,7 @@ class Arrived:
 
 
 class Mailbox(Protocol):
-    """Sends and takes messages; messages of one rank with one tag keep their order."""
+    """Messages between ranks; those of one rank with one tag keep their order."""
 
     @property
     def rank(self) -> int:
@@ -35,16 +35,16 @@ class Mailbox(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock of those who wait and measure."""
+        """The clock that waits and measurements use."""
 
     def send(self, vector: Vector, to: int, tag: int) -> None:
-        """Send a vector, which must not be changed before the answer to it is there."""
+        """Send a vector, which must not change until the answer to it has come."""
 
     def send_text(self, text: bytes, to: int, tag: int) -> None:
         """Send bytes."""
 
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
-        """The next message of a source with a tag, or of any; None if none is there."""
+        """Give the next message of a source with a tag, or of any; None if none has arrived."""
 
     def take(self, message: Arrived, into: Vector) -> None:
         """Take a message whose vector has the length of `into`."""
@@ -57,7 +57,7 @@ class Mailbox(Protocol):
 
 
 class MpiPost:
-    """All ranks of an MPI job."""
+    """The mailbox of a rank of an MPI job."""
 
     def __init__(self, clock: Clock) -> None:
         from mpi4py import MPI  # noqa: PLC0415  (initialises MPI, with support for threads)
@@ -68,10 +68,10 @@ class MpiPost:
         self.rank: int = self.world.rank
         self.size: int = self.world.size
         self._sent: list[Any] = []
-        """Pairs of a request and its buffer, which must outlive it."""
+        """Pairs of a request of MPI and its buffer, which MPI reads until the request is done."""
 
     def part(self, number: int) -> Any:
-        """A communicator of all ranks that give the same number; every rank calls it."""
+        """Make a communicator of all ranks that give the same number; every rank calls it."""
         return self.world.Split(number, self.rank)
 
     def send(self, vector: Vector, to: int, tag: int) -> None:
@@ -87,7 +87,7 @@ class MpiPost:
         self._sent.append((request, buffer))
 
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
-        """The next message, if there is one."""
+        """Give the next message, if one has arrived."""
         status = self._mpi.Status()
         asked = (
             self._mpi.ANY_SOURCE if source is None else source,
@@ -99,6 +99,7 @@ class MpiPost:
 
     def take(self, message: Arrived, into: Vector) -> None:
         """Take a message into a buffer."""
+        # `look` has seen the message: this waits for its transfer at most, not for its sender.
         self.world.Recv([into, self._mpi.FLOAT], message.source, message.tag)
 
     def take_vector(self, message: Arrived) -> Vector:

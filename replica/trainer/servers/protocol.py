@@ -21,8 +21,11 @@ from replica.trainer.servers.shard import Recipe
 HEADER = np.dtype(
     [("version", "<i8"), ("images", "<i8"), ("rate", "<f4"), ("staleness", "<i4"), ("stopped", "<i4"), ("", "<i4")]
 )
-"""`version`: of the values that a gradient was computed on, or of those that are sent. `images`: of
-a gradient, or of all that a server has applied. `stopped`: the training has reached its target."""
+"""Header of a message with values.
+
+`version` is that of the values that a gradient was computed on, or of those that are sent; `images`
+are those of a gradient, or of all updates; `stopped` is 1 if the training has reached its target.
+"""
 
 HEADER_VALUES = HEADER.itemsize // 4
 
@@ -36,21 +39,21 @@ class Tag(IntEnum):
     GRADIENT = 3
     """A root to a server, and back: a gradient, and the new values."""
     VALUES = 4
-    """The present values."""
+    """A root asks a server for its present values."""
     AVERAGE = 5
-    """Their moving average."""
+    """A root asks a server for the moving average of its values."""
     STATE = 6
     """Root 0 asks a server: a JSON list of names and a version; then the vectors."""
     REPORT = 7
     """Root 0 asks a server for its `Served`."""
     STOP = 8
-    """Root 0 to a server: tell every group with its next answer to end."""
+    """Root 0 to a server: its next answer to every group says that the training ends."""
     END = 9
     """Root 0 to every other rank: end."""
     BEGIN = 10
-    """Root 0 to another root: what the agent says, or how the training starts."""
+    """Root 0 to another root: a message of the agent, or the state that a training starts from."""
     GATHERED = 11
-    """A root to root 0: what its group has to say."""
+    """A root to root 0: the texts of its group."""
     EXCHANGED = 12
     """A root to root 0: the `ExchangeFacts` of an epoch."""
 
@@ -62,7 +65,7 @@ class Setting(BaseModel):
 
     recipe: Recipe
     names: tuple[str, ...]
-    """Of the vectors that follow; only "values": a new training."""
+    """Names of the vectors that follow; "values" alone for a new training."""
     version: int = 0
 
 
@@ -96,13 +99,13 @@ def body_of(message: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which server keeps which parameters: parameter n is on server n mod `servers`."""
+    """The parameters of each server: parameter n is on server n mod `servers`."""
 
     shapes: tuple[tuple[int, ...], ...]
     servers: int
 
     def sizes(self) -> list[int]:
-        """Number of values of each server."""
+        """The number of values of each server."""
         return [sum(int(np.prod(shape)) for shape in self.shapes[n :: self.servers]) for n in range(self.servers)]
 
     def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:

@@ -17,7 +17,7 @@ LEAD = 0
 
 
 class Server:
-    """Serves its shard until rank 0 ends it."""
+    """The service of one shard, until rank 0 ends it."""
 
     def __init__(self, post: Mailbox) -> None:
         self._post = post
@@ -39,7 +39,7 @@ class Server:
     def run(self) -> None:
         """Wait for the setting, then serve until the end.
 
-        Other ranks may ask before rank 0 has set this server: they are heard afterwards.
+        Other ranks may ask before rank 0 has set this server up: they are answered afterwards.
         """
         first = wait_for(self._post, LEAD, Tag.SET, Tag.END)
         if first.tag == Tag.END:

@@ -17,19 +17,19 @@ VALUES, AVERAGE = "values", "average"
 
 
 class Recipe(BaseModel):
-    """How a server applies gradients."""
+    """The recipe by which a server applies gradients."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     optimiser: str
     momentum: float
     weight_decay: float = 0.0
-    """Decoupled, as Keras's: a share `rate * weight_decay` of the values."""
+    """Decoupled weight decay, as Keras has it: values lose their share `rate * weight_decay`."""
     staleness_aware: bool = False
 
 
 class Shard:
-    """Applies gradients in the order in which they are given."""
+    """The values of one server, to which gradients are applied in the order of their arrival."""
 
     def __init__(self, recipe: Recipe, values: Vector) -> None:
         self._recipe = recipe
@@ -39,7 +39,7 @@ class Shard:
         self.version = 0
         """Number of updates that were applied."""
         self.images = 0
-        """Images of these updates."""
+        """Number of images of these updates."""
 
     def apply(self, gradient: Vector, rate: float, version: int, images: int) -> int:
         """Apply a gradient that was computed on a version of the values; give its staleness.

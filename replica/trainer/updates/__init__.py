@@ -1,4 +1,4 @@
-"""Updates by name: who applies the gradients of a training step."""
+"""Updates by name: they apply the gradients of a training step."""
 
 from __future__ import annotations
 

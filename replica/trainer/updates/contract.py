@@ -1,4 +1,4 @@
-"""The contract of an update: what happens to the gradients of a training step.
+"""The contract of an update: it applies the gradients of a training step.
 
 Updates use only the arithmetic operators of tensors, the collective and the Keras optimiser, so
 that one implementation serves every framework.
@@ -13,13 +13,13 @@ from replica.trainer.collectives.contract import Collective
 
 
 class Update(Protocol):
-    """Applies gradients, in the training step."""
+    """The application of gradients, as a part of the training step."""
 
     compilable: bool
     """True if XLA can compile it into the step; it cannot compile an all-reduce by a library."""
     traceable: bool
-    """True if it can be a part of the framework's graph; otherwise it runs behind the gradients'
-    graph, with tensors that have values."""
+    """True if it can be a part of the framework's graph; otherwise it runs after the gradients'
+    graph, on tensors that have values."""
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         """Update with a built Keras optimiser."""

@@ -31,12 +31,14 @@ class HybridUpdate:
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
         """Exchange the group's mean gradients for new values; not before the training begins."""
         exchange = self._group.exchange
-        copied(sums)  # waits for the device
+        # Frameworks return before the device has computed: a copy waits, so that the lap is true.
+        copied(sums)
         if exchange is not None:
             exchange.lap("computing")
         totals, means = self._mean(gradients, sums)
         if exchange is None:
             return totals, means
+        # Only the root needs the gradients on the host: other ranks save the copies.
         images = round(float(copied(totals)[1]))
         sent = self._clipped([copied(gradient) for gradient in means]) if self._group.rank == 0 else []
         exchange.lap("group")

@@ -1,4 +1,8 @@
-"""The life of a trial: from the plan of its job to the last epoch."""
+"""The life of a trial of AutoML: from the plan of its job to the last epoch.
+
+While it trains, the next candidate is proposed and the next ranks are warmed up, in time for the
+forecast end of the training.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +36,11 @@ from replica.search.planner import Plan, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.morph_json import morph_data
 
-# The earliest end of the current training, forecast from its reports.
+# The forecast of the current training's earliest end, from its reports.
 
 
 class Forecast:
-    """Extrapolates the pace of a training. Times are seconds of any one clock."""
+    """The extrapolated pace of a training. Times are seconds of any one clock."""
 
     def __init__(self, epochs: int, patience: int) -> None:
         self._epochs = epochs
@@ -47,7 +51,7 @@ class Forecast:
         self._reached_s = 0.0
         self._end = float(epochs)
         self._accuracies: Sequence[float] | None = None
-        """Those that the end was last forecast from."""
+        """The accuracies that the end was last forecast from."""
 
     def began(self, now_s: float) -> None:
         """Note that the first step begins; later calls change nothing."""
@@ -71,18 +75,20 @@ class Forecast:
         """Seconds until the earliest end; None while nothing is known."""
         if self._began_s is None or self._done <= self._earlier:
             return None
+        # The pace is that of this trainer: the epochs of an interrupted trial, which this one
+        # resumes, took other ranks another time.
         per_epoch = (self._reached_s - self._began_s) / (self._done - self._earlier)
         return max(0.0, per_epoch * (self._end - self._done) - (now_s - self._reached_s))
 
 
-# The wait for a start to be known: what is proposed before that would not take it into account.
-
+# The wait until the digest shows the trial's own start. A proposal made before that might repeat
+# the architecture that is in training.
 
 LOOK_INTERVAL_S = 0.2
-"""Seconds between two looks for the start of the trial in the evidence for the next one."""
+"""Seconds between two looks for the trial's start in the evidence."""
 
 STALE_S = 60.0
-"""A digest that does not show a start for this long is not used."""
+"""Seconds after which a digest that does not show the start is not used any more."""
 
 
 async def until_known(trial: int, planner: Planner, clock: Clock) -> None:
@@ -117,14 +123,17 @@ FORECAST_INTERVAL_S = 1.0
 
 
 def _next_look_s(left_s: float | None, lead_s: float) -> float:
-    """Half of the time until the next ranks are due, as far as it is known."""
+    """Seconds until the next look: half of the time until the next ranks are due, if known.
+
+    Halving comes ever closer to the moment while the forecast itself still moves.
+    """
     if left_s is None:
         return FORECAST_INTERVAL_S
     return min(PROPOSE_INTERVAL_S, max(FORECAST_INTERVAL_S, (left_s - lead_s) / 2))
 
 
 class Trial:
-    """Runs one job."""
+    """The run of one job of AutoML."""
 
     def __init__(self, context: ReplicaContext, job: Job, standby: Standby) -> None:
         self.number = job.trial
@@ -223,6 +232,7 @@ class Trial:
         job = self._job
         coming = next_assignment(Assignment(job.round, job.point, job.base), job.trial, True, self._config.search)
         seed = coming.seed(self._config, self._context.replica)
+        # The primary issues ids: 0 stands for one that is not known, and `Standby` fills it in.
         return Job(trial=0, round=coming.round, seed=seed, point=coming.point, base=coming.base, digest=job.digest)
 
     def _tidy(self, plan: Plan) -> None:

@@ -25,10 +25,11 @@ from replica.search.planner import Plan
 log = logging.getLogger(__name__)
 
 FIRST_LEAD_S = 60.0
-"""Seconds that a warm-up is expected to take before one was measured."""
+"""Expected seconds of a warm-up before one was measured."""
 
 LEAD_FACTOR = 2.5
-"""Reserve: warm-ups next to a training take longer, and it may end before the forecast."""
+"""Reserve, as a multiple of the last warm-up: next to a training it takes longer, and the training
+may end before the forecast."""
 
 
 class WarmRanks:
@@ -41,7 +42,7 @@ class WarmRanks:
         self.phase: Phase = "start"
         """The current phase of the warm-up."""
         self.took_s: float | None = None
-        """Seconds that the warm-up took, once it is over."""
+        """Seconds that the warm-up took; None until it is over."""
         self._clock = context.clock
         self._phases: asyncio.Queue[TrainerPhase | None] = asyncio.Queue()
         self._warming = asyncio.create_task(self._warm_up(context.config.replica.trial_silence))
@@ -63,7 +64,7 @@ class WarmRanks:
 
     @property
     def built(self) -> BuiltFacts | None:
-        """What the warm ranks report of the model that they have built."""
+        """The model that the warm ranks report to have built; None before."""
         return self.trainer.built
 
     @property
@@ -73,10 +74,14 @@ class WarmRanks:
 
     async def until_ready(self) -> None:
         """Wait for the end of the warm-up. Raises TrialFailedError."""
+        # A caller that is cancelled must not cancel the warm-up, for which the next trial waits.
         await asyncio.shield(self._warming)
 
     async def coming_phases(self) -> AsyncIterator[TrainerPhase]:
-        """Phases of the warm-up from now on. Raises TrialFailedError."""
+        """Yield the phases of the warm-up from now on. Raises TrialFailedError.
+
+        Earlier ones fell into the training before, whose phases the record has at that time.
+        """
         if not self._warming.done():
             while not self._phases.empty():
                 self._phases.get_nowait()
@@ -105,7 +110,7 @@ class Standby:
 
     @property
     def lead_s(self) -> float:
-        """Seconds before the end of a trial at which to begin."""
+        """Seconds before a trial's end at which the next warm-up is to begin."""
         return self._lead_s
 
     async def warm_up(self, job: Job) -> None:
@@ -121,7 +126,7 @@ class Standby:
             log.warning("no ranks are warm for round %d: %s", job.round, error)
 
     async def take(self, job: Job) -> WarmRanks:
-        """The ranks for a job: the warm ones if they fit, else new ones.
+        """Give the ranks for a job: the warm ones if they fit, else new ones.
 
         Raises TrialFailedError.
         """
@@ -154,7 +159,7 @@ class Standby:
         return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
 
     async def blamed_for(self, error: TrialFailedError) -> TrialFailedError | None:
-        """The failure to report if warm ranks may have taken the memory that a training lacks.
+        """Give the failure to report if warm ranks may have taken the memory that a training lacks.
 
         They are ended. The tuner must not learn from it that the batch does not fit: the primary
         gives the training out once more, and then no ranks warm up next to it.

@@ -22,14 +22,14 @@ from replica.trainer.failures import others_may_die
 
 AXIS = "ranks"
 ALIKE, DIFFERENT = PartitionSpec(), PartitionSpec(AXIS)
-"""Arrays that each rank has alike, and those of which each has a part."""
+"""Sharding of arrays that are alike on all ranks, and of those of which each rank has a part."""
 
 NO_LIMIT_MS = 1000 * 86_400_000
-"""How long a rank waits for a message: the service itself notices ranks that are gone."""
+"""Longest wait of a rank for a message: the service itself notices ranks that are gone."""
 
 
 class JaxCollective(StoreCollective):
-    """The ranks that one starter has started together.
+    """The collective of the ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`.
     """
@@ -51,26 +51,28 @@ class JaxCollective(StoreCollective):
             self._store.key_value_set_bytes(key, value)
 
     def get(self, key: str) -> bytes:
-        """Wait for a key without a limit; its value."""
+        """Wait for a key, without a limit; give its value."""
         with others_may_die(JaxRuntimeError):
             return bytes(self._store.blocking_key_value_get_bytes(key, NO_LIMIT_MS))
 
     @cached_property
     def _mesh(self) -> Mesh:
+        # One device a process, the first: on CPUs XLA may be told to have several. The same order
+        # on every rank makes part n of an array that of rank n.
         first = {device.process_index: device for device in reversed(jax.devices())}
         return Mesh(np.array([first[rank] for rank in range(self.size)]), (AXIS,))
 
     def rows(self, own: Any) -> Any:
-        """The array (ranks, ...) of which this rank has its row."""
+        """Make the array (ranks, ...) of which this rank has its row."""
         return self.parts(jnp.asarray(own)[None])
 
     def parts(self, own: Any) -> Any:
-        """The array of all ranks' parts, one behind the other; all have the same shape."""
+        """Make the array of all ranks' parts, one behind the other; all have the same shape."""
         part = jax.device_put(own, jax.local_devices()[0])
         return self._global((self.size * len(part), *part.shape[1:]), DIFFERENT, part)
 
     def shared(self, own: Any) -> Any:
-        """The array that every rank has, and has alike."""
+        """Make the array that is alike on every rank."""
         value = jax.device_put(own, jax.local_devices()[0])
         return self._global(value.shape, ALIKE, value)
 
@@ -78,17 +80,18 @@ class JaxCollective(StoreCollective):
         return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, spec), [own])
 
     def described(self, shape: tuple[int, ...], dtype: Any, alike: bool) -> Any:
-        """An array of all ranks as compilers know it; `shape`: of one rank's part."""
+        """Describe an array of all ranks to the compiler; `shape` is that of one rank's part."""
         whole = shape if alike else (self.size * shape[0], *shape[1:])
         return jax.ShapeDtypeStruct(whole, dtype, sharding=NamedSharding(self._mesh, ALIKE if alike else DIFFERENT))
 
     def together(
         self, function: Callable[..., Any], alike: Any, results_alike: Any, donated: tuple[int, ...] = ()
     ) -> Any:
-        """A function that all ranks call together, to be compiled over them (`jax.jit`).
+        """Make a function that all ranks call together, compiled over them (`jax.jit`).
 
-        `alike`: True for each argument that is the same on all ranks, False for one of which each
-        has its part; of results likewise. Within it `sum_tensors` makes results alike.
+        `alike` is True for each argument that is the same on all ranks, False for one of which each
+        has its part; `results_alike` likewise. `sum_tensors` inside makes results alike. `donated`
+        arguments lend their memory to the results.
         """
         specs = [tuple(ALIKE if each else DIFFERENT for each in which) for which in (alike, results_alike)]
         mapped = jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
@@ -100,6 +103,7 @@ class JaxCollective(StoreCollective):
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over ranks as one all-reduce, inside of a function of `together` or outside."""
+        # One vector, so that there is one all-reduce: each has a latency of its own.
         flat = jnp.concatenate([jnp.ravel(tensor) for tensor in tensors])
         if isinstance(flat, jax.core.Tracer):
             total = jax.lax.psum(flat, AXIS)

@@ -58,17 +58,17 @@ class Jax:
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
-        """The steps, compiled by XLA whatever the request says."""
+        """Compile the steps by XLA, whatever the request says."""
         from replica.trainer.frameworks.jax.steps import JaxSteps  # noqa: PLC0415  (loads Keras)
 
         return JaxSteps(model, optimiser, workload, collective, request)
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
-        """Raises TrialFailedError: no steps of tasks are written for JAX."""
+        """Refuse: no steps of tasks are written for JAX. Raises TrialFailedError ("build")."""
         raise TrialFailedError("build", "scientific workloads train on tensorflow and torch, not on jax")
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the text of XLA's status; the host's memory has C++'s own error."""
+        """Find the kind by the text of XLA's status; the host's memory has C++'s own error."""
         if is_out_of_memory(error):
             return "out_of_memory"
         text = str(error).lower()

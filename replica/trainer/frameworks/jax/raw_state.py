@@ -15,14 +15,14 @@ import numpy as np
 from replica.trainer.frameworks.jax.collective import JaxCollective
 
 Values = list[Any]
-"""Arrays of variables."""
+"""Arrays of some variables, in their order."""
 
 Step = tuple[Values, Values, Values]
-"""Of the trained variables, of the model's others, of the optimiser's."""
+"""Arrays of the trained variables, of the model's others, and of the optimiser's."""
 
 
 class RawState:
-    """Variables and their values.
+    """The variables of a training, and the values that steps compute with.
 
     With several ranks, values are arrays of all of them: alike on each, but for the model's others
     (moving statistics, seeds), of which each rank has a row of its own.
@@ -35,7 +35,7 @@ class RawState:
         self._together = together
         self._values: Step | None = None
         self._written: list[Any] | None = None
-        """What the variables were given last, as they hold it; None if a step came after that."""
+        """The arrays that the variables were given last; None if a step came after that."""
         self._rate: float | None = None
 
     def set_rate(self, rate: float) -> None:
@@ -43,7 +43,11 @@ class RawState:
         self._rate = rate
 
     def begin_step(self) -> Step:
-        """The values that a step starts from, and consumes; then `end_step` must come."""
+        """Give the values that a step starts from, and consumes; then `end_step` must come.
+
+        A step donates its arguments: their memory is that of its results, and reading them
+        afterwards is an error of JAX.
+        """
         values = self._values if self._values is not None and self._current() else self._collect()
         if self._rate is not None:
             rate = np.float32(self._rate)
@@ -66,7 +70,7 @@ class RawState:
         self._written = self._held()
 
     def local(self) -> tuple[Values, Values]:
-        """This rank's values of the model's variables: of trained ones, and of others.
+        """Give this rank's values of the model's variables: of trained ones, and of others.
 
         The others of several ranks are rows.
         """
@@ -85,6 +89,8 @@ class RawState:
         """True unless something has set a variable since it was given its value."""
         if self._written is None:
             return True
+        # By identity: arrays of JAX never change, so that whoever sets a variable gives it another
+        # one.
         return all(now is then for now, then in zip(self._held(), self._written, strict=True))
 
     def _collect(self) -> Step:

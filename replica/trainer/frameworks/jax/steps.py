@@ -33,7 +33,7 @@ from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
-# Batch normalisation in few passes over the images, on the variables of Keras's layers.
+# Batch normalisation in one pass over the images, on the variables of Keras's layers.
 #
 # Keras takes the mean first and then the squared differences from it: two passes of which the
 # second waits for the first, and as many again for their gradients. Here one pass finds both sums.
@@ -45,12 +45,13 @@ def fuse_normalisation(model: Any) -> None:
 
 
 _MASK: ContextVar[Any] = ContextVar("mask", default=None)
-"""(N,) float32 as a step is traced: 1 for images that count, 0 for those that fill a batch up."""
+"""Mask of the batch of the step that is traced, (N,) float32: 1 for images that count, 0 for those
+that fill the batch up. Keras calls layers without it, hence a variable of the context."""
 
 
 @contextmanager
 def counting(mask: Any) -> Iterator[None]:
-    """A block in which moments are those of the images that count."""
+    """Run a block in which moments are those of the images that count."""
     token = _MASK.set(mask)
     try:
         yield
@@ -69,25 +70,28 @@ def _means(values: Any, mask: Any) -> Any:
 
 
 def _in_one_pass(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
-    """The variance is the mean square less the square of the mean, in float32.
+    """Normalise by moments in float32; the variance is the mean square less the mean's square.
 
-    It loses digits where a channel's mean is large beside its deviation: at 100 times it is 2e-3
-    off.
+    Gives outputs, mean and variance.
+
+    The difference loses digits when a channel's mean is far larger than its deviation: at 100
+    times, the variance is 2e-3 off.
     """
     wide = inputs.astype(jnp.float32)
     mask = _MASK.get()
     mean = _means(wide, mask)
-    # Below zero by rounding where all values of a channel are alike.
+    # Rounding makes it negative when all values of a channel are alike.
     variance = jnp.maximum(_means(wide * wide, mask) - mean * mean, 0)
     factor = layer.gamma.value * jax.lax.rsqrt(variance + layer.epsilon)
     return wide * factor + (layer.beta.value - mean * factor), mean, variance
 
 
 BY_RANK = (True, False, True, False, False, False), (True, True, False, True)
-"""Of arguments and results of a step of several ranks: True if they are alike on all."""
+"""Arguments and results of a step of several ranks: True for those that are alike on all. The
+model's other variables (moving statistics, seeds) and the batch are each rank's own."""
 
 STEPS_AHEAD = 2
-"""Steps that the host gives to the device ahead of the one that it computes."""
+"""Steps that the host queues ahead of the one that the device computes."""
 
 
 class StatelessOptimiser:
@@ -97,7 +101,7 @@ class StatelessOptimiser:
         self._optimiser = optimiser
         self._before: tuple[Values, Values] = [], []
         self.after: tuple[Values, Values] = [], []
-        """Trained values and the optimiser's own, once `apply` was called."""
+        """Trained values and the optimiser's own, after `apply`."""
 
     def begin(self, trained: Values, own: Values) -> None:
         """Set the values that the next `apply` starts from."""
@@ -132,13 +136,14 @@ class JaxSteps(KerasState):
         variables = (self._trained, self._others, optimiser.variables)
         self._raw = RawState(variables, optimiser.learning_rate, self._together)
         if self._together is None:
+            # Donated arguments: the weights after a step take the memory of those before it.
             self._train = jax.jit(self._whole_step, donate_argnums=(0, 1, 2))
         else:
             self._train = self._together.together(self._step_of_ranks, *BY_RANK, donated=(0, 1, 2))
         self._score = jax.jit(self._own_scores)
         self._compiled: dict[tuple[str, int], Any] = {}
         self._under_way: deque[Any] = deque()
-        """Results of the last steps, the oldest first."""
+        """Results of the steps that the device may not have finished, the oldest first."""
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow."""
@@ -191,7 +196,7 @@ class JaxSteps(KerasState):
         return self._together.described(part.shape, part.dtype, alike)
 
     def program_bytes(self, size: int) -> int | None:
-        """Bytes that the training program takes for what it computes, for a batch of this size.
+        """Bytes of the training program's intermediate results, for a batch of this size.
 
         None if it is not prepared.
         """
@@ -205,9 +210,9 @@ class JaxSteps(KerasState):
     def _own_gradients(
         self, trained: Values, others: Values, scale: Any, images: Any, labels: Any, mask: Any = None
     ) -> tuple[Any, Values, Values]:
-        """Sums of this rank, gradients of its mean loss times the scale, and moving statistics.
+        """Compute sums, gradients of the mean loss times the scale, and statistics of this rank.
 
-        `mask`: (N,) float32, 0 for images that do not count; None: all do.
+        `mask` is (N,) float32, 0 for images that do not count; None if all do.
         """
 
         def loss_of(trained: Values) -> Any:
@@ -219,7 +224,7 @@ class JaxSteps(KerasState):
             if mask is None:
                 return losses.mean() * scale, (jnp.stack([losses.sum(), jnp.float32(images.shape[0])]), after)
             total, count = (losses * mask).sum(), mask.sum()
-            # A rank that has run out of images has no gradients, and its statistics stay.
+            # A rank that has run out of images has gradients of zero, and its statistics stay.
             after = [jnp.where(count > 0, new, old) for new, old in zip(after, others, strict=True)]
             return total / jnp.maximum(count, 1.0) * scale, (jnp.stack([total, count]), after)
 
@@ -227,7 +232,7 @@ class JaxSteps(KerasState):
         return sums, gradients, after
 
     def _applied(self, trained: Values, own: Values, gradients: Values, sums: Any) -> tuple[Any, Values, Values]:
-        """The step's results, and the values after the update."""
+        """Update; give the step's results, and the values afterwards."""
         scale = self._scale(own)
         self._stateless.begin(trained, own)
         totals, applied = self._update.apply(gradients, self._trained, sums)
@@ -244,13 +249,14 @@ class JaxSteps(KerasState):
     def _step_of_ranks(
         self, trained: Values, rows: Values, own: Values, images: Any, labels: Any, mask: Any
     ) -> tuple[Any, Values, Values, Values]:
-        """This rank's part of a step that all do together."""
+        """Do this rank's part of a step that all do together."""
         others = [row[0] for row in rows]
         sums, gradients, others = self._own_gradients(trained, others, self._scale(own), images, labels, mask)
         results, trained, own = self._applied(trained, own, gradients, sums)
         return results, trained, [each[None] for each in others], own
 
     def _train_together(self, ranks: JaxCollective, images: Any, labels: Any) -> tuple[Any, Step]:
+        # All ranks run one program, so all batches have one size, also the last and the empty ones.
         count, filled = len(images), max(len(images), self._batch_size)
         mask = (np.arange(filled) < count).astype(np.float32)
         given = [ranks.parts(each) for each in (_filled(images, filled), _filled(labels, filled), mask)]
@@ -268,7 +274,7 @@ class JaxSteps(KerasState):
         return jnp.stack([*(jnp.sum(score(labels, outputs) * mask) for score in self._scores), mask.sum()])
 
     def train(self, images: Any, labels: Any) -> Any:
-        """Do one update; the sum of the losses, the images, and the norm of the gradient."""
+        """Do one update; give the sum of the losses, the images, and the norm of the gradient."""
         images, labels = _array(images), _array(labels)
         if self._together is None:
             step = self._compiled.get(("train", len(images)), self._train)
@@ -279,12 +285,12 @@ class JaxSteps(KerasState):
             self._raw.end_step(values)
         self._under_way.append(results)
         if len(self._under_way) > STEPS_AHEAD:
-            # JAX queues about 32 steps, each with the memory of its batch.
+            # Left alone, JAX queues about 32 steps, each with the memory of its batch.
             jax.block_until_ready(self._under_way.popleft())
         return results
 
     def evaluate(self, images: Any, labels: Any) -> Any:
-        """Sums over all ranks: loss, metrics, images."""
+        """Evaluate; give sums over all ranks: loss, metrics, images."""
         count = len(images)
         filled = max(count, self._batch_size)
         mask = (np.arange(filled) < count).astype(np.float32)
@@ -294,7 +300,7 @@ class JaxSteps(KerasState):
         return self._collective.sum_tensors([own], "scores")[0]
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
-        """Wait for the steps that gave these results; a row for each of them."""
+        """Wait for the steps that gave these results; give a row for each of them."""
         rows = np.stack([np.asarray(each) for each in results])
         self._raw.write()
         return rows
@@ -305,7 +311,7 @@ def _described(variables: Sequence[Any]) -> list[Any]:
 
 
 def _array(values: Any) -> Any:
-    """Arrays of JAX as they are, all others as NumPy's."""
+    """Arrays of JAX as they are, all others as float32 of NumPy."""
     return values if isinstance(values, jax.Array) else np.asarray(values, np.float32)
 
 

@@ -70,17 +70,17 @@ class TensorFlow:
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
-        """The steps as graphs, with XLA if the request wants it."""
+        """Compile the steps as graphs, with XLA if the request wants it."""
         return TensorFlowSteps(model, optimiser, workload, collective, request)
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
-        """The steps of a scientific task."""
+        """Compile the steps of a scientific task."""
         from replica.trainer.frameworks.tensorflow.task_steps import TensorFlowTaskSteps  # noqa: PLC0415  (loads Keras)
 
         return TensorFlowTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the exception's name, or by its text if memory is short.
+        """Find the kind by the exception's name, or by its text if memory is short.
 
         TensorFlow passes Horovod's errors on as UnknownError.
         """

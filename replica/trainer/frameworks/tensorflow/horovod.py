@@ -21,14 +21,14 @@ from replica.trainer.failures import others_may_die
 HOST = "/device:CPU:0"
 
 LOST = (HorovodInternalError, tf.errors.UnknownError)
-"""What Horovod raises, by itself and through TensorFlow, when another rank is gone."""
+"""Errors of Horovod, its own and those through TensorFlow, when another rank is gone."""
 
 
 class HorovodCollective(Collective):
-    """The ranks that one starter has started together.
+    """The collective of the ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
-    lacks the MPI that it is asked to use. `communicator`: of mpi4py, of a part of all ranks.
+    lacks the MPI that it is asked to use. `communicator` is mpi4py's, of a part of all ranks.
     """
 
     def __init__(self, ranks: int, communicator: Any = None) -> None:
@@ -56,7 +56,7 @@ class HorovodCollective(Collective):
             return bytes(received.numpy().tobytes())
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """The texts of all ranks, by rank: first their numbers of bytes, then the bytes."""
+        """Collect the texts of all ranks, by rank: first their numbers of bytes, then the bytes."""
         own = np.frombuffer(text.encode(), np.uint8)
         with others_may_die(*LOST), tf.device(HOST):
             lengths = hvd.allgather(tf.constant([len(own)], tf.int64), name="text-lengths").numpy()

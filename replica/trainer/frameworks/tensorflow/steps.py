@@ -27,7 +27,7 @@ from workloads.contract import Workload
 # pass over the images.
 
 IMAGES = 4
-"""Axes of a batch of images (N, H, W, C)."""
+"""Number of axes of a batch of images (N, H, W, C)."""
 
 
 def fuse_normalisation(model: Any) -> None:
@@ -40,7 +40,7 @@ def _fused(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
         x=inputs, scale=layer.gamma.value, offset=layer.beta.value, mean=[], variance=[], epsilon=layer.epsilon,
         is_training=True,
     )  # fmt: skip
-    # The operation gives the variance divided by N - 1, moving statistics are of that divided by N.
+    # The operation divides the variance by N - 1; Keras's moving statistics are divided by N.
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), tf.float32)
     return outputs, mean, unbiased * ((count - 1) / count)
 
@@ -57,6 +57,9 @@ class TensorFlowSteps(KerasState):
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+        # XLA compiles the whole step if the update can be compiled. It cannot compile Horovod's
+        # all-reduce: then the gradients are compiled, and the step around them is an ordinary
+        # graph.
         whole, shapes = self._update.compilable, (model.input_shape[1:], model.output_shape[-1:])
         self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, request.xla)
         self.train = compiled(self._train, shapes, request.xla and whole) if self._update.traceable else self._train
@@ -64,7 +67,7 @@ class TensorFlowSteps(KerasState):
         self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
 
     def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
-        """Sums of this rank, and gradients of its mean loss."""
+        """Compute this rank's sums, and the gradients of its mean loss."""
         with tf.GradientTape() as tape:
             losses = self._loss(labels, self._model(images, training=True))
             loss = self._optimiser.scale_loss(tf.reduce_mean(losses))
@@ -98,21 +101,22 @@ class TensorFlowSteps(KerasState):
         return self._collective.sum_tensors([own], "scores")[0]
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        """Trace and optimise the graphs by a step on a blank image."""
+        """Trace and optimise the graphs by a step on a blank image, and restore the state."""
         before = self.state()
         self.train(*blank(1))
         self.evaluate(*blank(1))
         self.restore(before)
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
-        """Wait for the steps that gave these results; a row for each of them."""
+        """Wait for the steps that gave these results; give a row for each of them."""
         return np.stack([each.numpy() for each in results])
 
 
 def compiled(step: Callable[..., Any], shapes: Iterable[Sequence[int]], xla: bool) -> Any:
-    """The step as a graph, traced once for any batch size; it takes NumPy arrays and tensors.
+    """Make a step a graph, traced once for any batch size; it takes NumPy arrays and tensors.
 
-    `shapes`: of an example of each argument.
+    `shapes` are those of one example of each argument. Without the signature TensorFlow would
+    trace again for each new size of a batch.
     """
     signature = tuple(tf.TensorSpec((None, *shape), tf.float32) for shape in shapes)
     return tf.function(step, input_signature=signature, autograph=False, jit_compile=xla or None)

@@ -36,7 +36,7 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self.evaluate = self._evaluate_rows
 
     def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
-        """Sums of this rank, and gradients of each part's mean loss."""
+        """Compute this rank's sums, and the gradients of each part's mean loss."""
         parts = self._task.parts
         with tf.GradientTape(persistent=len(parts) > 1) as tape:
             losses = self._task.losses(inputs, targets)

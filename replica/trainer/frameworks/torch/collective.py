@@ -16,17 +16,17 @@ from replica.trainer.collectives.rank import LOOPBACK, place_of
 from replica.trainer.failures import others_may_die
 
 LIBRARIES = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "npu": "hccl", "mlu": "cncl"}
-"""Library by PyTorch's kind of device; on AMD's, which are "cuda", the one named nccl is RCCL."""
+"""Libraries by PyTorch's kind of device; AMD's are "cuda", too, and its nccl is RCCL."""
 
 MEETING_LIMIT, NO_LIMIT = timedelta(minutes=5), timedelta(days=1000)
-"""How long ranks wait for each other to start, and for a message after that."""
+"""Longest wait of ranks for each other's start, and for a message after that."""
 
 
 class TorchCollective(StoreCollective):
-    """The ranks that one starter has started together.
+    """The collective of the ranks that one starter has started together.
 
-    Raises TrialFailedError ("ranks") if they are not as many as `ranks`. `limit`: of PyTorch's
-    library for one exchange of tensors; None: its own.
+    Raises TrialFailedError ("ranks") if they are not as many as `ranks`. `limit` is the longest
+    exchange of tensors; None: the library's own limit.
     """
 
     def __init__(self, ranks: int, limit: timedelta | None = None) -> None:
@@ -36,6 +36,8 @@ class TorchCollective(StoreCollective):
         assert kind is not None
         if kind.type != "cpu":
             torch.accelerator.set_device_index(place.local_rank % torch.accelerator.device_count())
+        # Gloo would announce the address of the host's name, which a laptop may not be able to
+        # reach.
         if place.address == LOOPBACK:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._library = LIBRARIES.get(kind.type, "gloo")
@@ -51,14 +53,14 @@ class TorchCollective(StoreCollective):
             self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Wait for a key without a limit; its value."""
+        """Wait for a key, without a limit; give its value."""
         with others_may_die(RuntimeError):
             self._store.wait([key], NO_LIMIT)
             return bytes(self._store.get(key))
 
     @contextmanager
     def _joined(self) -> Iterator[None]:
-        """A block that exchanges tensors.
+        """Run a block that exchanges tensors.
 
         The ranks join each other at the first one: a group holds memory of its accelerators (NCCL
         0.5 to 1 GB), and ranks that are warm leave that to the training before theirs.
@@ -92,7 +94,7 @@ class TorchCollective(StoreCollective):
                 variable.value.copy_(total / self.size)
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """Sums over ranks as one all-reduce."""
+        """Sum tensors over ranks as one all-reduce."""
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         with self._joined():
             distributed.all_reduce(flat)

@@ -14,7 +14,7 @@ import torch
 from replica.trainer.frameworks.torch.parameters import Parameters
 
 FUSED_ON = ("cpu", "cuda")
-"""Kinds of devices; AMD's are "cuda", too."""
+"""Kinds of devices that the fused operation runs on; AMD's are "cuda", too."""
 
 EXTRAS = (
     "nesterov", "weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
@@ -24,7 +24,7 @@ EXTRAS = (
 
 
 def descend(optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> Any:
-    """The optimiser as updates call it (`updates.contract`)."""
+    """Make the optimiser as updates call it (`updates.contract`): fused if it can be."""
     scaling = optimiser if isinstance(optimiser, keras.optimizers.LossScaleOptimizer) else None
     inner = optimiser if scaling is None else scaling.inner_optimizer
     covered = (
@@ -43,7 +43,7 @@ class KerasDescent:
     """Keras's optimiser as it is."""
 
     unscales = False
-    """True if gradients are without the scale of the loss after `apply`."""
+    """True if `apply` takes the scale of the loss out of the gradients."""
 
     def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
         self._optimiser = optimiser
@@ -63,7 +63,7 @@ class KerasDescent:
 class FusedDescent:
     """Keras's SGD with momentum, and its scaling of the loss if there is one.
 
-    It waits for nothing on the device: whether the gradients are finite is decided there, too.
+    It waits for nothing on the device, where the check for finite gradients also takes place.
     """
 
     unscales = True
@@ -102,7 +102,8 @@ class FusedDescent:
                 self._optimiser.iterations.value.add_(1)
                 return
             self._optimiser.iterations.value.add_((1 - found[0]).to(self._optimiser.iterations.value.dtype))
-            # Keras doubles the scale after as many finite steps, and halves it after another one.
+            # As Keras does: the scale doubles after `dynamic_growth_steps` finite steps in a row,
+            # and halves after a step that is not finite.
             scale, steps = self._scaling.dynamic_scale.value, self._scaling.step_counter.value
             torch._amp_update_scale_(scale, steps, found, 2.0, 0.5, self._scaling.dynamic_growth_steps)
 

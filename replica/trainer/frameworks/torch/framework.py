@@ -86,21 +86,21 @@ class Torch:
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
-        """The steps, computed layer by layer."""
+        """Make the steps, which are computed layer by layer."""
         from replica.trainer.frameworks.torch.steps import TorchSteps  # noqa: PLC0415  (loads Keras)
 
         check_device(model.trainable_variables[0].value.device.type)
         return TorchSteps(model, optimiser, workload, collective, request)
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
-        """The steps of a scientific task."""
+        """Make the steps of a scientific task."""
         from replica.trainer.frameworks.torch.task_steps import TorchTaskSteps  # noqa: PLC0415  (loads Keras)
 
         check_device(task.network.trainable_variables[0].value.device.type)
         return TorchTaskSteps(task, optimiser, collective, request)
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind by the exception's type, or by its text: most are RuntimeErrors."""
+        """Find the kind by the exception's type, or by its text: most are RuntimeErrors."""
         if is_out_of_memory(error):
             return "out_of_memory"
         text = str(error).lower()

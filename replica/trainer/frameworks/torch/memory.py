@@ -15,7 +15,7 @@ from replica.trainer.failures import is_out_of_memory
 log = logging.getLogger(__name__)
 
 WARM_UP_BYTES = 3 * 10**9
-"""Of an accelerator, that ranks may take next to a training before their own begins."""
+"""Bytes of an accelerator that warm ranks may take while another training uses it."""
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
@@ -35,9 +35,9 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def little_memory(device: Any) -> Iterator[None]:
-    """A block that may lack memory: of an accelerator it takes little more than is held before it.
+    """Run a block that may take little more of an accelerator's memory than is held before it.
 
-    What it takes is given back. An exception that says that memory is short ends it, and no more.
+    Its memory is given back. An exception that reports a lack of memory only ends the block.
     """
     module = torch.get_device_module(device)
     limit = getattr(module, "set_per_process_memory_fraction", lambda fraction: None)

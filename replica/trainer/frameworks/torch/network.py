@@ -39,27 +39,28 @@ class _Step:
     inputs: tuple[str, ...]
     output: str
     dtype: Any
-    """Of the inputs, if those in front have another; else None."""
+    """Type that inputs are converted to; None if they have it."""
     last_reads: tuple[str, ...]
-    """What no later step reads."""
+    """Names of the inputs that no later step reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One of the convolutions that differ, by all that libraries choose an algorithm by."""
+    """A convolution that differs from others in what libraries choose an algorithm by."""
 
     compute: Compute
     shape: tuple[int, ...]
-    """Of an image that it takes: height, width, channels."""
+    """Shape of an image that it takes: height, width, channels."""
     dtype: Any
     kernel: Any
-    """The variable of Keras."""
+    """The kernel as Keras's variable."""
 
 
 class Network:
-    """Computes what the model computes, up to the input of its final softmax if it has one.
+    """The function of a model, up to the input of its final softmax if it has one.
 
-    Raises NotCoveredError naming a layer whose class is not in `OPERATIONS`.
+    Losses take the logits: log-softmax of them is exact where the logarithm of a probability that
+    was rounded to 0 is not. Raises NotCoveredError naming a layer that is not in `OPERATIONS`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -79,6 +80,8 @@ class Network:
     def _plan(self, sources: dict[Any, list[Any]]) -> list[_Step]:
         readers = Counter(source.name for inputs in sources.values() for source in inputs)
         readers[self._output] += 1
+        # A layer of zeros in front of a convolution is left out: the convolution pads by itself,
+        # which saves a copy of the images.
         folded = {layer: _folded(layer, inputs, readers) for layer, inputs in sources.items()}
         left = {inputs[0] for layer, inputs in sources.items() if folded[layer] is not None}
         steps: list[_Step] = []
@@ -87,6 +90,8 @@ class Network:
                 continue
             edges = folded[layer]
             given = inputs if edges is None else sources[inputs[0]]
+            # An input may be overwritten if this is its only reader and autograd does not need it:
+            # the gradients of the layers in `FRESH` do not use their outputs.
             owned = tuple(type(each) in FRESH and readers[each.name] == 1 for each in given)
             place = Place(self.parameters, self._statistics, edges or NO_EDGES, owned)
             dtype = None if all(_type(each) == _type(layer) for each in given) else getattr(torch, _type(layer))
@@ -98,16 +103,17 @@ class Network:
         return self._with_last_reads(steps)
 
     def _note(self, layer: Any, before: Any, edges: Edges, compute: Compute) -> None:
-        """Take a convolution in that differs from all so far."""
+        """Keep a convolution if it differs from all so far."""
         shape, kernel = tuple(before.output.shape[1:]), layer.kernel
         settings = (layer.strides, layer.padding, layer.dilation_rate, layer.use_bias, layer.compute_dtype)
         own = Convolution(compute, shape, getattr(torch, layer.compute_dtype), kernel)
         self._convolutions.setdefault((type(layer), shape, tuple(kernel.shape), edges, *settings), own)
 
     def try_convolutions(self, images: int) -> int:
-        """Compute each different convolution once, alone, forward and backward; their number.
+        """Compute each different convolution once, forward and backward; give their number.
 
-        `images`: of a batch. Libraries then know their fastest algorithms, with the memory of one.
+        cuDNN and MIOpen then know the fastest algorithm for each shape of a batch of this many
+        images, at the memory of one convolution instead of a whole network's.
         """
         for each in self._convolutions.values():
             height, width, channels = each.shape
@@ -128,13 +134,17 @@ class Network:
         return found[::-1]
 
     def __call__(self, images: Tensor, training: bool) -> Tensor:
-        """Outputs (N, classes) in float32 of images (N, H, W, C); moving statistics are updated."""
+        """Compute outputs (N, classes) float32 of images (N, H, W, C), and update statistics."""
         self.parameters.refresh()
+        # A view, not a copy: (N, C, H, W) by name, with the channels innermost in memory as they
+        # came.
         values = {self._input: images.permute(0, 3, 1, 2) if images.ndim == 4 else images}
         for step in self._steps:
             given = [values[name] for name in step.inputs]
             if step.dtype is not None:
                 given = [each.to(step.dtype) for each in given]
+            # Only `given` holds these from here on: without gradients, as in an evaluation, their
+            # memory is free as soon as the step has computed.
             for name in step.last_reads:
                 del values[name]
             values[step.output] = step.compute(training, *given)
@@ -143,7 +153,7 @@ class Network:
 
 
 class KerasNetwork:
-    """The same by Keras's own layers, of any class."""
+    """The function of a model by Keras's own layers, of any class."""
 
     def __init__(self, model: Any) -> None:
         body = objectives.without_softmax(model)
@@ -152,12 +162,12 @@ class KerasNetwork:
         self._body = model if body is None else body
 
     def __call__(self, images: Tensor, training: bool) -> Tensor:
-        """Outputs of images (N, ...); moving statistics are updated."""
+        """Compute the outputs of images (N, ...), and update moving statistics."""
         return self._body(images, training=training)
 
 
 def network_of(model: Any) -> Network | KerasNetwork:
-    """The forward pass in PyTorch's own operations if they cover all layers, else by Keras's."""
+    """Make the forward pass in PyTorch's own operations if they cover all layers, else Keras's."""
     try:
         return Network(model)
     except NotCoveredError as error:
@@ -166,7 +176,7 @@ def network_of(model: Any) -> Network | KerasNetwork:
 
 
 def _sources(layer: Any) -> list[Any]:
-    """The layers in front of a layer, which is used once. Raises NotCoveredError."""
+    """The layers in front of a layer. Raises NotCoveredError if it is used more than once."""
     if not isinstance(layer, keras.layers.Layer) or type(layer) not in OPERATIONS:
         raise NotCoveredError(f"{layer.name}: {type(layer).__name__}")
     if len(layer._inbound_nodes) != 1:

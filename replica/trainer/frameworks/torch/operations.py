@@ -18,9 +18,9 @@ from replica.trainer.frameworks.torch.parameters import CONVOLUTION, DEPTHWISE, 
 
 Tensor = Any
 Compute = Callable[..., Tensor]
-"""Gives a layer's output from `training` and its inputs."""
+"""Function that computes a layer's output from `training` and its inputs."""
 Edges = tuple[tuple[int, int], tuple[int, int]]
-"""Rows above and below, columns left and right."""
+"""Zeros around images: rows above and below, columns left and right."""
 
 NO_EDGES: Edges = ((0, 0), (0, 0))
 
@@ -52,7 +52,11 @@ class Statistics:
         self._batch.append((mean.detach(), inverse.detach()))
 
     def follow(self) -> None:
-        """Move the statistics. The variance is that of the batch (divided by N), as in Keras."""
+        """Move the statistics. The variance is that of the batch, divided by N, as in Keras.
+
+        It follows from the kept inverse deviation, less epsilon, for all layers at once: a few
+        operations instead of some for each of hundreds of layers.
+        """
         if not self._batch:
             return
         (momentum,) = self._momenta
@@ -73,7 +77,7 @@ class Place:
     edges: Edges = NO_EDGES
     """Zeros around the images, which a layer in front leaves to this one."""
     owned: tuple[bool, ...] = ()
-    """By input: True if nothing else reads it, so that it may be overwritten."""
+    """True for each input that no other step reads, so that it may be overwritten."""
 
 
 def _dtype(layer: Any) -> Any:
@@ -130,7 +134,8 @@ def _batch_norm(layer: Any, place: Place) -> Compute:
     def compute(training: bool, images: Tensor) -> Tensor:
         if not training:
             return functional.batch_norm(images, mean, variance, scale, shift, False, 0.0, epsilon)
-        # What `functional.batch_norm` calls: it takes cuDNN or PyTorch's own kernel, as is faster.
+        # The function behind `functional.batch_norm`, which keeps the batch's moments to itself: it
+        # takes cuDNN's kernel or PyTorch's own.
         out, own_mean, inverse, _, _ = torch._batch_norm_impl_index(
             images, scale, shift, None, None, True, 0.0, epsilon, torch.backends.cudnn.enabled
         )
@@ -152,7 +157,8 @@ def _max_pool(layer: Any, place: Place) -> Compute:
     window, stride = tuple(layer.pool_size), tuple(layer.strides)
     rows, columns = _edges(layer, window)
     if rows[0] == columns[0] == 0 and rows[1] < stride[0] and columns[1] < stride[1]:
-        # Windows that reach over the far edges need no padding.
+        # ceil_mode lets windows reach over the far edges, as TensorFlow's padding does, without a
+        # padded copy of the images.
         return lambda training, images: functional.max_pool2d(images, window, stride, ceil_mode=True)
     around = (*columns, *rows)
     return lambda training, images: functional.max_pool2d(
@@ -189,7 +195,7 @@ def _flatten(training: bool, images: Tensor) -> Tensor:
 
 
 class Draws:
-    """Numbers from 0 to 1 by a layer's own generator, those that `keras.random.uniform` draws.
+    """The numbers from 0 to 1 that `keras.random.uniform` draws by a layer's own generator.
 
     Its state is a variable: a resumed training draws the masks that follow. Keras reads it from the
     device at each draw, which waits for all steps under way; here only after something else has
@@ -202,7 +208,7 @@ class Draws:
         self._next = 0
 
     def draw(self, like: Tensor) -> Tensor:
-        """Numbers in float32, as many as a tensor has, on its device."""
+        """Draw float32 numbers, as many as a tensor has, on its device."""
         state = self._state.value
         if state._version != self._version:
             self._next = int(state.sum())

@@ -1,8 +1,8 @@
-"""The trained values as PyTorch's operations take them.
+"""The trained values in the memory layout that PyTorch's operations are fastest with.
 
-A Keras variable keeps its shape, and what reads and sets it sees nothing of this: weights files,
-checkpoints, collectives. Its memory is laid out as its operation is fastest, and the operation
-takes a view of that memory, so that no step transposes a kernel.
+A Keras variable keeps its shape: weights files, checkpoints and collectives read and set it as
+ever. Only its memory is in another order, of which the operation takes a view, so that no step
+transposes a kernel.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Layout:
         return value.permute(self.order) if self.order else value
 
     def original(self, memory: Tensor) -> Tensor:
-        """The axes of the variable."""
+        """A view of laid out memory with the axes of the variable."""
         return memory.permute([self.order.index(axis) for axis in range(len(self.order))]) if self.order else memory
 
     def apply(self, variable: Any) -> Tensor:
-        """Lay out a variable, whose shape and values stay; its memory."""
+        """Lay out a variable, whose shape and values stay; give its memory."""
         value = variable.value
         value.data = self.original(self.memory(value.data).contiguous())
         return self.memory(value.detach())
@@ -52,7 +52,7 @@ AS_IT_IS = Layout((), lambda memory: memory, lambda own, _: own)
 
 
 class Parameter:
-    """One trained variable. `computed` is the leaf of the autograd's graph."""
+    """A trained variable. `computed` is the leaf of autograd's graph."""
 
     def __init__(self, variable: Any, layout: Layout, dtype: Any) -> None:
         self.layout = layout
@@ -73,7 +73,7 @@ class Parameters:
         self._sources: list[Tensor] = []
 
     def add(self, variable: Any, dtype: Any, layout: Layout = AS_IT_IS) -> Tensor:
-        """Take a variable in; what its operation computes with."""
+        """Take a variable in; give the tensor that its operation computes with."""
         parameter = self._of[id(variable)] = Parameter(variable, layout, dtype)
         if parameter.computed.dtype != parameter.source.dtype:
             self._copies.append(parameter.computed)
@@ -81,13 +81,13 @@ class Parameters:
         return parameter.computed
 
     def refresh(self) -> None:
-        """Copy what is computed with in another type than float32."""
+        """Copy the values of parameters that are computed with in another type than float32."""
         if self._copies:
             with torch.no_grad():
                 torch._foreach_copy_(self._copies, self._sources)
 
     def layout(self, variable: Any) -> Layout:
-        """The layout of a variable; the usual one for those that are not of this network."""
+        """The layout of a variable; that of Keras for a variable of another network."""
         own = self._of.get(id(variable))
         return AS_IT_IS if own is None else own.layout
 
@@ -97,11 +97,11 @@ class Parameters:
         return [variable.value if own is None else own.computed for variable, own in pairs]
 
     def zeros(self, variables: Iterable[Any]) -> list[Tensor]:
-        """Gradients of nothing."""
+        """Make the gradients of a rank without images."""
         return [torch.zeros_like(self.layout(variable).memory(variable.value.detach())) for variable in variables]
 
     def gradients(self, found: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
-        """Gradients by `leaves`, in the types of the variables and contiguous like their memory."""
+        """Turn gradients by `leaves` into the variables' types, contiguous like their memory."""
         stored: list[Tensor] = []
         copies: list[Tensor] = []
         sources: list[Tensor] = []

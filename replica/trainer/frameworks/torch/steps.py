@@ -47,10 +47,10 @@ class TorchSteps(KerasState):
         self._descent.set_rate(rate)
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        """Let libraries choose their algorithms; no rank needs another.
+        """Let libraries choose their algorithms; a rank does it without the others.
 
-        On an accelerator they choose by the shapes of whole batches, for each convolution alone:
-        another training has its memory.
+        On an accelerator they choose by the shapes of whole batches, for one convolution at a time:
+        another training may have the rest of the memory.
         """
         if self._device.type != "cpu" and isinstance(self._network, Network):
             with little_memory(self._device):
@@ -65,12 +65,12 @@ class TorchSteps(KerasState):
     def _tensor(self, values: Any) -> Any:
         own = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
         if self._device.type == "cuda" and own.device.type == "cpu":
-            # Only from pinned memory does a copy not wait for the steps that are under way.
+            # A copy from memory that is not pinned waits for all steps that are under way.
             own = own.pin_memory()
         return own.to(self._device, torch.float32, non_blocking=True)
 
     def train(self, images: Any, labels: Any) -> Any:
-        """Do one update; the sum of the losses, the images, and the norm of the gradient."""
+        """Do one update; give the sum of the losses, the images, and the norm of the gradient."""
         scale = self._scale()
         if len(images):
             sums, gradients = self._own_gradients(self._tensor(images), self._tensor(labels), scale)
@@ -88,7 +88,7 @@ class TorchSteps(KerasState):
         return self._optimiser.scale_loss(torch.ones((), device=self._device)) if scaled else None
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
-        """Sums of this rank, and gradients of its mean loss times the scale."""
+        """Compute this rank's sums, and the gradients of its mean loss times the scale."""
         losses = self._loss(labels, self._network(images, training=True))
         loss = losses.mean() if scale is None else losses.mean() * scale
         found = torch.autograd.grad(loss, self._parameters.leaves(self._trained))
@@ -100,11 +100,11 @@ class TorchSteps(KerasState):
         return torch.full((), float(len(images)), device=self._device)
 
     def evaluate(self, images: Any, labels: Any) -> Any:
-        """Sums over all ranks: loss, metrics, images."""
+        """Evaluate; give sums over all ranks: loss, metrics, images."""
         return self._collective.sum_tensors([self._own_scores(images, labels)], "scores")[0]
 
     def _own_scores(self, images: Any, labels: Any) -> Any:
-        """Sums of this rank."""
+        """Evaluate this rank's images; give the sums of loss and metrics, and their number."""
         if not len(images):
             return torch.zeros(len(self._scores) + 1, device=self._device)
         with torch.no_grad():
@@ -114,6 +114,6 @@ class TorchSteps(KerasState):
         return torch.stack([*sums, self._count(images)])
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
-        """Wait for the steps that gave these results; a row for each of them."""
+        """Wait for the steps that gave these results; give a row for each of them."""
         rows: NDArray[np.float32] = torch.stack(list(results)).cpu().numpy()
         return rows

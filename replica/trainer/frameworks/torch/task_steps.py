@@ -35,7 +35,7 @@ class TorchTaskSteps(TorchSteps):
         self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
-        """Sums of this rank, and gradients of each part's mean loss times the scale."""
+        """Compute this rank's sums, and the gradients of each part's mean loss times the scale."""
         losses, parts = self._task.losses(images, labels), self._task.parts
         gradients: list[Any] = []
         for number, (loss, part) in enumerate(zip(losses, parts, strict=True), start=1):
@@ -47,7 +47,7 @@ class TorchTaskSteps(TorchSteps):
         return torch.stack([_total(losses), self._count(images)]), gradients
 
     def _own_scores(self, images: Any, labels: Any) -> Any:
-        """Keep the rows of the examples; their number."""
+        """Keep the rows of the examples; give 0 for the loss, and their number."""
         if len(images):
             with torch.no_grad():
                 self._kept.keep(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
@@ -57,7 +57,7 @@ class TorchTaskSteps(TorchSteps):
 def _compute_natively(task: Task) -> Parameters:
     """Compute a classifier in PyTorch's own operations if they cover all of its layers.
 
-    Gives the parameters of these operations; none if the task computes by Keras's layers.
+    Gives the parameters of these operations, which are empty if Keras's layers compute.
     """
     if isinstance(task, SignalClassification):
         network = network_of(task.network)

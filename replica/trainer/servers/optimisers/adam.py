@@ -7,7 +7,7 @@ import numpy as np
 from replica.trainer.servers.optimisers.contract import Vector
 
 BETA_2, EPSILON = 0.999, 1e-7
-"""Keras's."""
+"""Keras's values of Adam's other constants."""
 
 
 class Adam:
@@ -20,13 +20,15 @@ class Adam:
 
     @property
     def slots(self) -> dict[str, Vector]:
-        """Both moments."""
+        """The vectors of both moments."""
         return {"first": self._first, "second": self._second}
 
     def apply(self, values: Vector, gradient: Vector, rate: float, step: int) -> None:
         """Change the values in place."""
         beta_2, taken = np.float32(BETA_2), step + 1
         corrected = np.sqrt(np.float32(1) - beta_2**taken) / (np.float32(1) - self._beta_1**taken)
+        # The gradient's memory serves for the intermediate results: new vectors of millions of
+        # values would be mapped and zeroed by the kernel at every update.
         self._first += (gradient - self._first) * (np.float32(1) - self._beta_1)
         gradient *= gradient
         gradient -= self._second

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-"""Values, gradients or moments of all parameters of a server, one behind the other: (N,)."""
+"""Values, gradients or moments of all parameters of a server, in turn: (N,) float32."""
 
 
 class ServerOptimiser(Protocol):
@@ -17,7 +17,7 @@ class ServerOptimiser(Protocol):
 
     @property
     def slots(self) -> dict[str, Vector]:
-        """Its vectors of state by name, which may be overwritten to restore them."""
+        """The optimiser's vectors of state by name, which may be overwritten to restore them."""
 
     def apply(self, values: Vector, gradient: Vector, rate: float, step: int) -> None:
         """Change the values in place; `step` is the number of updates before this one.

@@ -8,7 +8,7 @@ from replica.trainer.servers.optimisers.contract import Vector
 
 
 class Sgd:
-    """m <- momentum m - rate g; w <- w + m."""
+    """Momentum: m <- momentum m - rate g; w <- w + m."""
 
     def __init__(self, size: int, momentum: float) -> None:
         self._momentum = np.float32(momentum)
