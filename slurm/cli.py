@@ -38,9 +38,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="script|configure|testcluster")
     script = actions.add_parser("script", help="write the job script of a run, ready for sbatch")
     add_run_options(script)
-    which = script.add_mutually_exclusive_group(required=True)
-    which.add_argument("--output", type=Path, metavar="DIR", help="run directory of a new run")
-    which.add_argument("--resume", type=Path, metavar="RUN", help="interrupted run to resume, with its own settings")
+    script.add_argument("--output", type=Path, metavar="DIR", help="run directory of a new run")
+    script.add_argument("--resume", type=Path, metavar="RUN", help="interrupted run to resume, with its own settings")
     script.add_argument("--file", type=Path, metavar="FILE", help="file for the script (default: standard output)")
     script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
     configure = actions.add_parser("configure", help="write slurm.conf and gres.conf for nodes without SLURM")
@@ -78,6 +77,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _script(arguments: argparse.Namespace) -> int:
+    if (arguments.output is None) == (arguments.resume is None):
+        raise UsageError("name the run directory of a new run with --output DIR, or an old one with --resume RUN")
     config, words = _new_run(arguments) if arguments.resume is None else _interrupted_run(arguments)
     python = config.environment.python or sys.executable
     text = job_script(ScriptRequest(config, words, python, arguments.log))

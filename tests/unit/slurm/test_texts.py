@@ -302,6 +302,8 @@ def test_a_script_begins_a_run_or_resumes_one_with_its_own_settings(
     text = script(capsys, "--resume", str(run.paths.root))
     assert f"aiperf resume {run.paths.root} &" in text
     assert "#SBATCH --partition=gpu\n#SBATCH" in text and "#SBATCH --nodes=3\n" in text
+    with pytest.raises(UsageError, match="or an old one with --resume RUN"):
+        script(capsys)
     with pytest.raises(UsageError, match="leave out --replicas 4"):
         script(capsys, "--resume", str(run.paths.root), "--replicas", "4")
     local = HandMadeRun(tmp_path / "local", {"run.launcher": "local"})
