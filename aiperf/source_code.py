@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+
+from aiperf.answers import ask_and_wait
 
 PACKAGES = (
     "aiperf",
@@ -69,8 +70,5 @@ def git_state() -> tuple[str | None, bool | None]:
 def _git(*words: str) -> str | None:
     """Standard output of git; None if it fails or is not there."""
     command = ["git", "-C", str(Path(__file__).resolve().parent), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    answer = ask_and_wait(command, TIMEOUT_S)
+    return answer.output.strip() if answer.fine else None

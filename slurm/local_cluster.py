@@ -13,18 +13,19 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from aiperf.answers import ask_and_wait
 from aiperf.clock import Clock
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.host import this_host
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+PROGRAM_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 0.2
 NODE_TIMEOUT_S = 10
 """Seconds without an answer after which the controller considers a node dead."""
@@ -149,24 +150,17 @@ class LocalCluster:
     def _daemon(self, name: str, *words: str) -> None:
         program = _program(name)
         assert program is not None
-        result = subprocess.run(
-            [program, *words],
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode != 0:
-            raise LocalClusterError(f"{name} ended with exit code {result.returncode}: {result.stderr.strip()[-1000:]}")
+        answer = ask_and_wait([program, *words], PROGRAM_TIMEOUT_S, {**os.environ, **self.environment})
+        if not answer.fine:
+            raise LocalClusterError(f"{name} failed: {answer.reason}")
 
     def _wait_until_idle(self, nodes: int) -> None:
         end_s = self.clock.monotonic_s() + START_TIMEOUT_S
         while self.clock.monotonic_s() < end_s:
-            shown = subprocess.run(
-                ["sinfo", "--noheader", "--Node", "--format=%T"],
-                env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
-            ).stdout.split()  # fmt: skip
+            answer = ask_and_wait(
+                ["sinfo", "--noheader", "--Node", "--format=%T"], PROGRAM_TIMEOUT_S, {**os.environ, **self.environment}
+            )
+            shown = answer.output.split()
             if shown == ["idle"] * nodes:
                 return
             self.clock.pause(LOOK_INTERVAL_S)
@@ -219,7 +213,10 @@ def _real_cpus() -> str:
     """Sockets, cores and threads of this machine as slurmd finds them."""
     program = _program("slurmd")
     assert program is not None
-    words = subprocess.run([program, "-C"], capture_output=True, text=True, check=True).stdout.split()
+    answer = ask_and_wait([program, "-C"], PROGRAM_TIMEOUT_S)
+    if not answer.fine:
+        raise LocalClusterError(f"slurmd -C: {answer.reason}")
+    words = answer.output.split()
     return " ".join(word for word in words if word.startswith(TOPOLOGY))
 
 

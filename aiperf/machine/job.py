@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import subprocess
 
+from aiperf.answers import ask_and_wait
 from aiperf.config.placement import JOB_OF_ITS_OWN
 
 log = logging.getLogger(__name__)
@@ -24,6 +23,6 @@ def give_job_back() -> None:
     if JOB_OF_ITS_OWN not in os.environ or job is None:
         return
     log.info("the primary is gone: SLURM job %s is given back", job)
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(["scancel", job], stdin=subprocess.DEVNULL, capture_output=True,
-                       timeout=CANCEL_TIMEOUT_S, check=False)  # fmt: skip
+    answer = ask_and_wait(["scancel", job], CANCEL_TIMEOUT_S)
+    if not answer.fine:
+        log.warning("scancel %s failed: %s", job, answer.reason)

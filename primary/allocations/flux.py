@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 
+from aiperf.answers import ask_and_wait
 from aiperf.errors import UsageError
 from primary.allocations.contract import Allocation, unusable
 from slurm.hostlists import expand
@@ -40,13 +40,9 @@ def _evenly(total: int, hosts: int) -> int | None:
 
 
 def _ask(environment: Mapping[str, str], title: str) -> str:
-    try:
-        found = subprocess.run(
-            QUERY, env={**environment, "LC_ALL": "C"}, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise unusable(title, f"`flux resource list` gives no answer: {error}") from None
-    if found.returncode != 0:
-        raise unusable(title, f"`flux resource list` failed: {found.stderr.strip() or found.returncode}")
-    return found.stdout.strip()
+    answer = ask_and_wait(QUERY, QUERY_TIMEOUT_S, environment)
+    if answer.code is None:
+        raise unusable(title, f"`flux resource list` gives no answer: {answer.reason}")
+    if not answer.fine:
+        raise unusable(title, f"`flux resource list` failed: {answer.reason}")
+    return answer.output.strip()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aiperf.answers import ask_and_wait
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
@@ -75,12 +75,9 @@ def _partition(config: RunConfig) -> tuple[NodeState, ...] | None:
     if config.run.launcher != "slurm" or "SLURM_JOB_ID" in os.environ:
         return None
     words = ["sinfo", "--noheader", "--Node", f"--format={NODES_FORMAT}"]
-    try:
-        shown = subprocess.run(words, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
-                               text=True, errors="replace", timeout=SINFO_TIMEOUT_S, check=True).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None  # the check of the primary says what is wrong with the launcher
-    return parse_nodes(shown, config.slurm.partition)
+    answer = ask_and_wait(words, SINFO_TIMEOUT_S, clean_environment(os.environ))
+    # Without an answer the check of the primary says what is wrong with the launcher.
+    return parse_nodes(answer.output, config.slurm.partition) if answer.fine else None
 
 
 def _scratch(output: Path) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
 from dataclasses import dataclass
 
+from aiperf.answers import ask, ask_and_wait
 from aiperf.clock import Clock
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, JOB_OF_ITS_OWN, nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
@@ -161,14 +161,10 @@ def _request(config: RunConfig) -> Request:
     time_limit(config)
     if not needs_node_size(config):
         return request_of_replica(config)
-    try:
-        shown = subprocess.run(
-            size_of_nodes(config.slurm), env=clean_environment(os.environ), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"the size of the nodes is not known: {error}; {SIZE_REMEDY}") from None
-    node = smallest_node(shown, config.slurm.partition)
+    answer = ask_and_wait(size_of_nodes(config.slurm), QUERY_TIMEOUT_S, clean_environment(os.environ))
+    if not answer.fine:
+        raise UsageError(f"the size of the nodes is not known: {answer.reason}; {SIZE_REMEDY}")
+    node = smallest_node(answer.output, config.slurm.partition)
     if node is None:
         raise UsageError(f"sinfo shows no node of the partition {config.slurm.partition or '(default)'}; {SIZE_REMEDY}")
     return request_of_replica(config, node)
@@ -176,14 +172,8 @@ def _request(config: RunConfig) -> Request:
 
 def _why_not(command: list[str]) -> str:
     """Explain why SLURM does not run a command; empty if it does."""
-    try:
-        done = subprocess.run(
-            command, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=QUERY_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["srun fails"])[-1]
+    answer = ask_and_wait(command, QUERY_TIMEOUT_S, clean_environment(os.environ))
+    return "" if answer.fine else answer.reason
 
 
 def _words(kept: dict[str, str], added: dict[str, str]) -> list[str]:
@@ -264,28 +254,9 @@ def _as_signal(code: int | None) -> int | None:
 
 def _ask_now(program: str, *words: str) -> str:
     """Ask a program of SLURM as `_ask` does, for a primary that has no event loop yet."""
-    try:
-        return subprocess.run(
-            [program, *words], env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, errors="replace", timeout=QUERY_TIMEOUT_S, check=False,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    return ask_and_wait([program, *words], QUERY_TIMEOUT_S, clean_environment(os.environ)).output
 
 
 async def _ask(program: str, *words: str) -> str:
     """The output of a SLURM command, only for a message: empty if it fails or takes too long."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=clean_environment(os.environ),
-        )
-        async with asyncio.timeout(QUERY_TIMEOUT_S):
-            output, _ = await process.communicate()
-    except (OSError, TimeoutError):
-        return ""
-    return output.decode(errors="replace")
+    return (await ask([program, *words], QUERY_TIMEOUT_S, clean_environment(os.environ))).output

@@ -18,7 +18,6 @@ from primary.nodes.ssh_client import (
     SshClient,
     Target,
     expanded,
-    last_line,
     run,
     words_of,
 )
@@ -56,10 +55,10 @@ class OpenSsh:
     def find_target(self, name: str, settings: SshSection) -> Target:
         """The options of a host, by `ssh -G`. Raises LaunchError."""
         done = run(["ssh", "-G", *self.command(name, settings)[1:]])
-        if done.returncode:
-            raise LaunchError(f"{name}: {last_line(done.stderr) or 'ssh -G fails'}")
+        if not done.fine:
+            raise LaunchError(f"{name}: {done.reason}")
         found: dict[str, list[str]] = {}
-        for line in done.stdout.splitlines():
+        for line in done.output.splitlines():
             key, _, value = line.partition(" ")
             found.setdefault(key, []).append(value)
         one = {key: values[0] for key, values in found.items()}

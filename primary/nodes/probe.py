@@ -86,13 +86,13 @@ def _ask(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str
     command = [*ssh_command(host, request.settings), in_posix_shell(script)]
     done = run(command, script + SCRIPT.read_bytes(), request.settings.connect_timeout + ANSWER_TIMEOUT_S)
     received_ms = clock.utc_ms()
-    output = done.stdout[:MOST_BYTES]
+    output = done.output[:MOST_BYTES]
     # Start files of the login shell may talk before the answer, and others after it.
     lines = [line for line in output.splitlines() if line.startswith("{")]
-    if not lines or len(done.stdout) > MOST_BYTES:
-        if done.returncode == FAILED:
-            return explained(host, request.settings, done.stderr)
-        said = cut(last_line(done.stderr) or output[:200] or "no output")
+    if not lines or len(done.output) > MOST_BYTES:
+        if done.code == FAILED:
+            return explained(host, request.settings, done.errors)
+        said = cut(last_line(done.errors) or output[:200] or "no output")
         return f"{host}: {request.python} gave no answer: {said}"
     try:
         answer = NodeAnswer.model_validate_json(lines[-1])

@@ -28,7 +28,15 @@ def _run(*words):
 
 def _ask(*words):
     try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, check=False)
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(os.environ, LC_ALL="C"),
+            timeout=20,
+            check=False,
+        )
     except OSError:
         return None, "", ""
     except subprocess.TimeoutExpired:

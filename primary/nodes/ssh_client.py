@@ -9,12 +9,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from aiperf.answers import Answer, ask_and_wait
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
 from aiperf.registry import Registry
@@ -176,21 +176,14 @@ def check_jumps(name: str, settings: SshSection) -> None:
             raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
 
 
-def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S) -> Answer:
     """Run one of OpenSSH's programs. Raises LaunchError if it is missing or takes too long."""
-    try:
-        done = subprocess.run(words, input=data, capture_output=True, timeout=timeout_s, check=False)
-    except FileNotFoundError:
-        raise LaunchError(MISSING["openssh"]) from None
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{words[0]} has given no answer within {timeout_s:.0f} s: {shlex.join(words[-2:])}"
-        ) from None
-    except OSError as error:
-        raise LaunchError(f"{words[0]} cannot be started: {error.strerror}", restart=True) from None
-    return subprocess.CompletedProcess(
-        words, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    )
+    answer = ask_and_wait(words, timeout_s, given=data)
+    if answer.missing:
+        raise LaunchError(MISSING["openssh"])
+    if answer.code is None:
+        raise LaunchError(f"{answer.reason}: {shlex.join(words[-2:])}", restart=not answer.started)
+    return answer
 
 
 ELSEWHERE = " (OpenSSH's programs are not on this machine: use them on another, and copy key and known_hosts here)"
@@ -284,7 +277,7 @@ def _answer(*words: str) -> str | None:
         done = run(list(words))
     except LaunchError:
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.output if done.fine else None
 
 
 def last_line(said: str) -> str:

@@ -22,6 +22,32 @@ STARTS = {
 """Rooms that start processes of another room."""
 
 
+STARTING = re.compile(r"subprocess\.(?:run|Popen|call|check_\w+)\(|create_subprocess_\w+\(|os\.popen\(")
+
+STARTERS = {
+    "aiperf/answers.py": "every other program whose text is read",
+    "aiperf/processes.py": "processes that live with a run",
+    "analysis/results/signatures.py": "ssh-keygen asks for a passphrase at the terminal",
+    "dashboard/rendering.py": "a module of this program",
+    "primary/launchers/ray/calls.py": "the program that holds the connection to Ray, which prints JSON",
+    "primary/launchers/relays/remote.py": "the replica; it is sent to hosts without AIPerf",
+    "primary/nni/tuner.py": "a module of this program",
+    "primary/nodes/probe_script.py": "programs of a node without AIPerf, in the C locale",
+    "primary/series/runs.py": "a module of this program",
+    "primary/work/data.py": "a module of this program",
+    "replica/agent/examine/facts.py": "a module of this program",
+    "replica/agent/trial/devices.py": "a module of this program",
+    "replica/measure/counting/profilers.py": "a module of this program",
+    "replica/measure/micro/cli.py": "a module of this program",
+    "replica/measure/micro/node_job.py": "a module of this program",
+    "replica/measure/profile/cli.py": "a module of this program",
+    "replica/measure/profile/step.py": "perf, which counts until it is interrupted, in the C locale",
+    "replica/trainer/starters/processes.py": "ranks",
+    "workloads/datasets/devkit/synsets.py": "a module of this program",
+}
+"""Modules that start programs. What others print is read by `aiperf.answers` alone."""
+
+
 def doors(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
     """Pairs of rooms: where a module is named, and the room that it is in."""
     found = set()
@@ -54,3 +80,18 @@ def test_one_module_reads_the_machine() -> None:
         "aiperf/host.py",
         "primary/nodes/probe_script.py",  # sent to nodes without AIPerf
     }
+
+
+def test_programs_whose_text_is_read_are_asked_in_one_way() -> None:
+    starting = {
+        str(path.relative_to(ROOT))
+        for room in PACKAGES
+        for path in (ROOT / room).rglob("*.py")
+        if STARTING.search(path.read_text())
+    }
+    assert starting == set(STARTERS)
+    # Modules of this program print the same everywhere; those of others follow the locale.
+    ours = [name for name, why in STARTERS.items() if why == "a module of this program"]
+    assert [name for name in ours if "python_module(" not in (ROOT / name).read_text()] == []
+    here = [name for name, why in STARTERS.items() if why.endswith("in the C locale")]
+    assert [name for name in here if not re.search(r"LOCALE|LC_ALL", (ROOT / name).read_text())] == []

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aiperf.answers import LOCALE, ask_and_wait
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError
 from aiperf.host import this_host
@@ -51,6 +52,8 @@ from aiperf.machine.accelerators import find_accelerators
 # Hardware counters: of the CPU by `perf stat`, of GPUs as far as the driver allows.
 #
 # Where a counter cannot be read, the reason is given in words.
+
+PERF_TIMEOUT_S = 30.0
 
 EVENTS = (
     "task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-references", "cache-misses",
@@ -110,7 +113,7 @@ class CpuCounters:
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
             command = [*STAT, "-x", ";", "-e", ",".join(events), "-o", output.name, "-p", str(os.getpid())]
             counter = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **LOCALE}
             )
             SystemClock().pause(READY_S)
             try:
@@ -136,8 +139,7 @@ def why_not(paranoid: Path = PARANOID) -> str | None:
 
 def _known_of_counters(event: str) -> bool:
     """True if this machine's `perf` knows an event: an unknown one ends it."""
-    done = subprocess.run([*STAT, "-e", event, "--", sys.executable, "-V"], capture_output=True, check=False)
-    return done.returncode == 0
+    return ask_and_wait([*STAT, "-e", event, "--", sys.executable, "-V"], PERF_TIMEOUT_S).fine
 
 
 def parse(text: str, problem: str = "") -> Counters:

@@ -1,0 +1,138 @@
+"""Programs that are started for what they print: in the C locale, with a time limit, and bounded.
+
+In other locales numbers have commas, and the words that callers look for are translated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiperf.ranks import without_ranks
+
+LOCALE = {"LC_ALL": "C"}
+
+MOST_BYTES = 64 * 2**20
+"""Of a program's output; that of `squeue` on the largest machines has a few."""
+
+MOST_CHARACTERS = 2000
+"""Of a reason."""
+
+KILL_TIMEOUT_S = 5.0
+"""Longest wait for a killed program: one that waits for a dead file system stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program has printed."""
+
+    code: int | None
+    """Its exit code, negative for a signal; None if it gave no answer: `reason` says why."""
+    output: str = ""
+    errors: str = ""
+    started: bool = True
+    missing: bool = False
+    """True if there is no such program."""
+
+    @property
+    def fine(self) -> bool:
+        """True if the program ended with exit code 0."""
+        return self.code == 0
+
+    @property
+    def reason(self) -> str:
+        """All lines of its standard error, or else of its output, in one line; or how it ended."""
+        for text in (self.errors, self.output):
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            if lines:
+                joined = "; ".join(lines)
+                return joined if len(joined) <= MOST_CHARACTERS else f"{joined[:MOST_CHARACTERS]} ..."
+        return f"exit code {self.code}"
+
+
+async def ask(
+    words: Sequence[str], timeout_s: float, environment: Mapping[str, str] = os.environ, given: bytes = b""
+) -> Answer:
+    """Start a program with this standard input, wait for its end, and give what it has printed.
+
+    A program that takes longer than `timeout_s` or prints more than MOST_BYTES is killed with
+    everything that it has started.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**without_ranks(environment), **LOCALE},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        missing = isinstance(error, FileNotFoundError)
+        return Answer(None, "", f"{words[0]} cannot be started: {why}", started=False, missing=missing)
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, output, errors = await asyncio.gather(
+                _write(process, given), _read(process.stdout), _read(process.stderr)
+            )
+            code = await process.wait()
+    except TimeoutError:
+        return Answer(None, errors=f"{words[0]} has given no answer within {timeout_s:g} s")
+    except _TooMuchError:
+        return Answer(None, errors=f"{words[0]} has printed more than {MOST_BYTES >> 20} MiB")
+    finally:
+        if process.returncode is None:
+            await _kill(process)
+    return Answer(code, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+def ask_and_wait(
+    words: Sequence[str], timeout_s: float, environment: Mapping[str, str] = os.environ, given: bytes = b""
+) -> Answer:
+    """The same for callers without an event loop, or that may hold theirs up for this long."""
+    found: list[Answer] = []
+
+    def run() -> None:
+        found.append(asyncio.run(ask(words, timeout_s, environment, given)))
+
+    # In a thread, since a thread has one event loop at most. An interruption does not wait for it.
+    thread = threading.Thread(target=run, name=f"asks {words[0]}", daemon=True)
+    thread.start()
+    thread.join()
+    return found[0] if found else Answer(None, errors=f"{words[0]} could not be asked")
+
+
+class _TooMuchError(Exception):
+    """More than MOST_BYTES."""
+
+
+async def _write(process: asyncio.subprocess.Process, given: bytes) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            process.stdin.write(given)
+            await process.stdin.drain()
+        process.stdin.close()
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    assert stream is not None
+    found = bytearray()
+    while part := await stream.read(2**16):
+        found += part
+        if len(found) > MOST_BYTES:
+            raise _TooMuchError
+    return bytes(found)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KILL_TIMEOUT_S):
+            await process.wait()
