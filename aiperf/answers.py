@@ -47,12 +47,13 @@ class Answer:
     @property
     def reason(self) -> str:
         """All lines of its standard error, or else of its output, in one line; or how it ended."""
-        for text in (self.errors, self.output):
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
-            if lines:
-                joined = "; ".join(lines)
-                return joined if len(joined) <= MOST_CHARACTERS else f"{joined[:MOST_CHARACTERS]} ..."
-        return f"exit code {self.code}"
+        return in_one_line(self.errors) or in_one_line(self.output) or f"exit code {self.code}"
+
+
+def in_one_line(text: str) -> str:
+    """All lines of a text that are not empty, in one; at most MOST_CHARACTERS and an ellipsis."""
+    joined = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    return joined if len(joined) <= MOST_CHARACTERS else f"{joined[:MOST_CHARACTERS]} ..."
 
 
 async def ask(

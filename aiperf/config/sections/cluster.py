@@ -95,6 +95,10 @@ class RaySection(Section):
     """`host:port` of the cluster; `auto`: `RAY_ADDRESS`, or the cluster that this machine is in."""
     wait: Duration = 60.0
     """Longest wait of a replica for a free node, such as one that replaces its own."""
+    accelerator_resource: str = ""
+    """The cluster's own name of its accelerators; GPU, TPU, NPU, `neuron_cores` and Ray's other
+    names are known.
+    """
 
 
 class EnvironmentSection(Section):

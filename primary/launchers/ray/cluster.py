@@ -7,19 +7,26 @@ import contextlib
 import ipaddress
 import logging
 import os
+import re
 import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import state
+from ray._private.accelerators import get_all_accelerator_resource_names
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from aiperf.answers import in_one_line
 from aiperf.errors import LaunchError
 from primary.launchers.ray.actor import NodeActor
 from primary.launchers.ray.nodes import Node
 from primary.launchers.ray.owners import others_cluster
 
 REACH_TIMEOUT_S = 20.0
+MOST_NAMED = 5
 
 
 def connect(address: str) -> None:
@@ -33,9 +40,9 @@ def connect(address: str) -> None:
         _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, RayError) as error:
+        why = reason_of(error)
         raise LaunchError(
-            f"cannot connect to the Ray cluster at ray.address = {address!r}: {_first_line(error)}; on the first node: "
-            "ray start --head, on the others: ray start --address=HOST:6379, and run the primary on one of them"
+            f"cannot connect to the Ray cluster at ray.address = {address!r}: {why}{remedy_of(why)}"
         ) from None
 
 
@@ -51,9 +58,13 @@ def disconnect() -> None:
     ray.shutdown()
 
 
-def find_nodes() -> list[Node]:
-    """The nodes that are alive, by address. Raises ConnectionError if the cluster is gone."""
-    found = [_described(node) for node in _all_nodes() if node["Alive"]]
+def find_nodes(resource: str = "") -> list[Node]:
+    """The nodes that are alive, by address; `resource` names a further kind of accelerator.
+
+    Raises ConnectionError if the cluster is gone.
+    """
+    named = get_all_accelerator_resource_names() | ({resource} if resource else set())
+    found = [_described(node, named - {"GPU"}) for node in _all_nodes() if node["Alive"]]
     return [node for _, node in sorted(found, key=lambda pair: (pair[0], pair[1].id))]
 
 
@@ -70,10 +81,10 @@ def _all_nodes() -> list[dict[str, Any]]:
     try:
         return list(ray.nodes())
     except RayError as error:
-        raise ConnectionError(f"the Ray cluster does not answer: {_first_line(error)}") from None
+        raise ConnectionError(f"the Ray cluster does not answer: {reason_of(error)}") from None
 
 
-def _described(node: dict[str, Any]) -> tuple[tuple[int, str], Node]:
+def _described(node: dict[str, Any], named: set[str]) -> tuple[tuple[int, str], Node]:
     address, resources = str(node["NodeManagerAddress"]), node["Resources"]
     try:
         order = int(ipaddress.ip_address(address))
@@ -81,11 +92,47 @@ def _described(node: dict[str, Any]) -> tuple[tuple[int, str], Node]:
         order = 0
     name = str(node.get("NodeManagerHostname") or address)
     title = name if name == address else f"{name}, {address}"
-    return (order, address), Node(node["NodeID"], title, resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+    others = tuple((name, resources[name]) for name in sorted(named) if resources.get(name))
+    return (order, address), Node(node["NodeID"], title, resources.get("CPU", 0.0), resources.get("GPU", 0.0), others)
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+def reason_of(error: BaseException) -> str:
+    """All that Ray says of an error, in one line, with the remedy that is known to fit."""
+    why = in_one_line(str(error)) or type(error).__name__
+    if re.search(r"No module named '(aiperf|primary)\b", why):
+        return f"AIPerf is not installed for Ray's Python there; install the primary's version on all nodes ({why})"
+    return why
+
+
+def remedy_of(why: str) -> str:
+    """What helps against a connection that failed for this reason; empty if that is not known."""
+    if "Version mismatch" in why:
+        return "; run the primary with the cluster's versions of Ray and Python"
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
+    if re.search(r"auth\w*token|unauthenticated|failed to connect to gcs", why, re.IGNORECASE) and token.exists():
+        return f"; does the cluster know the token in {token}? Another cluster may have written it"
+    if re.search(r"refused|timed out|not known|could not find any running|failed to connect|no route", why, re.I):
+        return (
+            "; on the first node: ray start --head, on the others: ray start --address=HOST:6379, and run the "
+            "primary on one of them"
+        )
+    return ""
+
+
+def state_in_words(actor: Mapping[str, Any], others: Iterable[Mapping[str, Any]], node: Node) -> str:
+    """Why an actor does not run yet, by its row of Ray's table and those of all actors."""
+    if actor.get("State") == "DEPENDENCIES_UNREADY":
+        return "Ray waits for what its actor depends on"
+    if actor.get("Address", {}).get("IPAddress"):
+        return f"Ray is still creating its actor there (process {actor.get('Pid')}); is the file system slow?"
+    holding = [
+        f"{other['ActorClassName']} of job {other['JobID']}"
+        for other in others
+        if other["State"] == "ALIVE" and other["Address"]["NodeID"] == node.id
+    ]
+    if holding:
+        return f"other work holds CPUs or GPUs of {node.title}: {', '.join(sorted(set(holding))[:MOST_NAMED])}"
+    return f"its actor is pending: {node.title} lacks free resources (of tasks or placement groups), or starts slowly"
 
 
 class Host:
@@ -94,11 +141,14 @@ class Host:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.lost = False
+        self.why = ""
+        """Why it is lost, according to Ray."""
         self.is_ready = False
         actor: Any = ray.remote(NodeActor)
         self._actor = actor.options(
             num_cpus=node.cpus,
             num_gpus=node.gpus,
+            resources=dict(node.others),
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
@@ -126,13 +176,18 @@ class Host:
             return await answer
         except (RayError, ConnectionError) as error:
             if not self.lost:
-                self.lost = True
+                self.lost, self.why = True, reason_of(error)
                 await asyncio.to_thread(self.end)
-            if "ModuleNotFoundError" in str(error):
-                raise ConnectionError(
-                    "AIPerf is not installed for Ray's Python there; install the primary's version on all nodes"
-                ) from None
-            raise ConnectionError(_first_line(error)) from None
+            raise ConnectionError(reason_of(error)) from None
+
+    def state(self) -> str:
+        """Why its actor does not run yet, according to Ray."""
+        # Ray's public listing of actors asks the dashboard, which a cluster need not have.
+        try:
+            every = dict(state.actors())
+            return state_in_words(every.get(self._actor._actor_id.hex(), {}), every.values(), self.node)
+        except (RayError, RuntimeError, KeyError, AttributeError):
+            return f"{self.node.title} has not started its actor"
 
     def end(self) -> None:
         """End the actor, also if it waits for its node, or is on one that comes back later."""

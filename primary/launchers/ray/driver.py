@@ -22,8 +22,9 @@ SHUTDOWN_TIMEOUT_S = 5.0
 class Driver:
     """The replicas of a run, by number, and the nodes that they are on."""
 
-    def __init__(self, address: str, wait_s: float, placement: Placement, per_node: int) -> None:
+    def __init__(self, address: str, wait_s: float, placement: Placement, per_node: int, resource: str) -> None:
         self._address = address
+        self._resource = resource
         self._wait_s = wait_s
         self._placement = placement
         self._per_node = per_node
@@ -65,7 +66,9 @@ class Driver:
     async def _begin(self, place: int, replica: int) -> cluster.Host:
         """An actor on the node of a place, or on one that replaces it."""
         end_s = self._clock.monotonic_s() + self._wait_s
-        while (node := self._placement.take(place, await asyncio.to_thread(cluster.find_nodes))) is None:
+        while (
+            node := self._placement.take(place, await asyncio.to_thread(cluster.find_nodes, self._resource))
+        ) is None:
             if self._clock.monotonic_s() >= end_s:
                 raise LaunchError(f"no node for replica {replica}: {self._placement.shortage()}")
             await self._clock.sleep(0.5)
@@ -74,9 +77,10 @@ class Driver:
             async with asyncio.timeout(max(1.0, end_s - self._clock.monotonic_s())):
                 await host.ready()
         except TimeoutError:
+            why = await asyncio.to_thread(host.state)
             raise LaunchError(
-                f"no free node for replica {replica}: other work holds CPUs or GPUs of {node.title} for more than "
-                f"{self._wait_s:.0f} s (ray.wait); `ray status` shows how much is taken, `ray list actors` by whom"
+                f"no free node for replica {replica} within {self._wait_s:.0f} s (ray.wait): {why}; "
+                "`ray status` shows how much is taken, `ray list actors` by whom"
             ) from None
         except ConnectionError as error:
             raise LaunchError(f"cannot start replica {replica} on {node.title}: {error}") from None
@@ -103,17 +107,20 @@ class Driver:
 
     async def explain(self, number: int) -> str:
         """The node of a replica and its state."""
-        node = self._replicas[number][0].node
-        reason = await asyncio.to_thread(cluster.why_dead, node)
-        return f"{node.title}{f' is dead: {reason}' if reason else ''}"
+        host = self._replicas[number][0]
+        reason = await asyncio.to_thread(cluster.why_dead, host.node)
+        if reason:
+            return f"{host.node.title} is dead: {reason}"
+        return f"{host.node.title}{f': {host.why}' if host.why else ''}"
 
     async def _pass_on(self, method: str, number: int, **words: Any) -> Any:
         host, child = self._replicas[number]
         return await host.call(method, child=child, **words)
 
 
-async def _serve(output: int, address: str, wait_s: str, nodes: str, per_node: str) -> None:
-    driver = Driver(address, float(wait_s), Placement(int(nodes)), int(per_node))
+async def _serve(output: int, *words: str) -> None:
+    address, wait_s, nodes, per_node, resource = words
+    driver = Driver(address, float(wait_s), Placement(int(nodes)), int(per_node), resource)
     calls = (driver.start, driver.read, driver.write, driver.wait, driver.cancel, driver.explain)
     await serve(output, {call.__name__: call for call in calls})
 

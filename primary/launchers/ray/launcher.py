@@ -32,10 +32,13 @@ class RayLauncher:
                 f"replica.nodes is {config.replica.nodes}: with run.launcher = 'ray' a replica has one node; "
                 "use --launcher slurm or ssh for replicas of several nodes"
             )
-        if config.ray.address == "local" or "://" in config.ray.address:
+        variable = os.environ.get("RAY_ADDRESS", "") if config.ray.address == "auto" else ""
+        address, name = (variable, "RAY_ADDRESS") if variable else (config.ray.address, "ray.address")
+        if address == "local" or "://" in address:
+            # "local" starts a cluster of its own, and leaves its token in the home.
             raise UsageError(
-                f"ray.address is {config.ray.address!r}: 'auto' or HOST:PORT is allowed. Run the command on a node of "
-                "the cluster, or submit it: ray job submit -- aiperf run --launcher ray ..."
+                f"{name} is {address!r}: 'auto' or HOST:PORT is allowed. Run the command on a node of the cluster, or "
+                "submit it: ray job submit -- aiperf run --launcher ray ..."
             )
         self.per_node = config.replica.per_node
         self._config = config
@@ -49,7 +52,8 @@ class RayLauncher:
         log = spec.log.with_name(LOG).absolute()
         if self._driver is None or self._driver.ended:
             ray = self._config.ray
-            words = (ray.address, str(ray.wait), str(nodes_needed(self._config)), str(self.per_node))
+            nodes = str(nodes_needed(self._config))
+            words = (ray.address, str(ray.wait), nodes, str(self.per_node), ray.accelerator_resource)
             self._driver = Callee(python_module("primary.launchers.ray.driver", *words), log)
         driver = self._driver
         try:

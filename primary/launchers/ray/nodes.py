@@ -14,6 +14,8 @@ class Node:
     name: str
     cpus: float
     gpus: float
+    others: tuple[tuple[str, float], ...] = ()
+    """Accelerators that Ray does not call GPU, by resource: ("TPU", 4.0)."""
 
     @property
     def title(self) -> str:
@@ -54,5 +56,5 @@ class Placement:
 
 
 def workers(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that replicas can run on: those with GPUs, or with CPUs if none has GPUs."""
-    return [node for node in nodes if node.gpus] or [node for node in nodes if node.cpus]
+    """The nodes that replicas can run on: those with accelerators, or with CPUs if none has any."""
+    return [node for node in nodes if node.gpus or node.others] or [node for node in nodes if node.cpus]

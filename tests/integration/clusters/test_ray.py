@@ -95,7 +95,7 @@ def test_replicas_share_a_node_and_too_few_nodes_are_reported(ray_nodes: RayNode
         impatient = launcher(**{**ray_nodes.settings, "ray.wait": 1.0, "run.replicas": 3})
         with pytest.raises(LaunchError, match=r"no node for replica 2: .* has 2 usable .* 3 are needed; add nodes"):
             await impatient.start(spec(2))
-        with pytest.raises(LaunchError, match=r"no free node for replica 0: other work holds CPUs .* `ray status`"):
+        with pytest.raises(LaunchError, match=r"no free node for replica 0 .*: other work holds CPUs .* `ray status`"):
             await impatient.start(spec(0))
 
     asyncio.run(scenario())
