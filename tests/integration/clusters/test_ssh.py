@@ -75,8 +75,8 @@ BOTH_CLIENTS = pytest.mark.parametrize("client", CLIENTS)
 def refusal(name: str, settings: SshSection) -> str:
     """Why a host cannot be reached, as a run says it."""
     done = run([*ssh_command(name, settings), "true"])
-    assert done.returncode == FAILED, done.stdout
-    return explained(name, settings, done.stderr)
+    assert done.code == FAILED, done.output
+    return explained(name, settings, done.errors)
 
 
 def pasted(remedy: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +114,7 @@ def test_a_missing_key_is_passed_over_and_a_locked_one_named(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = f"IdentityFile {ssh_hosts.folder}/id"
     several = changed(ssh_hosts, tmp_path, (key, f"IdentityFile /no/such/key\n {key}"), client=client)
-    assert run([*ssh_command("h0", several), "true"]).returncode == 0
+    assert run([*ssh_command("h0", several), "true"]).code == 0
     none = changed(ssh_hosts, tmp_path, (key, "IdentityFile /no/such/key"), client=client)
     assert "There is no key here: ssh-keygen -t ed25519 && ssh-copy-id -p" in refusal("h0", none)
     locked = tmp_path / "locked"
@@ -134,13 +134,13 @@ def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(
     assert "its host key is not known. Verify it, then: ssh -o StrictHostKeyChecking=accept-new" in said
     assert not known.exists(), "no key is accepted silently"
     pasted(said.partition("then: ")[2])
-    assert run([*ssh_command("h0", empty), "true"]).returncode == 0
+    assert run([*ssh_command("h0", empty), "true"]).code == 0
     port, other = ssh_hosts.ports["h1"], known.read_text().split()
     known.write_text(f"[127.0.0.1]:{port} {other[1]} {other[2]}\n")
     said = refusal(f"h1:{port}", empty)
     assert "its host key has CHANGED" in said
     pasted(said.partition("If you know why: ")[2])
-    assert run([*ssh_command("h1", empty), "true"]).returncode == 0
+    assert run([*ssh_command("h1", empty), "true"]).code == 0
     through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known),
                       client=client)  # fmt: skip
     known.write_text("")
@@ -160,7 +160,7 @@ def test_one_line_of_known_hosts_never_costs_another_host(client: str, ssh_hosts
     )
     settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known),
                        client=client)  # fmt: skip
-    assert [run([*ssh_command(name, settings), "true"]).returncode for name in ("h0", "h1", "h2")] == [0, 0, FAILED]
+    assert [run([*ssh_command(name, settings), "true"]).code for name in ("h0", "h1", "h2")] == [0, 0, FAILED]
     assert "its host key is marked as REVOKED" in refusal("h2", settings)
 
 
@@ -169,7 +169,7 @@ def test_jump_hosts_are_honoured(client: str, ssh_hosts: Hosts, tmp_path: Path) 
     settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2,h0\n"), client=client)
     check_jumps("h1", settings)
     done = run([*ssh_command("h1", settings), "echo $SSH_CONNECTION"])
-    assert done.stdout.split()[-1] == str(ssh_hosts.ports["h1"]), done.stderr
+    assert done.output.split()[-1] == str(ssh_hosts.ports["h1"]), done.errors
     circle = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2\n"),
                      ("Host h2\n", "Host h2\n ProxyJump h1\n"), client=client)  # fmt: skip
     (tmp_path / "circle").write_text((tmp_path / "config").read_text())
