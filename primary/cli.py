@@ -58,6 +58,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     patience_s = min(START_PATIENCE_S, config.storage.patience)
     with PATIENCE.set(patience_s):
         with_patience(partial(preflight.check, config, arguments.output), arguments.output)
+    if early := preflight.check_end_of_job(config):
+        warn(early)
     config = with_data(config)
     paths = RunPaths(arguments.output)
     try:

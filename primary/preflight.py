@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,10 +18,14 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.examination import Examination
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.host import free_disk
+from aiperf.rules import science, table
+from aiperf.rules.table import Checked
 from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
+from primary.allocations.time_left import early_end
 from primary.launchers import make_launcher
 
 
@@ -31,6 +36,41 @@ def check(config: RunConfig, output: Path) -> None:
     environment = [*package_problems(config), *port_problems(config), *disk_problems(config, output)]
     if environment:
         raise EnvironmentNotReadyError(environment)
+
+
+def check_end_of_job(config: RunConfig) -> str | None:
+    """A warning if the scheduler ends this process's job before the run.
+
+    Raises EnvironmentNotReadyError if the run would be official.
+    """
+    early = early_end(config)
+    # The fingerprint of the data is known on the nodes only.
+    if early is not None and not [rule for rule in unmet_rules(config) if rule.rule != "data"]:
+        raise EnvironmentNotReadyError([early])
+    return early
+
+
+def unmet_rules(config: RunConfig, facts: Sequence[Examination] = ()) -> tuple[Checked, ...]:
+    """The rules that the settings decide and do not meet; `facts` are the nodes', if known."""
+    if config.run.suite == "science":
+        names, number, size = config.science.workloads, config.science.instances, config.science.size
+        workloads = tuple(science.WorkloadFacts(name, number, number, seeds=tuple(range(number))) for name in names)
+        generated = size == "rehearsal"
+        planned = science.ScienceFacts(config, "unfinished", 0, workloads, (size,), generated=generated)
+        return table.broken_settings(science.check(science.as_planned(planned)))
+    operations = {item.initial_operations for item in facts} - {None}
+    aimed = table.RunFacts(
+        config=config,
+        ended="unfinished",
+        duration_s=0.0,
+        error=1.0,
+        images_trained=0,
+        precisions=tuple(sorted({item.precision for item in facts})),
+        released=config.run.replicas,
+        initial_operations=min(filter(None, operations), default=None),
+        fingerprints=tuple({item.fingerprint for item in facts}),
+    )
+    return table.broken_settings(table.check(table.as_planned(aimed)))
 
 
 def default_output(config: RunConfig, clock: Clock) -> Path:

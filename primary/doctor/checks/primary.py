@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from primary import preflight
+from primary.allocations.time_left import early_end
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
 from primary.nodes.ssh_client import client_name
@@ -29,6 +30,8 @@ def check_primary(evidence: Evidence) -> list[Finding]:
           for text in preflight.package_problems(config)),
         *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
     ]  # fmt: skip
+    if not found and (early := early_end(config)):
+        return [Finding("primary", "warning", early, "--duration, or a longer job")]
     client = f" (ssh client {client_name(config.ssh)})" if not found and config.run.launcher == "ssh" else ""
     well = f"launcher {config.run.launcher}{client}, manager {config.run.manager}, run directory {evidence.output}"
     return found or [Finding("primary", "ok", well)]

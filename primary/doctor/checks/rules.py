@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aiperf.config.settings import RunConfig
 from aiperf.rules import science
-from aiperf.rules.table import RULES, RunFacts, as_planned, broken_settings, check
+from aiperf.rules.table import RULES
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
+from primary.preflight import unmet_rules
 
 REMEDIES = {
     "dataset": "--dataset imagenet --data-dir DIR",
@@ -39,10 +39,9 @@ OF_SCIENCE = {
 
 def check_rules(evidence: Evidence) -> list[Finding]:
     """The rules that the settings decide, as if the run went well."""
+    left, number = unmet_rules(evidence.config, list(evidence.facts())), len(RULES)
     if evidence.is_science:
-        left, number = broken_settings(science.check(_planned_science(evidence.config))), len(science.RULES)
-    else:
-        left, number = broken_settings(check(_planned(evidence))), len(RULES)
+        number = len(science.RULES)
     if not left:
         return [Finding("rules", "ok", f"nothing keeps the run from being official ({number} rules)")]
     return [
@@ -57,31 +56,3 @@ def check_rules(evidence: Evidence) -> list[Finding]:
         )
         for item in left
     ]
-
-
-def _planned_science(config: RunConfig) -> science.ScienceFacts:
-    """The outcome that the configuration of a scientific suite aims at."""
-    names, number, size = config.science.workloads, config.science.instances, config.science.size
-    workloads = tuple(science.WorkloadFacts(name, number, number, seeds=tuple(range(number))) for name in names)
-    return science.as_planned(
-        science.ScienceFacts(config, "unfinished", 0, workloads, (size,), generated=size == "rehearsal")
-    )
-
-
-def _planned(evidence: Evidence) -> RunFacts:
-    """The outcome that the configuration aims at."""
-    config, facts = evidence.config, list(evidence.facts())
-    operations = {item.initial_operations for item in facts} - {None}
-    return as_planned(
-        RunFacts(
-            config=config,
-            ended="unfinished",
-            duration_s=0.0,
-            error=1.0,
-            images_trained=0,
-            precisions=tuple(sorted({item.precision for item in facts})),
-            released=config.run.replicas,
-            initial_operations=min(filter(None, operations), default=None),
-            fingerprints=tuple({item.fingerprint for item in facts}),
-        )
-    )

@@ -120,7 +120,7 @@ def remedy_of(why: str) -> str:
 
 
 def state_in_words(actor: Mapping[str, Any], others: Iterable[Mapping[str, Any]], node: Node) -> str:
-    """Why an actor does not run yet, by its row of Ray's table and those of all actors."""
+    """Explain why an actor does not run yet, by its row of Ray's table and those of all actors."""
     if actor.get("State") == "DEPENDENCIES_UNREADY":
         return "Ray waits for what its actor depends on"
     if actor.get("Address", {}).get("IPAddress"):
@@ -142,7 +142,7 @@ class Host:
         self.node = node
         self.lost = False
         self.why = ""
-        """Why it is lost, according to Ray."""
+        """The reason of its loss, according to Ray."""
         self.is_ready = False
         actor: Any = ray.remote(NodeActor)
         self._actor = actor.options(
@@ -181,7 +181,7 @@ class Host:
             raise ConnectionError(reason_of(error)) from None
 
     def state(self) -> str:
-        """Why its actor does not run yet, according to Ray."""
+        """Explain why its actor does not run yet, according to Ray."""
         # Ray's public listing of actors asks the dashboard, which a cluster need not have.
         try:
             every = dict(state.actors())

@@ -1,0 +1,118 @@
+"""The end of the job that this process is in, as its scheduler knows it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aiperf.answers import ask_and_wait
+from aiperf.config.duration import format_duration
+from aiperf.config.settings import RunConfig
+from aiperf.errors import EnvironmentNotReadyError
+from primary.allocations import find_allocation
+from slurm.commands import clean_environment
+
+QUERY_TIMEOUT_S = 20.0
+
+LEAST_START_S = 60.0
+"""A run needs at least this long to start its replicas, and to end."""
+
+_UNITS_S = (1.0, 60.0, 3600.0, 86400.0)
+_CLOCK = r"(\d+(?:[:-]\d+)*)"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A command that says when a job ends."""
+
+    words: Callable[[str, Mapping[str, str]], list[str]]
+    """From the job and the variables."""
+    read: Callable[[str], float | None]
+    """Seconds that are left, from what the command prints; None if the job has no limit."""
+
+
+def time_left_s(environment: Mapping[str, str]) -> tuple[str, float] | None:
+    """The title of this process's job, and the seconds that are left of it.
+
+    None outside of a job, without a limit, or if the scheduler does not say.
+    """
+    try:
+        allocation = find_allocation(environment)
+    except EnvironmentNotReadyError:
+        return None
+    if allocation is None or allocation.scheduler not in QUERIES:
+        return None
+    query = QUERIES[allocation.scheduler]
+    answer = ask_and_wait(query.words(allocation.job, environment), QUERY_TIMEOUT_S, clean_environment(environment))
+    left_s = query.read(answer.output) if answer.fine else None
+    return None if left_s is None else (allocation.title, left_s)
+
+
+def early_end(config: RunConfig, environment: Mapping[str, str] = os.environ) -> str | None:
+    """A complaint if the job ends before a run of this configuration would; else None."""
+    found = time_left_s(environment)
+    needed_s = config.run.duration + LEAST_START_S
+    if found is None or found[1] >= needed_s:
+        return None
+    title, left_s = found
+    return (
+        f"{title} ends in {format_duration(max(0, int(left_s)))}, before the run: run.duration = "
+        f"{format_duration(config.run.duration)} needs {format_duration(int(needed_s))} with its start and end; "
+        "ask for a longer job, or lower --duration"
+    )
+
+
+def seconds_of(clock: str) -> float:
+    """Seconds of a time as schedulers write it: [[days-]hours:]minutes:seconds, or seconds."""
+    parts = [float(part) for part in reversed(re.split("[:-]", clock))]
+    return sum(part * unit for part, unit in zip(parts, _UNITS_S, strict=False))
+
+
+def _after(pattern: str, text: str) -> float | None:
+    found = re.findall(pattern + _CLOCK + r"\b", text)
+    return seconds_of(found[-1]) if found else None
+
+
+def _of_slurm(shown: str) -> float | None:
+    return _after(r"^\s*", shown)  # UNLIMITED, NOT_SET and INVALID have no number
+
+
+def _of_pbs(shown: str) -> float | None:
+    """From Torque's own number, or from limit and use."""
+    if (left_s := _after(r"Walltime\.Remaining = ", shown)) is not None:
+        return left_s
+    limit_s = _after(r"Resource_List\.walltime = ", shown)
+    return None if limit_s is None else limit_s - (_after(r"resources_used\.walltime = ", shown) or 0.0)
+
+
+def _of_lsf(shown: str) -> float | None:
+    """From [days:]hours:minutes and L for a limit; an E is an estimate."""
+    found = re.match(rf"\s*{_CLOCK}\s*[LX]\b", shown)
+    return seconds_of(f"{found[1]}:0") if found else None
+
+
+def _of_grid_engine(shown: str) -> float | None:
+    """From the hard limit that was asked for, and the time since the start."""
+    limit_s = _after(r"hard[_ ]resource_list:.*\bh_rt=", shown)
+    return None if limit_s is None else limit_s - (_after(r"\bwallclock=", shown) or 0.0)
+
+
+def _of_flux(shown: str) -> float | None:
+    return float(shown) if re.fullmatch(r"\s*\d+(\.\d+)?\s*", shown) else None  # infinity without a limit
+
+
+def _lsf_job(job: str, environment: Mapping[str, str]) -> list[str]:
+    index = environment.get("LSB_JOBINDEX", "0")
+    return ["bjobs", "-noheader", "-o", "time_left", job if index == "0" else f"{job}[{index}]"]
+
+
+QUERIES: Mapping[str, Query] = {
+    "SLURM": Query(lambda job, _: ["squeue", "--noheader", f"--jobs={job}", "--format=%L"], _of_slurm),
+    "PBS": Query(lambda job, _: ["qstat", "-f", job], _of_pbs),
+    "LSF": Query(_lsf_job, _of_lsf),
+    "Grid Engine": Query(lambda job, _: ["qstat", "-j", job], _of_grid_engine),
+    "Flux": Query(lambda _job, _: ["flux", "job", "timeleft"], _of_flux),
+}
+"""By scheduler."""

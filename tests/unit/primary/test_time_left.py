@@ -1,0 +1,109 @@
+"""The end of a job, by stand-ins for the commands of every scheduler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiperf.config.settings import load_config
+from aiperf.errors import EnvironmentNotReadyError
+from primary import preflight
+from primary.allocations import ALLOCATIONS
+from primary.allocations.time_left import QUERIES, early_end, seconds_of, time_left_s
+from primary.doctor.checks import CHECKS
+from primary.doctor.node_answers import Evidence
+from tests.support.hosts.allocations import Environment, enter, job_of
+
+ANSWERS: dict[str, tuple[str, str, float, str]] = {
+    "SLURM": ("squeue", "2:00", 120, "UNLIMITED"),
+    "PBS": (
+        "qstat",
+        "Job Id: 1.head\n    resources_used.walltime = 00:58:00\n    Resource_List.walltime = 01:00:00\n",
+        120,
+        "Job Id: 1.head\n    Resource_List.ncpus = 8\n",
+    ),
+    "LSF": ("bjobs", "0:2 L\n", 120, "-\n"),
+    "Grid Engine": (
+        "qstat",
+        "job_number: 77\nhard resource_list:   exclusive=true,h_rt=3600\nusage    1:    wallclock=00:58:00, cpu=1\n",
+        120,
+        "job_number: 77\nhard resource_list:         exclusive=true\n",
+    ),
+    "Flux": ("flux", "120.5\n", 120.5, "infinity\n"),
+}
+"""By scheduler: the program, an answer, its seconds, and the answer for a job without a limit."""
+
+
+@pytest.fixture(params=list(ALLOCATIONS))
+def scheduler(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    assert QUERIES.keys() == ANSWERS.keys() == set(ALLOCATIONS)
+    return name
+
+
+def job(scheduler: str, folder: Path, answer: str) -> Environment:
+    """A job whose scheduler's program gives an answer."""
+    environment = job_of(scheduler, folder / "job", ("a", "b"))
+    program, text = folder / "bin" / ANSWERS[scheduler][0], folder / "text"
+    program.parent.mkdir()
+    text.write_text(answer)
+    others = next(folder for folder in environment["PATH"].split(":"))
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = resource ] && exec {others}/flux "$@"\n[ "$LC_ALL" = C ] && exec cat {text}\n'
+    )
+    program.chmod(0o755)
+    return {**environment, "PATH": f"{program.parent}:{environment['PATH']}"}
+
+
+def test_every_scheduler_says_how_long_its_job_lasts(scheduler: str, tmp_path: Path) -> None:
+    _, answer, seconds, _ = ANSWERS[scheduler]
+    found = time_left_s(job(scheduler, tmp_path, answer))
+    assert found is not None
+    assert (found[0].startswith(f"{scheduler} job "), found[1]) == (True, seconds)
+
+
+def test_a_job_without_a_limit_ends_no_run(scheduler: str, tmp_path: Path) -> None:
+    assert time_left_s(job(scheduler, tmp_path, ANSWERS[scheduler][3])) is None
+
+
+def test_a_scheduler_that_gives_no_answer_is_no_complaint(tmp_path: Path) -> None:
+    environment = job("SLURM", tmp_path, "2:00")
+    assert time_left_s({**environment, "PATH": "/nowhere"}) is None
+    assert time_left_s({"PATH": environment["PATH"]}) is None
+
+
+def test_doctor_and_run_complain_of_a_job_that_ends_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(monkeypatch, job("SLURM", tmp_path, "2:00"))
+    long, short = (
+        load_config(overrides={"run.dataset": "digits", "run.duration": duration}) for duration in ("2h", "1m")
+    )
+    assert early_end(short) is None
+    complaint = early_end(long)
+    assert complaint is not None
+    assert complaint.startswith("SLURM job 17 ends in 2m00s, before the run: run.duration = 2h00m needs 2h01m")
+    findings = CHECKS.load("primary")(Evidence(long, tmp_path / "run"))
+    assert [(finding.status, finding.found) for finding in findings] == [("warning", complaint)]
+
+
+def test_an_official_run_is_refused_in_a_job_that_ends_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(monkeypatch, job("SLURM", tmp_path, "2:00"))
+    official = load_config(overrides={"run.dataset": "imagenet", "run.data_dir": str(tmp_path)}, preset="official")
+    with pytest.raises(EnvironmentNotReadyError, match="ends in 2m00s, before the run"):
+        preflight.check_end_of_job(official)
+    small = load_config(overrides={"run.dataset": "digits", "run.duration": "2h"})
+    assert "before the run" in (preflight.check_end_of_job(small) or "")
+    (tmp_path / "other").mkdir()
+    enter(monkeypatch, job("LSF", tmp_path / "other", "99:00 L"))
+    assert preflight.check_end_of_job(official) is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("59", 59), ("1:00", 60), ("1:00:00", 3600), ("1-00:00:01", 86401), ("2:00:00:00", 172800),
+])  # fmt: skip
+def test_times_of_schedulers(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
