@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.errors import ConfigError, UsageError
 from aiperf.untrusted.documents import read_document
+from aiperf.untrusted.text import shown
 
 MOST_BYTES = 256 * 1024
 """Largest file: 10,000 hosts with names of 24 letters."""
@@ -20,6 +21,9 @@ MOST_PARTS = 16
 """Upper limit for the parts of a dotted key: the parser needs memory for their square."""
 
 _LONG_KEY = re.compile(r"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)""" f"{{{MOST_PARTS}}}")
+
+_KEY = re.compile(r"""\s*\[{0,2}\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*[]=]""")
+"""The key of a line: of a value, or of a table."""
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -43,8 +47,25 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(f"it has a key of more than {MOST_PARTS} parts")
     try:
         return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(_twice(text, str(error)) or str(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def _twice(text: str, reason: str) -> str | None:
+    """Words about a key that comes twice, of which the parser says the place; else None."""
+    if not reason.startswith(("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")):
+        return None
+    lines = text.splitlines()
+    place = re.search(r"\(at line (\d+),", reason)
+    # The place is the end of the value, which may be lines below its key.
+    for number in range(min(int(place[1]) if place else len(lines), len(lines)), 0, -1):
+        key = _KEY.match(lines[number - 1])
+        if key is not None:
+            name = re.search(r"key '(.+)' \(", reason)
+            return f"line {number}: the key {shown(name[1] if name else key[1].strip())} comes twice; name it once"
+    return None
 
 
 def toml_value(value: Any) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import threading
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -250,11 +251,15 @@ class HistoryReader:
         files = {file for role in self._roles for file in self._paths.history_files(role)}
         for file in sorted(files, key=lambda file: reading_order(file.stem)):
             position = self._positions.setdefault(file.name, _Position())
-            lines = _new_lines(file, position)
+            complete = _new_lines(file, position)
+            lines = complete.split(b"\n")[:-1]
             first = position.lines + 1
             position.lines += len(lines)
             position.last = lines[-1] if lines else position.last
-            yield decode_lines(file.name, enumerate(lines, start=first))
+            if words := translated(complete):
+                yield Batch((), (Damage(f"history/{file.name}", None, "record", words),))
+            else:
+                yield decode_lines(file.name, enumerate(lines, start=first))
 
     def cursor(self) -> Cursor:
         """Position up to which every file was read."""
@@ -292,6 +297,20 @@ def decode_lines(file: str, lines: Iterable[tuple[int, bytes]]) -> Batch:
     return Batch(tuple(records), tuple(damages))
 
 
+def translated(data: bytes) -> str:
+    """Words about a file of records whose ends of lines a program translated; empty if none did.
+
+    Each such line would be a damage of its own. A single one is left to be one.
+    """
+    ends, lines = data.count(b"\r\n"), data.count(b"\n")
+    if ends > 1 or 0 < ends == lines:
+        many = "its" if ends == lines else f"{ends:,} of its {lines:,}"
+        return f"{many} line ends were translated to CRLF; copy the run again, byte by byte"
+    if data.startswith(BOM_UTF8):
+        return "it begins with a byte order mark, as editors write it; copy the run again, byte by byte"
+    return ""
+
+
 def read_from(file: Path, offset: int = 0) -> bytes:
     """The bytes of a file from an offset on; none if this node does not see the file yet.
 
@@ -317,10 +336,10 @@ def read_from(file: Path, offset: int = 0) -> bytes:
     return with_patience(read_fresh, file)
 
 
-def _new_lines(file: Path, position: _Position) -> list[bytes]:
+def _new_lines(file: Path, position: _Position) -> bytes:
     data = read_from(file, position.offset)
     # A writer writes whole groups, but a reader on another node may see the first part of one: what
     # has no newline yet is read again, from its beginning, at the next look.
     complete = data[: data.rfind(b"\n") + 1]
     position.offset += len(complete)
-    return complete.split(b"\n")[:-1]
+    return complete

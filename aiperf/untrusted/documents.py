@@ -16,8 +16,11 @@ PATH_CHARACTERS = 300
 
 
 def read_document(file: Path, parse: Callable[[str], Any], language: str, most_bytes: int) -> Any:
-    """The document of a file. Raises UsageError with the file's name and the reason."""
-    return read_outside(file, lambda data: parse(data.decode("utf-8")), Limits(most_bytes), UsageError, language)
+    """The document of a file, which may begin with a byte order mark.
+
+    Raises UsageError with the file's name and the reason.
+    """
+    return read_outside(file, lambda data: parse(data.decode("utf-8-sig")), Limits(most_bytes), UsageError, language)
 
 
 def read_json(file: Path, most_bytes: int) -> Any:

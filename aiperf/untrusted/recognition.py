@@ -6,6 +6,7 @@ are those of the formats' specifications.
 
 from __future__ import annotations
 
+import codecs
 import re
 import stat
 import zipfile
@@ -57,6 +58,12 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x80\x03", "a pickle of Python"),
     (0, b"\x80\x04", "a pickle of Python"),
     (0, b"\x80\x05", "a pickle of Python"),
+    (0, b"\x78\x01", "packed by zlib"),
+    (0, b"\x78\x9c", "packed by zlib"),
+    (0, b"\x78\xda", "packed by zlib"),
+    (0, b"8BPS", "a Photoshop image"),
+    (0, b"\0\0\1\0", "an icon (ICO)"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office"),
     (0, b"version https://git-lfs", "a pointer of Git LFS, without the file itself"),
 )
 """Place and bytes of signatures, and what a file with them is. The first match counts."""
@@ -101,9 +108,17 @@ def described(head: bytes, name: str = "") -> str:
 
 
 def _text(head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head[: len(head) & ~1].decode("utf-16", "replace").encode()
+    head = head.removeprefix(codecs.BOM_UTF8)
     if _PAGE.match(head):
         return "a page of HTML"
-    for start, words in ((b"{", "a document of JSON"), (b"[", "a document of JSON"), (b"<?xml", "a document of XML")):
+    for start, words in (
+        (b"<svg", "an SVG image"),
+        (b"{", "a document of JSON"),
+        (b"[", "a document of JSON"),
+        (b"<?xml", "a document of XML"),
+    ):
         if head.lstrip().startswith(start):
             return words
     return "text" if _TEXT.fullmatch(head) else "of no known format"

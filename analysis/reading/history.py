@@ -30,7 +30,7 @@ from aiperf.records.columns import (
     rows_of,
 )
 from aiperf.records.damage import Damage
-from aiperf.records.files import decode_lines, read_from
+from aiperf.records.files import decode_lines, read_from, translated
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import CHECKSUM_KEY, DECODER, HASH_LENGTH, HEXADECIMAL, TAIL_BYTES, VERSION, Record
 from aiperf.rules.score import GRID_MS
@@ -233,8 +233,8 @@ def _refusal(data: bytes) -> str:
     if len(data) > MOST_BYTES:
         return f"it has more than {MOST_BYTES:,} bytes"
     lines = data.count(b"\n")
-    if lines and data.count(b"\r\n") == lines:
-        return "its line ends were translated to CRLF; copy the run again, byte by byte"
+    if words := translated(data):
+        return words
     if lines > FEW_LINES:
         strange = lines - data.count(b'\n{"version":') - 1
         if strange > FEW_LINES:

@@ -39,23 +39,27 @@ class PlainLoader(yaml.SafeLoader):
         """A text."""
         return str(self.construct_scalar(node))
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """A mapping. Raises ValueError for a key that comes twice; merged ones may be replaced."""
-        seen: set[tuple[str, str]] = set()
-        for key, _ in getattr(node, "value", ()) if isinstance(node, yaml.MappingNode) else ():
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the keys of merged mappings in front, after which keys may come twice.
+
+        Raises ValueError for a key that comes twice before.
+        """
+        if node not in self._merged:
+            self._merged.add(node)
+            self._check_keys(node)
+        super().flatten_mapping(node)
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        seen: set[Any] = set()
+        for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                 continue
-            if (key.tag, key.value) in seen and node not in self._merged:
+            value = self.construct_object(key)  # `yes` and `true` are one key, as are 1 and 0x1
+            if value in seen:
                 raise ValueError(
                     f"line {key.start_mark.line + 1}: the key {key.value[:100]!r} comes twice; name it once"
                 )
-            seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put the keys of merged mappings in front, after which keys may come twice."""
-        self._merged.add(node)
-        super().flatten_mapping(node)
+            seen.add(value)
 
     def mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         """A mapping."""

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from aiperf.config.space import CHECKS, KNOWN, read_space
-from aiperf.config.toml_text import as_toml, parse_toml
+from aiperf.config.toml_text import as_toml, parse_toml, read_toml
 from aiperf.errors import ConfigError, UsageError
+from aiperf.untrusted.documents import read_json
 from aiperf.untrusted.text import MESSAGE_BYTES, as_message
 from primary.importing.experiment import read_experiment
 from primary.importing.yaml_text import MOST_NODES, parse_yaml
@@ -68,8 +69,27 @@ def test_keys_that_come_twice_are_refused_by_name(tmp_path: Path) -> None:
             parse_yaml(text)
     merged = parse_yaml("base: &base {a: 1, b: 2}\none: &one {<<: *base, a: 3}\ntwo: {<<: *one, b: 4}\n")
     assert (merged["one"], merged["two"]) == ({"a": 3, "b": 2}, {"a": 3, "b": 4})
-    with pytest.raises(ValueError, match="Cannot overwrite"):
-        parse_toml("a = 1\na = 2\n")
+    for text in ("yes: 1\ntrue: 2\n", "0x1: a\n1: b\n", "c:\n  <<: {a: 1, a: 2}\n"):
+        with pytest.raises(ValueError, match=r"line 2: the key '(true|1|a)' comes twice; name it once"):
+            parse_yaml(text)
+    for text, line, key in (
+        ("a = 1\na = 2\n", 2, "a"),
+        ("[run]\nseed = 1\n[training]\n[run]\n", 4, "run"),
+        ("x = {a = 1, b = 2, a = 3}\n", 1, "a"),
+        ("[[t]]\na = 1\na = 2\n", 3, "a"),
+        ("a = 1\na = '''\nb\n'''\n", 2, "a"),
+    ):
+        with pytest.raises(ValueError, match=f"^line {line}: the key '{key}' comes twice; name it once$"):
+            parse_toml(text)
+    assert parse_toml("[[t]]\na = 1\n[[t]]\na = 2\n") == {"t": [{"a": 1}, {"a": 2}]}
+
+
+def test_documents_may_begin_with_a_byte_order_mark_and_end_lines_as_windows_does(tmp_path: Path) -> None:
+    file = tmp_path / "document"
+    file.write_bytes(b"\xef\xbb\xbf[run]\r\nseed = 1\r\n")
+    assert read_toml(file) == {"run": {"seed": 1}}
+    file.write_bytes(b'\xef\xbb\xbf{"a":\r\n1}')
+    assert read_json(file, 100) == {"a": 1}
 
 
 def test_quantised_values_stay_within_their_bounds_and_open_bounds_are_said(tmp_path: Path) -> None:
@@ -128,7 +148,7 @@ SPACES = [
     ("momentum", "uniform", [0, 2]), ("momentum", "uniform", [float("nan"), float("nan")]),
     ("momentum", "uniform", [0, float("inf")]), ("learning_rate", "normal", [0, 1]), ("batch_size", "choice", [10**30]),
     ("label_smoothing", "choice", ["0.1"]), ("learning_rate", "qloguniform", [1e-9, 1, 1e-300]),
-    ("momentum", "quniform", [0, 0.99, 0.5]), ("learning_rate", ["x"], [1]), ("learning_rate", {"a": 1}, [1]),
+    ("momentum", "quniform", [0, 1, 0.25]), ("learning_rate", ["x"], [1]), ("learning_rate", {"a": 1}, [1]),
     ("learning_rate", "x" * 9000, [1]), ("kernel_size", "randint", [0, 5]), ("momentum", "lognormal", [0, 9]),
     ("momentum", "choice", list(range(5000))), ("x" * 9000, "choice", [1]), ("momentum", "choice", [10**400]),
 ]  # fmt: skip

@@ -59,14 +59,32 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
 
 def parse_example(record: bytes) -> tuple[int, bytes]:
     """The label and the encoded image of a `tf.train.Example`. Raises ValueError."""
-    features = features_of(memoryview(record))
+    try:
+        features = features_of(memoryview(record))
+    except ValueError as error:
+        raise ValueError(f"is no tf.train.Example: it {error}") from None
     missing = [name for name in ("image/encoded", "image/class/label") if name not in features]
     if missing:
         has = ", ".join(shortened(name, 40) for name in sorted(features)[:8]) or "none"
         raise ValueError(f"lacks feature {' and '.join(missing)}; it has {has}")
-    encoded, label = features["image/encoded"], features["image/class/label"]
-    # Feature: bytes_list = 1, int64_list = 3.
-    return _label(only(label, 3)), bytes(only(only(encoded, 1), 1))
+    label = _label(_values(features, "image/class/label", 3))
+    encoded = fields(_values(features, "image/encoded", 1))
+    if len(encoded) != 1 or encoded[0][0] != 1 or not isinstance(encoded[0][1], memoryview):
+        raise ValueError(f"image/encoded holds {len(encoded)} texts, and one image is wanted")
+    return label, bytes(encoded[0][1])
+
+
+_KINDS = {1: "bytes", 2: "fractions", 3: "whole numbers"}
+"""Lists that a Feature may be: bytes_list = 1, float_list = 2, int64_list = 3."""
+
+
+def _values(features: dict[str, memoryview], name: str, kind: int) -> memoryview:
+    """The list of a feature. Raises ValueError if it is of another kind."""
+    found = [number for number, _ in fields(features[name])]
+    if found != [kind]:
+        held = " and ".join(_KINDS.get(number, f"field {number}") for number in found) or "nothing"
+        raise ValueError(f"{name} holds {held}, and {_KINDS[kind]} are wanted")
+    return only(features[name], kind)
 
 
 def _label(values: memoryview) -> int:
@@ -78,7 +96,7 @@ def _label(values: memoryview) -> int:
         label, end = varint(value, 0)  # packed, as proto3 writes
         if end == len(value):
             return _signed(label)
-    raise ValueError("has no label, or more than one")
+    raise ValueError("image/class/label has no number, or more than one")
 
 
 def _signed(value: int) -> int:

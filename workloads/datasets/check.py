@@ -60,6 +60,7 @@ def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
     repeated, notes = repetition(contents)
     problems += _technical_classes(manifest)
     notes += shortened(str(data_dir), technical)
+    notes += shortened(str(data_dir), list(_shard_notes(manifest)))
     for line in class_notes(manifest, contents):
         # Shards made elsewhere may have labels with gaps; folders of classes are made of images.
         named = manifest.class_names[0] != CLASS_NAME.format(1)
@@ -120,7 +121,8 @@ def description_notes(data_dir: Path, manifest: DatasetManifest) -> tuple[str, .
         split: [FileContent(manifest.split(split).files[0], (data_dir / entries_name(split)).read_bytes())]
         for split in SPLITS
     }  # fmt: skip
-    return (*stray_files(data_dir, manifest), *class_notes(manifest, contents))
+    empty = shortened(str(data_dir), list(_shard_notes(manifest)))
+    return (*stray_files(data_dir, manifest), *empty, *class_notes(manifest, contents))
 
 
 def _strays(data_dir: Path, manifest: DatasetManifest) -> tuple[list[str], list[str]]:
@@ -201,6 +203,8 @@ def describe(data_dir: Path, image_size: int | None, report: Progress, workers: 
     problems = [problem for findings in found.values() for problem in findings.problems]
     if problems:
         raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")
+    if empty := [split for split in SPLITS if not any(found[path.name].content.images for path in shards[split])]:
+        raise DatasetError(f"{data_dir}: cannot be described: its {' and '.join(empty)} shards hold no images")
     classes = max(findings.largest_label for findings in found.values())
     contents = {split: [found[path.name].content for path in shards[split]] for split in SPLITS}
     if not 2 <= classes <= MOST_CLASSES:
@@ -225,9 +229,21 @@ def _missing(split: Split, shards: Sequence[Path]) -> Iterator[str]:
     if len(numbers) > 1:
         counts = " and ".join(f"{len(found)} of {count}" for count, found in sorted(numbers.items()))
         yield f"holds {split} shards of several sets ({counts}); one is wanted"
-    elif any(len(found) < count for count, found in numbers.items()):
-        ((count, present),) = numbers.items()
+        return
+    for count, present in numbers.items():
         yield from (f"{shard_name(split, n, count)} is missing" for n in range(min(count, 10**5)) if n not in present)
+        beyond = [shard_name(split, number, count) for number in sorted(present) if number >= count]
+        if beyond:
+            yield f"{', '.join(beyond[:MOST_SHOWN])}: {count} shards have the numbers 0 to {count - 1}"
+    yield from (f"{path.name} is {'a folder' if path.is_dir() else 'not a file'}" for path in shards
+                if not path.is_file())  # fmt: skip
+
+
+def _shard_notes(manifest: DatasetManifest) -> Iterator[str]:
+    """A line for each shard without images."""
+    if manifest.format == "tfrecord":
+        entries = (entry for split in SPLITS for entry in manifest.split(split).files)
+        yield from (f"{entry.name}: holds no images" for entry in entries if not entry.images)
 
 
 def _known(data_dir: Path, contents: Contents) -> About | None:

@@ -133,10 +133,12 @@ def _check(arguments: argparse.Namespace) -> int:
 def _require_description(directory: Path) -> None:
     """Raise DatasetError for a directory without a description, or with another program's."""
     from workloads.data.manifest import FORMAT_NAMES, described_format  # noqa: PLC0415
-    from workloads.datasets.layouts import WANTED, found_in  # noqa: PLC0415
+    from workloads.datasets.layouts import WANTED, found_in, shards_in_folders  # noqa: PLC0415
 
     path = directory / MANIFEST_NAME
     if not path.is_file():
+        if shards := shards_in_folders(directory):
+            raise DatasetError(f"{directory}: {shards}")
         if (directory / "train").is_dir() or any(directory.glob("train-?????-of-?????")):
             way_out = f"make it with: aiperf dataset check {directory} --write-manifest"
             raise DatasetError(f"{directory}: has no {MANIFEST_NAME}; {way_out}")

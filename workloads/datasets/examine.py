@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -73,14 +74,18 @@ def examine_shard(path: Path) -> Findings:
         return len(entries) // ENTRY_BYTES
 
     try:
+        digest, size = sha256_of(path), path.stat().st_size
         for label, encoded in read_shard(path):
             largest = max(largest, label)
             labels.add(label)
             try:
-                _decode(encoded)
+                _decode(encoded, "")
             except ValueError as error:
                 problems.append(f"{path.name}, image {count()}: {error}")
             entries += image_entry(encoded, label)
+    except OSError as error:
+        entry = FileEntry(name=path.name, images=0, size_bytes=0, sha256=sha256(b"").hexdigest())
+        return Findings(FileContent(entry, b""), 0, (f"{path.name}: {error.strerror or error}",))
     except ForeignRecordError as error:
         problems.append(f"{path.name}, image {count()}: {error}")
     except ValueError as error:
@@ -89,7 +94,7 @@ def examine_shard(path: Path) -> Findings:
         problems.insert(
             0, f"{path.name}: has labels {min(labels)} to {max(labels)}; labels count from 1 to the number of classes"
         )
-    entry = FileEntry(name=path.name, images=count(), size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    entry = FileEntry(name=path.name, images=count(), size_bytes=size, sha256=digest)
     return Findings(FileContent(entry, bytes(entries)), largest, shortened(path.name, problems))
 
 
@@ -129,24 +134,26 @@ def examine_files(places: Sequence[Place]) -> FolderFindings:
             encoded = place.read()
             entries += image_entry(encoded, place.label)
             names.append(place.name)
-            _decode(encoded)
+            _decode(encoded, "; aiperf dataset prepare converts it")
         except (OSError, ValueError) as error:
             problems.append(f"{place.name}: {error.strerror if isinstance(error, OSError) else error}")
     return FolderFindings(bytes(entries), tuple(names), shortened("folder", problems))
 
 
-def _decode(encoded: bytes) -> None:
-    """Decode a JPEG. Raises ValueError for another format, other colours, and if it is damaged."""
+def _decode(encoded: bytes, way_out: str) -> None:
+    """Decode a JPEG. Raises ValueError for another format, other colours, and if it is damaged.
+
+    `way_out` is said of images that could be converted.
+    """
     if not is_jpeg(encoded):
         found = described(encoded[:HEAD_BYTES])
         convertible = found.endswith(tuple(f"{name} image" for name in FORMATS))
-        way_out = "; aiperf dataset prepare converts it" if convertible else ""
-        raise ValueError(f"is {found}, not a JPEG, and only JPEGs are trained{way_out}")
+        raise ValueError(f"is {found}, not a JPEG, and only JPEGs are trained{way_out if convertible else ''}")
     components = jpeg_components(encoded)
     decode_image(encoded, "JPEG")
     if components not in (1, 3):
         colours = "four components (CMYK)" if components == 4 else f"{components} components"
-        raise ValueError(f"has {colours}, which decoders read differently; aiperf dataset prepare converts it")
+        raise ValueError(f"has {colours}, which decoders read differently{way_out}")
 
 
 def shortened(name: str, problems: list[str]) -> tuple[str, ...]:

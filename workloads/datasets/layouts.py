@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME
 from aiperf.untrusted.folders import is_technical
+from aiperf.untrusted.reading import shortened
 from aiperf.untrusted.recognition import described_file
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif"})
@@ -54,7 +55,7 @@ def found_in(source: Path) -> str:
     if not source.exists():
         return "does not exist"
     if not source.is_dir():
-        found = described_file(source)
+        found = "a shard (TFRecord)" if _SHARD.fullmatch(source.name) else described_file(source)
         packed = "archive" in found or found.startswith("packed by")
         return f"is {found}, not a folder" + ("; unpack it and name its folder" if packed else "")
     names = _names(source)
@@ -79,14 +80,8 @@ def _shards(source: Path, names: Sequence[str]) -> str | None:
         )
     if any(_SHARD.fullmatch(name) for name in names):
         return f"holds shards already; describe them with: aiperf dataset check {source} --write-manifest"
-    for split in ("train", "validation"):
-        if split in names and (source / split).is_dir():
-            inside = [name for name in _names(source / split) if _SHARD.fullmatch(name)]
-            if inside:
-                return (
-                    f"holds shards in folders of their own ({split}/{inside[0]}), as the tools for TPUs write them; "
-                    f"move them up with: mv {source}/train/train-* {source}/validation/validation-* {source}"
-                )
+    if inside := shards_in_folders(source):
+        return inside
     other = [name for name in names if _OTHER_SHARD.fullmatch(name)]
     if other:
         return (
@@ -95,15 +90,31 @@ def _shards(source: Path, names: Sequence[str]) -> str | None:
     return None
 
 
+def shards_in_folders(source: Path) -> str | None:
+    """Words about shards that lie in a folder for each split; None if none do."""
+    for split in ("train", "validation"):
+        inside = (
+            [name for name in _names(source / split) if _SHARD.fullmatch(name)] if (source / split).is_dir() else ()
+        )
+        if inside:
+            return (
+                f"holds shards in folders of their own ({split}/{inside[0]}), as the tools for TPUs write them; "
+                f"move them up with: mv {source}/train/train-* {source}/validation/validation-* {source}"
+            )
+    return None
+
+
 def _folders(source: Path, names: Sequence[str]) -> str | None:
     folders = [name for name in names if (source / name).is_dir()]
     inner = [name for name in folders if (source / name / MANIFEST_NAME).is_file()]
     if inner:
         return f"holds the data set {source / inner[0]}; name that folder"
+    others = ", ".join(f"{shortened(name)}/" for name in folders if name not in ("train", "validation", "val"))
+    there = f" (it holds {others})" if others else ""
     if "train" in folders:
-        return "holds train/, and neither validation/ nor val/"
+        return f"holds train/, and neither validation/ nor val/{there}"
     if {"validation", "val"} & set(folders):
-        return "holds validation images, and no train/"
+        return f"holds validation images, and no train/{there}"
     classes = [name for name in folders if any(Path(file).suffix.lower() in IMAGE_SUFFIXES
                                                for file in _names(source / name))]  # fmt: skip
     if classes:

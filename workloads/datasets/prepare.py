@@ -107,6 +107,9 @@ def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_s
 
 
 def _check_classes(source: ImageSource, contents: Contents, left_out: Sequence[tuple[str, str]]) -> None:
+    if not any(file.images for file in contents["validation"]):
+        reasons = ", ".join(f"{name} ({reason})" for name, reason in left_out[:MOST_SHOWN])
+        raise DatasetError(f"no validation image can be decoded; left out: {reasons}")
     counts = class_counts(contents, "train")
     empty = [name for label, name in enumerate(source.class_names, start=1) if not counts[label]]
     if empty:

@@ -84,7 +84,7 @@ def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _other_format(path: Path) -> str | None:
     found = described_file(path)
-    known = found not in ("of no known format", "text", "nothing but zeros") and not found.startswith("records of")
+    known = found not in ("of no known format", "nothing but zeros") and not found.startswith("records of")
     way_out = "; only files that are not packed are read" if found.startswith("packed") else ""
     return f"{found}{way_out}" if known else None
 

@@ -20,7 +20,14 @@ from aiperf.untrusted.reading import MIB, Limits, read_outside, reason_of, short
 from aiperf.untrusted.tar import tar_members
 from aiperf.untrusted.text import is_printable
 from workloads.datasets.devkit.synsets import validation_synsets
-from workloads.datasets.layouts import IMAGE_SUFFIXES, TRAIN_TAR, WANTED, found_in, kaggle_folder
+from workloads.datasets.layouts import (
+    IMAGE_SUFFIXES,
+    TRAIN_TAR,
+    WANTED,
+    found_in,
+    kaggle_folder,
+    shards_in_folders,
+)
 
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
 DEVKIT_TAR = "ILSVRC2012_devkit_t12.tar.gz"
@@ -82,9 +89,12 @@ def open_folders(source: Path) -> ImageSource:
     validation = root / "validation" if (root / "validation").is_dir() else root / "val"
     if not ((root / "train").is_dir() and validation.is_dir()):
         raise DatasetError(f"{source}: {found_in(source)}; {WANTED}")
+    if shards := shards_in_folders(root):
+        raise DatasetError(f"{source}: {shards}")
+    own = {"train", validation.name, MANIFEST_NAME, VALIDATION_LIST, MAPPING}
     left_out = [
         (_shown(entry, root), "neither in train/ nor in the folder of validation images")
-        for entry in _listed(root) if entry.name not in ("train", validation.name, MANIFEST_NAME)
+        for entry in _listed(root) if entry.name not in own
     ]  # fmt: skip
     folders, more = _entries(root / "train", root)
     left_out += more
@@ -194,6 +204,8 @@ def _walk(root: Path, folder: Path, names: Sequence[str]) -> tuple[tuple[Place, 
             elif is_technical(entry.name) or not _has_image_suffix(entry.name):
                 reason = TECHNICAL if is_technical(entry.name) else f"the suffix {Path(entry.name).suffix!r}"
                 left_out.append((_shown(entry, root), reason))
+            elif not (entry.is_file() or entry.is_symlink()):  # a reader would wait for a pipe without an end
+                left_out.append((_shown(entry, root), "no file, but a pipe, socket or device"))
             else:
                 places.append(Place(f"{name}/{entry.name}", label, Path(entry.path)))
     return tuple(places), left_out
@@ -259,9 +271,22 @@ def _flat(root: Path, images: Sequence[Path], names: Sequence[str]) -> tuple[Pla
 
 
 def _labels(data: bytes) -> dict[str, str]:
-    """The class of each image by a table of `ImageId` and `PredictionString` ("n01 85 1 499")."""
-    rows = csv.DictReader(data.decode().splitlines())
-    return {row["ImageId"]: row["PredictionString"].split()[0] for row in rows}
+    """The class of each image by a table of `ImageId` and `PredictionString` ("n01 85 1 499").
+
+    Raises ValueError.
+    """
+    rows = csv.DictReader(data.decode("utf-8-sig").splitlines())
+    wanted = ("ImageId", "PredictionString")
+    if not set(wanted) <= set(rows.fieldnames or ()):
+        raise ValueError(f"its columns are {shortened(', '.join(rows.fieldnames or ()))}, not {', '.join(wanted)}")
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows, start=2):
+        image, words = row["ImageId"], (row["PredictionString"] or "").split()
+        if not words:
+            raise ValueError(f"line {number}: image {shortened(image)} has no class")
+        if found.setdefault(image, words[0]) != words[0]:
+            raise ValueError(f"line {number}: image {shortened(image)} has two classes")
+    return found
 
 
 def open_imagenet(source: Path) -> ImageSource:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -81,7 +82,8 @@ class _Log:
             raise EnvironmentNotReadyError(
                 [
                     f"{self._place}: experiment {name!r} is deleted; restore it with: "
-                    f"MLFLOW_TRACKING_URI={self._place} {restore}; or name another one in MLFLOW_EXPERIMENT_NAME"
+                    f"MLFLOW_TRACKING_URI={shlex.quote(self._place)} {restore}; "
+                    "or name another one in MLFLOW_EXPERIMENT_NAME"
                 ]
             )
         experiment = found.experiment_id if found is not None else self._client.create_experiment(name)

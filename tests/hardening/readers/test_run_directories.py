@@ -25,6 +25,7 @@ from aiperf.records.bodies import (
     TrialEnded,
     TrialStarted,
 )
+from aiperf.records.files import HistoryReader
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
@@ -332,3 +333,26 @@ def test_a_copy_with_other_line_ends_is_one_damage_a_file(tmp_path: Path) -> Non
         file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     lines = [damage for damage in read_run(run.paths).damages if "CRLF" in damage.found]
     assert sorted(damage.file for damage in lines) == [f"history/{file.name}" for file in files]
+    live = HistoryReader(run.paths).read_new()
+    assert (live.records, sorted(damage.file for damage in live.damages)) == ((), sorted(d.file for d in lines))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data.replace(b"\n", b"\r\n", 2), "line ends were translated to CRLF"),
+        (lambda data: b"\xef\xbb\xbf" + data, "it begins with a byte order mark"),
+    ],
+)
+def test_a_file_that_an_editor_saved_is_one_damage(
+    tmp_path: Path, change: Callable[[bytes], bytes], words: str
+) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(1000).at(1).start_trial(1).at(60).epoch(1, 1, correct=300)
+    (file,) = run.end(1000).paths.history.glob("primary-*.jsonl")
+    assert file.read_bytes().count(b"\n") > 2
+    file.write_bytes(change(file.read_bytes()))
+    (damage,) = HistoryReader(run.paths, roles=("primary",)).read_new().damages
+    assert (damage.line, words in damage.found) == (None, True)
+    assert [each.found for each in read_run(run.paths).damages if words in each.found] == [
+        f"the file is not read: {damage.found}"
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import struct
 import unicodedata
@@ -14,7 +15,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,10 +26,6 @@ from aiperf.errors import AiperfError, DatasetError, UsageError
 from aiperf.untrusted.images import decode_image
 from replica.measure.counting.source import file_source
 from tests.support.images import silent
-from workloads.data.arrays import Spreads
-from workloads.data.examine import examine_file
-from workloads.data.formats import FORMATS, FileLayout
-from workloads.data.formats.fields import FILL_VALUES
 from workloads.datasets import check as checks
 from workloads.datasets import prepare as preparing
 from workloads.datasets.check import check, describe
@@ -39,7 +35,6 @@ from workloads.datasets.encoding import as_rgb_jpeg, encode_jpeg, kind_of
 from workloads.datasets.examine import Findings, examine_files, examine_shard
 from workloads.datasets.preparation import REPORT_NAME, Preparation
 from workloads.datasets.prepare import prepare
-from workloads.datasets.science.describe import recognised, refusals
 from workloads.datasets.shards import Image as Record
 from workloads.datasets.shards import _example, checksum, write_shard
 from workloads.datasets.sources import Place, open_folders
@@ -202,6 +197,43 @@ def test_check_says_what_files_are_that_are_not_trained(tmp_path: Path) -> None:
 # Folders (rows 2, 3, 16, 24)
 
 
+def test_pipes_are_left_out_and_not_waited_for(tmp_path: Path) -> None:
+    source = folders(tmp_path / "in")
+    os.mkfifo(source / "train/a/pipe.jpg")
+    assert open_folders(source).left_out == (("train/a/pipe.jpg", "no file, but a pipe, socket or device"),)
+
+
+def test_validation_images_of_which_none_can_be_decoded_are_refused(tmp_path: Path) -> None:
+    source = folders(tmp_path / "in")
+    for path in (source / "validation").glob("*/*"):
+        path.write_bytes(b"<html>")
+    with pytest.raises(DatasetError, match=r"no validation image can be decoded; .*0\.jpg \(is a page of HTML\)"):
+        prepared(source, tmp_path / "out")
+    assert not (tmp_path / "out" / MANIFEST_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ImageId;PredictionString\n", "its columns are ImageId;PredictionString, not ImageId, PredictionString"),
+        ("ImageId,PredictionString\ni0,a\ni1,\n", "line 3: image i1 has no class"),
+        ("ImageId,PredictionString\ni0,a 1 2 3 4\ni0,b\n", "line 3: image i0 has two classes"),
+    ],
+)
+def test_wrong_lists_of_labels_are_refused_with_the_line(tmp_path: Path, text: str, words: str) -> None:
+    source = folders(tmp_path / "in")
+    shutil.rmtree(source / "validation")
+    (source / "val").mkdir()
+    (source / "val/i0.JPEG").write_bytes(jpeg())
+    path = source / "LOC_val_solution.csv"
+    path.write_text(text)
+    with pytest.raises(DatasetError, match=words):
+        open_folders(source)
+    path.write_bytes(b"\xef\xbb\xbfImageId,PredictionString\r\ni0,b 1 2 3 4\r\n")
+    found = open_folders(source)
+    assert ([place.label for place in found.validation], found.left_out) == ([2], ())
+
+
 def test_technical_folders_other_suffixes_and_sub_folders_are_no_images_and_named(tmp_path: Path) -> None:
     source = folders(tmp_path / "in")
     plain = prepared(source, tmp_path / "plain").fingerprint
@@ -305,6 +337,30 @@ def test_a_missing_shard_is_named_and_nothing_described(tmp_path: Path) -> None:
         describe(tmp_path, 32, silent, 1)
 
 
+def test_shards_with_other_numbers_and_without_images_are_named(tmp_path: Path) -> None:
+    for number in (1, 2):
+        shard(tmp_path, "train", number, 2, (1, 2))
+    shard(tmp_path, "validation", 0, 1, (1, 2))
+    beyond = r"train-00000-of-00002 is missing; train-00002-of-00002: 2 shards have the numbers 0 to 1"
+    with pytest.raises(DatasetError, match=beyond):
+        describe(tmp_path, 32, silent, 1)
+    (tmp_path / "train-00002-of-00002").rename(tmp_path / "train-00000-of-00002")
+    (tmp_path / "train-00000-of-00002").write_bytes(b"")
+    describe(tmp_path, 32, silent, 1)
+    notes = checks.description_notes(tmp_path, read_dataset_manifest(tmp_path))
+    assert notes == ("train-00000-of-00002: holds no images",)
+    assert notes[0] in check(tmp_path, silent, 1).notes
+    (tmp_path / "validation-00000-of-00001").write_bytes(b"")
+    with pytest.raises(DatasetError, match="its validation shards hold no images"):
+        describe(tmp_path, 32, silent, 1)
+    (tmp_path / "validation-00000-of-00001").unlink()
+    (tmp_path / "validation-00000-of-00001").mkdir()
+    with pytest.raises(DatasetError, match="validation-00000-of-00001 is a folder"):
+        describe(tmp_path, 32, silent, 1)
+    (problem,) = examine_shard(tmp_path / "validation-00000-of-00001").problems
+    assert problem == "validation-00000-of-00001: Is a directory"
+
+
 def test_gaps_in_the_labels_of_shards_are_named(tmp_path: Path) -> None:
     shard(tmp_path, "train", 0, 1, (1, 4, 4))
     shard(tmp_path, "validation", 0, 1, (1, 2, 3, 4))
@@ -325,6 +381,11 @@ def test_shards_of_others_are_described_by_what_they_hold(tmp_path: Path) -> Non
     path = tmp_path / "train-00000-of-00001"
     (line,) = example(path, lambda record: record.replace(b"image/encoded", b"image/rencode")).problems
     assert "image 0: lacks feature image/encoded; it has image/class/label, image/filename, image/format, " in line
+    text = struct.pack("BBB", 0x0A, 3, 0x0A) + b"\x01x"
+    (line,) = example(path, lambda record: record.replace(b"\x1a\x03\x0a\x01\x01", text)).problems
+    assert line.endswith("image 0: image/class/label holds bytes, and whole numbers are wanted")
+    (line,) = example(path, lambda record: b"\x80\x04hello").problems
+    assert "image 0: is no tf.train.Example: it " in line
     for label, word in ((0, "0 to 0"), (1_000_001, "1000001 to 1000001")):
         (line,) = example(path, bytes, label).problems
         assert f"has labels {word}; labels count from 1" in line
@@ -341,71 +402,6 @@ def test_shards_of_others_are_described_by_what_they_hold(tmp_path: Path) -> Non
 
 def test_a_negative_label_does_not_change_the_entries_of_others() -> None:
     assert image_entry(b"x", -1)[-4:] == b"\xff\xff\xff\xff"
-
-
-# Scientific data (rows 5, 11, 12)
-
-
-def hep(path: Path, change: Callable[[h5py.File], None] = lambda file: None) -> Path:
-    rng = np.random.default_rng(1)
-    rows = rng.random((8, 8, 8, 3), np.float32), np.ones((8, 2), np.float32)
-    FORMATS.load("hep-64").write(path, FileLayout(8, (8, 8)), [rows])
-    with h5py.File(path, "r+") as file:
-        change(file)
-    return path
-
-
-@pytest.mark.parametrize("value", [1e20, 9.969209968386869e36, 5e9, 1e30])
-def test_values_that_stand_for_missing_ones_are_named(tmp_path: Path, value: float) -> None:
-    def spoil(file: h5py.File) -> None:
-        file["all_events/hist"][3, 2, 1] = value
-
-    (problem,) = examine_file(tmp_path, hep(tmp_path / "train.h5", spoil).name, "hep-64").problems
-    assert "index 3: has the " in problem
-    assert ("fill value" in problem) == (value != 5e9)
-
-
-def test_far_values_are_notes_and_usual_ones_are_nothing(tmp_path: Path) -> None:
-    def odd(file: h5py.File) -> None:
-        file["all_events/hist"][3, 2, 1] = 200.0
-
-    found = examine_file(tmp_path, hep(tmp_path / "train.h5", odd).name, "hep-64")
-    assert found.problems == ()
-    assert "index 3: has the value 200, " in found.notes[0]
-    found = examine_file(tmp_path, hep(tmp_path / "val.h5").name, "hep-64")
-    assert (found.problems, found.notes) == ((), ())
-    assert len(set(FILL_VALUES)) == len(FILL_VALUES)
-    constant = Spreads.of(np.zeros((4, 3, 2), np.float32), -1)
-    assert not constant.farthest().any()
-
-
-def test_labels_may_be_truth_values(tmp_path: Path) -> None:
-    def truth(file: h5py.File) -> None:
-        for name in ("passSR", "y"):
-            del file[f"all_events/{name}"]
-            file[f"all_events/{name}"] = np.array([True, False] * 4)
-
-    hep(tmp_path / "train.h5", truth)
-    opened = FORMATS.load("hep-64").open(tmp_path / "train.h5")
-    assert opened.read(0, 8)[1].tolist() == [[1.0, 1.0], [0.0, 0.0]] * 4
-    opened.close()
-
-
-def test_files_with_the_names_of_a_format_are_refused_with_its_reasons(tmp_path: Path) -> None:
-    def lacking(file: h5py.File) -> None:
-        del file["all_events/histEM"]
-
-    hep(tmp_path / "train.h5", lacking)
-    hep(tmp_path / "val.h5")
-    assert recognised(tmp_path) is None
-    (line,) = refusals(tmp_path)
-    assert line.endswith("names of the format hep-64, but train.h5: all_events/histEM is missing")
-    (tmp_path / "train.h5").write_bytes(b"<html>")
-    assert refusals(tmp_path)[0].endswith("train.h5 is a page of HTML, and an HDF5 file is wanted")
-    hep(tmp_path / "train.h5")
-    (tmp_path / "val.h5").unlink()
-    assert refusals(tmp_path)[0].endswith("has no validation files of the format hep-64")
-    assert refusals(tmp_path / "none") == ()
 
 
 # What is no data set and no network (rows 11, 17, 19)
